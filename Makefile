@@ -1,0 +1,38 @@
+# Every target sets up what it needs in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.ready
+
+.PHONY: demo test test-slow lint types bench figures clean
+
+demo: $(SETUP)
+	$(BIN)/inexact-muon demo
+
+test: $(SETUP)
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(SETUP)
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(SETUP)
+	$(BIN)/mypy
+
+bench: $(SETUP)
+	$(BIN)/python benchmarks/estimate.py
+
+figures: $(SETUP)
+	$(BIN)/inexact-muon demo --out docs/figures
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs
+
+$(SETUP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inexact-muon needs Python 3.11 or newer, found " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[lab,dev]'
+	touch $(SETUP)

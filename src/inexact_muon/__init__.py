@@ -1,0 +1,33 @@
+"""inexact-muon: linear minimisation oracles whose error is known, measured and chosen.
+
+    from inexact_muon import lmo, measure, polar
+
+    ball = lmo.Spectral(polar=polar.PolarExpress(5))
+    measure(ball, m, ball(m))      # delta, gap, overshoot of this answer
+
+Names that need torch are imported when first used, so that commands without tensors start fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inexact_muon.inexactness import Inexactness as Inexactness
+    from inexact_muon.inexactness import certify as certify
+    from inexact_muon.inexactness import measure as measure
+    from inexact_muon.inexactness import predict as predict
+
+_LAZY = {name: "inexact_muon.inexactness" for name in ("Inexactness", "certify", "measure", "predict")}
+_SUBPACKAGES = ("lmo", "polar", "schedules")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name in _SUBPACKAGES:
+        return import_module(f"inexact_muon.{name}")
+    raise AttributeError(f"module 'inexact_muon' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*_LAZY, *_SUBPACKAGES))

@@ -1,0 +1,193 @@
+"""Every oracle side by side: what it costs and how far off it is, as a table and as a picture.
+
+All numbers are computed from the coefficients, in exact arithmetic, when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inexact_muon.inexactness import predict
+from inexact_muon.polar import (
+    Cans,
+    Cesista,
+    ExactSVD,
+    Jordan,
+    NewtonSchulz,
+    PolarExpress,
+    PolarMethod,
+    You,
+    Zolotarev,
+)
+from inexact_muon.schedules.spectra import SPECTRA
+
+LOWERS = (1e-1, 1e-2, 1e-3, 1e-4)
+SIDE = 1024
+"""Short side of the spectra on which gap and overshoot are computed."""
+
+METHODS: tuple[PolarMethod, ...] = (
+    *(NewtonSchulz(5, degree=degree) for degree in (3, 5, 7, 9)),
+    NewtonSchulz(10),
+    *(Jordan(steps) for steps in (3, 5, 8)),
+    You(5),
+    You(6),
+    Cesista(5),
+    *(PolarExpress(steps) for steps in range(1, 9)),
+    PolarExpress(4, degree=(3, 9, 9, 9)),
+    *(Cans(steps) for steps in range(3, 8)),
+    *(Zolotarev(poles) for poles in range(1, 9)),
+    Zolotarev(4, lower=1e-4),
+    ExactSVD(),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One oracle.
+
+    Attributes:
+        delta: error bound at each of LOWERS, relative to the method's own normaliser.
+        gap: share of descent lost on each of the three spectra.
+        overshoot: norm of the answer on each of them.
+        square, wide: cost of an n x n and an n x 4n matrix in n x n x n products.
+    """
+
+    method: str
+    family: str
+    delta: dict[str, float]
+    gap: dict[str, float]
+    overshoot: dict[str, float]
+    square: float
+    wide: float
+
+
+def row(method: PolarMethod) -> Row:
+    """The figures of one oracle."""
+    predicted = {name: predict(method, spectrum(SIDE)) for name, spectrum in SPECTRA.items()}
+    unit = 2 * SIDE**3
+    return Row(
+        method=str(method),
+        family=method.name,
+        delta={f"{lower:.0e}": method.error_bound(lower) for lower in LOWERS},
+        gap={name: p.gap for name, p in predicted.items()},
+        overshoot={name: p.overshoot for name, p in predicted.items()},
+        square=method.flops(SIDE, SIDE) / unit,
+        wide=method.flops(SIDE, 4 * SIDE) / unit,
+    )
+
+
+def rows(methods: Iterable[PolarMethod] = METHODS) -> list[Row]:
+    """All of them, in the order of METHODS."""
+    return [row(method) for method in methods]
+
+
+def header() -> list[str]:
+    """Column titles of `cells`."""
+    return [
+        "oracle",
+        *(f"delta {lower:.0e}" for lower in LOWERS),
+        *(f"{quantity} {name}" for quantity in ("gap", "overshoot") for name in SPECTRA),
+        "n x n",
+        "n x 4n",
+    ]
+
+
+def cells(r: Row) -> list[str]:
+    """A row as text, in the order of `header`."""
+    numbers = [*r.delta.values(), *r.gap.values(), *r.overshoot.values()]
+    return [r.method, *(_number(x) for x in numbers), f"{r.square:.1f}", f"{r.wide:.1f}"]
+
+
+def markdown(table: Iterable[Row]) -> str:
+    """The table for a page."""
+    lines = [header(), ["---", *["---:"] * (len(header()) - 1)], *(cells(r) for r in table)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def records(table: Iterable[Row]) -> list[dict[str, Any]]:
+    """The table as plain data."""
+    return [asdict(r) for r in table]
+
+
+def _number(x: float) -> str:
+    if abs(x) < 5e-16:
+        return "0"
+    return f"{x:.4f}" if abs(x) >= 1e-3 else f"{x:.1e}"
+
+
+def figure(table: list[Row]) -> Any:
+    """Three panels: error against cost, error against the smallest singular value, gap against overshoot."""
+    import altair as alt
+
+    family = alt.Color("family:N", title="family", scale=alt.Scale(scheme="tableau10"))
+    cost = [
+        {"family": r.family, "method": r.method, "products": r.square, "delta": max(r.delta["1e-03"], 1e-9)}
+        for r in table
+        if r.family != "exact-svd"
+    ]
+    by_cost = (
+        alt.Chart(alt.Data(values=cost), title="Error bound at lower = 1e-3, against cost (square matrix)")
+        .mark_point(filled=True, size=60)
+        .encode(
+            x=alt.X("products:Q", title="n x n x n products"),
+            y=alt.Y("delta:Q", title="delta", scale=alt.Scale(type="log", domain=[1e-9, 2])),
+            color=family,
+            shape=alt.Shape("family:N"),
+            tooltip=["method:N", "products:Q", "delta:Q"],
+        )
+    )
+    shown = (NewtonSchulz(5), Jordan(5), You(6), PolarExpress(3), PolarExpress(5), PolarExpress(7), Zolotarev(3))
+    curves = [
+        {"method": str(method), "lower": float(lower), "delta": max(method.error_bound(float(lower)), 1e-9)}
+        for method in shown
+        for lower in np.geomspace(1e-5, 1.0, 121)
+    ]
+    by_lower = (
+        alt.Chart(alt.Data(values=curves), title="Error bound, against the smallest singular value")
+        .mark_line()
+        .encode(
+            x=alt.X("lower:Q", title="smallest singular value / normaliser", scale=alt.Scale(type="log")),
+            y=alt.Y("delta:Q", title="delta", scale=alt.Scale(type="log", domain=[1e-9, 2])),
+            color=alt.Color("method:N", title="oracle", scale=alt.Scale(scheme="category10")),
+        )
+    )
+    two = [
+        {"family": r.family, "method": r.method, "spectrum": name, "gap": r.gap[name], "overshoot": r.overshoot[name]}
+        for r in table
+        for name in SPECTRA
+    ]
+    by_spectrum = (
+        alt.Chart(alt.Data(values=two), title="What is lost: gap and overshoot on three spectra (n = 1024)")
+        .mark_point(filled=True, size=60)
+        .encode(
+            x=alt.X("gap:Q", title="gap (share of descent lost)"),
+            y=alt.Y("overshoot:Q", title="overshoot (norm of the answer)", scale=alt.Scale(zero=False)),
+            color=family,
+            shape=alt.Shape("family:N"),
+            column=alt.Column("spectrum:N", title=None),
+            tooltip=["method:N", "gap:Q", "overshoot:Q"],
+        )
+        .properties(width=220, height=220)
+    )
+    top = alt.hconcat(by_cost.properties(width=380, height=280), by_lower.properties(width=380, height=280))
+    return alt.vconcat(top.resolve_scale(color="independent"), by_spectrum).resolve_scale(color="independent")
+
+
+def save(directory: Path) -> list[Path]:
+    """Writes oracles.md, oracles.json, oracles.svg and oracles.png; returns their paths."""
+    import json
+
+    directory.mkdir(parents=True, exist_ok=True)
+    table = rows()
+    paths = [directory / f"oracles.{suffix}" for suffix in ("md", "json", "svg", "png")]
+    paths[0].write_text(markdown(table))
+    paths[1].write_text(json.dumps(records(table), indent=1) + "\n")
+    chart = figure(table)
+    chart.save(str(paths[2]))
+    chart.save(str(paths[3]), scale_factor=1.5)
+    return paths

@@ -1,0 +1,68 @@
+"""The command `inexact-muon`. Thin: each command imports what it needs inside its function."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+def demo(out: Path = Path("runs/demo")) -> None:
+    """Every oracle side by side: error, gap, overshoot and cost, as a table and a picture.
+
+    Example: inexact-muon demo --out runs/demo
+
+    Args:
+        out: directory for the table and the picture.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from inexact_muon import catalogue
+
+    console = Console(width=None if sys.stdout.isatty() else 190)
+    with console.status("designing the oracles and drawing them"):
+        paths = catalogue.save(out)
+        table = catalogue.rows()
+    shown = Table(title="Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products")
+    for title in catalogue.header():
+        shown.add_column(title, justify="left" if title == "oracle" else "right", overflow="fold")
+    for r in table:
+        shown.add_row(*catalogue.cells(r))
+    console.print(shown)
+    console.print("written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
+
+
+def delta(
+    oracle: Annotated[str, tyro.conf.Positional],
+    shape: str = "768x3072",
+    spectrum: str = "log-uniform",
+    checkpoint: Path | None = None,
+) -> None:
+    """How inexact an oracle is on a spectrum, or on every matrix of a checkpoint.
+
+    Example: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum power-law
+
+    Args:
+        oracle: text of a polar method, such as polar-express:5.
+        shape: rows x columns, for the cost and the length of a named spectrum.
+        spectrum: a name (gaussian, log-uniform, power-law) or a file of singular values (.npy or text).
+        checkpoint: a torch file; its floating matrices are measured one by one instead.
+    """
+    from inexact_muon import tables
+
+    tables.delta(oracle, shape, spectrum, checkpoint)
+
+
+def main() -> None:
+    """Entry point: one clear sentence and a non-zero exit on bad input."""
+    try:
+        tyro.extras.subcommand_cli_from_dict({"demo": demo, "delta": delta}, prog="inexact-muon")
+    except (ValueError, TypeError, FileNotFoundError) as error:
+        print(f"inexact-muon: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("inexact-muon: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -1,0 +1,227 @@
+"""delta, gap and overshoot of a spectral oracle from matrix-vector products, without a decomposition.
+
+X = -d_hat has (up to rounding) the singular vectors of M, and singular values p_i near 1. So its own polar
+factor is that of M, and a Krylov space of X X^T, whose spectrum is short, sees it after a few steps, where
+one of M M^T, whose spectrum spans decades, does not:
+
+    overshoot        the largest Ritz value of X X^T
+    1 - smallest     the smallest one whose vector M does not annihilate (a null vector of M is no error)
+    dual norm of M   tr |M| = E v^T |M| v over random v,  |M| v = M P^T v,  P^T v = X^T (X X^T)^(-1/2) v
+
+The trace is taken exactly over a few leading singular vectors of M; on the rest, a weighted sum of v^T v,
+v^T M M^T v, v^T X M^T v and v^T X X^T v, all of known expectation, is subtracted as control variate, so that
+the noise is proportional to the gap and not to the norm.
+
+Always low: Ritz values lie inside the spectrum, and max |1 - p_i| <= delta for any X. If X does not have the
+singular vectors of M, delta and the gap are underestimated; measure with exact=True.
+Shapes: m, x are (batch, n, k), n <= k; basis vectors are rows, (batch, probes, steps, n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from inexact_muon.polar.probes import probes
+
+SHARE = 0.05
+"""Largest share of the oracle's own floating point operations that an estimate takes, for n >= 512."""
+
+LOWEST = 3
+"""Ritz vectors at the lower end that are checked against the null space of M."""
+
+ZERO = 1e-5
+"""A Ritz value of X X^T, whose scale is 1, below which rounding in float32 decides: it counts as zero."""
+
+DEAD = 1e6
+"""Marks, in units of the first Rayleigh quotient, the Ritz values of an exhausted space."""
+
+NOISE = 64.0
+"""A vector that M shortens to this many eps of sigma_1 is a null vector as far as products can tell."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much work an estimate does.
+
+    Attributes:
+        random, leading: probes of the trace, random ones and leading singular vectors of M.
+        steps, leading_steps: Krylov steps for each of these, on X and on M.
+        ends, end_steps: Krylov spaces for the two ends of the spectrum of X, and their steps.
+    """
+
+    random: int
+    leading: int
+    steps: int = 12
+    leading_steps: int = 16
+    ends: int = 1
+    end_steps: int = 16
+
+    def flops(self, n: int, m: int) -> int:
+        """Matrix-vector products only, as in schedules.cost."""
+        trace = 3 * self.leading_steps + (self.random + self.leading) * (2 * self.steps + 2)
+        return 2 * n * m * (trace + self.ends * (2 * self.end_steps + LOWEST))
+
+
+PLANS = (
+    Plan(random=12, leading=6, ends=2),
+    Plan(random=6, leading=4, ends=2),
+    Plan(random=4, leading=3, ends=2),
+    Plan(random=2, leading=2),
+    Plan(random=1, leading=1, leading_steps=5, steps=8, end_steps=10),
+)
+
+
+def choose_plan(n: int, m: int, oracle_flops: int) -> Plan:
+    """The most careful plan within SHARE of the oracle; for small matrices, where noise is larger, the first."""
+    if min(n, m) < 512:
+        return PLANS[0]
+    return next((plan for plan in PLANS if plan.flops(n, m) <= SHARE * oracle_flops), PLANS[-1])
+
+
+def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
+    """(delta, dual norm of m, overshoot) of x as polar factor of m, each (batch,) in float64.
+
+    Args:
+        threshold: singular values of m up to this one count as zero, (batch,).
+    """
+    n = m.shape[-2]
+    heads = min(plan.leading, n - 1)
+    lead, weights, top = _leading(m, x, plan.leading_steps, heads)
+    v = probes(n, plan.random + 1, m)[:, 1:].expand(m.shape[0], -1, -1)
+    v = v - lead @ (lead.mT @ v)
+    v = v * ((n - heads) ** 0.5 / torch.linalg.vector_norm(v, dim=-2, keepdim=True))
+    starts = torch.cat((lead, v), dim=-1).mT
+
+    mv, xv = starts @ m, starts @ x
+    space = lanczos(lambda q: (q @ x.mT) @ x, xv, plan.steps)
+    absolute = (mv * space.inverse_root(xv)).sum(-1).double()  # v^T |M| v
+    controls = _forms(starts, mv, xv)
+    identity = m.new_full((m.shape[0], n), 1.0)
+    totals = torch.stack((identity, *_squares(m, x)), dim=-1).double().sum(-2)
+    residual = absolute - (controls * weights.unsqueeze(-2)).sum(-1)
+    null = torch.maximum(2.0 * threshold.double(), NOISE * torch.finfo(m.dtype).eps * top)
+    ends = lanczos(lambda q: (q @ x) @ x.mT, starts[:, -plan.ends :], plan.end_steps)
+    smallest, largest = _extremes(m, ends, null)
+    dual = residual[:, :heads].sum(-1) + residual[:, heads:].mean(-1) + (totals * weights).sum(-1)
+    # Between the descent per unit length that x itself achieves and Cauchy-Schwarz.
+    least = totals[:, 2] / torch.where(largest > 0, largest, torch.ones_like(largest))
+    dual = dual.maximum(least).minimum((n * totals[:, 1]).sqrt())
+    return torch.maximum(1.0 - smallest, largest - 1.0).clamp(min=0.0), dual, largest
+
+
+@dataclass(frozen=True)
+class Krylov:
+    """Orthonormal bases Q of Krylov spaces and the eigendecompositions of Q A Q^T.
+
+    `beyond` is the off-diagonal entry that the next step would have; `live` says which Ritz values are real,
+    the others being infinite.
+    """
+
+    basis: Tensor
+    ritz: Tensor
+    vectors: Tensor
+    beyond: Tensor
+    live: Tensor
+
+    def inverse_root(self, start: Tensor) -> Tensor:
+        """A^(-1/2) start on the range of A, from the spaces that start began."""
+        length = torch.linalg.vector_norm(start, dim=-1, keepdim=True).double()
+        root = torch.where(self.ritz > ZERO, self.ritz, torch.inf).rsqrt()  # 0 where not live
+        coordinates = self.vectors @ (root * self.vectors[..., 0, :] * length).unsqueeze(-1)
+        return (coordinates.mT.to(start.dtype) @ self.basis).squeeze(-2)
+
+
+def lanczos(apply: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Krylov:
+    """Independent Krylov spaces of a symmetric A >= 0 from each row of start, reorthogonalised twice.
+
+    A space that is exhausted is continued by zero vectors, whose Ritz values are marked as not live.
+    """
+    steps = min(steps, start.shape[-1])
+    basis = start.new_zeros(*start.shape[:-1], steps, start.shape[-1])
+    diagonal: list[Tensor] = []
+    off: list[Tensor] = []
+    norm = torch.linalg.vector_norm(start, dim=-1, keepdim=True)
+    alive, q, floor = norm > 0, start, torch.zeros_like(norm)
+    for j in range(steps):
+        q = torch.where(alive, q / torch.where(alive, norm, torch.ones_like(norm)), torch.zeros_like(q))
+        basis[..., j, :] = q
+        w = apply(q)
+        quotient = (q * w).sum(-1, keepdim=True)
+        diagonal.append(torch.where(alive, quotient, DEAD * (diagonal[0] if diagonal else 1.0 + quotient)))
+        if j == 0:
+            floor = 32.0 * torch.finfo(start.dtype).eps * torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+        seen = basis[..., : j + 1, :]
+        for _ in range(2):
+            w = w - ((w.unsqueeze(-2) @ seen.mT) @ seen).squeeze(-2)
+        norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+        alive, q = alive & (norm > floor), w
+        off.append(torch.where(alive, norm, torch.zeros_like(norm)))
+    across = torch.cat(off, -1)[..., : steps - 1].double()
+    matrix = torch.diag_embed(torch.cat(diagonal, -1).double())
+    matrix = matrix + torch.diag_embed(across, 1) + torch.diag_embed(across, -1)
+    ritz, vectors = torch.linalg.eigh(matrix)
+    live = ritz < 0.5 * DEAD * diagonal[0].double()
+    return Krylov(basis, torch.where(live, ritz, torch.inf), vectors, off[-1].double(), live)
+
+
+def _leading(m: Tensor, x: Tensor, steps: int, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Leading left Ritz vectors of M (batch, n, heads), the weights of the controls, and sigma_1.
+
+    The weights fit |M| by the four controls on the Ritz values of M that are left, starting from the
+    multiple of X M^T that fits best and moved away from it by ridge regression.
+    """
+    start = probes(m.shape[-2], 1, m).mT.expand(m.shape[0], 1, -1)
+    space = lanczos(lambda q: (q @ m) @ m.mT, start, steps)
+    order = torch.where(space.live, space.ritz, -1.0)[:, 0].argsort(dim=-1, descending=True, stable=True)
+    ritz = torch.where(space.live, space.ritz, 0.0)[:, 0].gather(-1, order).clamp(min=0.0)
+    vectors = space.vectors[:, 0].gather(-1, order.unsqueeze(-2).expand_as(space.vectors[:, 0]))
+    y = vectors.mT.to(m.dtype) @ space.basis[:, 0]
+    mass = vectors[:, 0, heads:].abs().unsqueeze(-1)  # square roots of the quadrature weights
+    a = _forms(y, y @ m, y @ x)[:, heads:] * mass
+    b = ritz[:, heads:, None].sqrt() * mass
+    tiny = torch.finfo(torch.float64).tiny
+    length = torch.linalg.vector_norm(a, dim=-2, keepdim=True).clamp(min=tiny)
+    a = a / length
+    prior = torch.zeros_like(a[:, :1]).mT
+    prior[:, 2] = (a[..., 2:3] * b).sum(-2)
+    normal = a.mT @ a + 1e-2 * torch.eye(4, dtype=a.dtype, device=a.device)
+    weights = prior + torch.linalg.solve(normal, a.mT @ (b - a @ prior))
+    return y[:, :heads].mT, (weights / length.mT).squeeze(-1), ritz[:, 0].sqrt()
+
+
+def _forms(v: Tensor, mv: Tensor, xv: Tensor) -> Tensor:
+    """v^T v, v^T M M^T v, v^T X M^T v, v^T X X^T v from rows v, M^T v, X^T v."""
+    return torch.stack(((v * v).sum(-1), *_squares(mv, xv)), dim=-1).double()
+
+
+def _squares(m: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return (m * m).sum(-1), (m * x).sum(-1), (x * x).sum(-1)
+
+
+def _extremes(m: Tensor, space: Krylov, null: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest singular value of X that the spaces see, null vectors of M left out.
+
+    Products leave a little of the null space in every basis vector, and Lanczos finds it. A Ritz vector that
+    M shortens below `null` is dropped. One whose residual exceeds its Ritz value may be part null and part
+    not: it counts by its harmonic Ritz value, a Rayleigh quotient weighted by X X^T and so blind to null
+    vectors (and a little high).
+    """
+    ritz, count = space.ritz, space.ritz.shape[-1]
+    largest = torch.where(space.live, ritz, 0.0).amax(dim=(-2, -1)).clamp(min=0.0).sqrt()
+    low = min(LOWEST, count)
+    y = space.vectors[..., :low].mT.to(m.dtype) @ space.basis
+    image = torch.linalg.vector_norm(y @ m.unsqueeze(1), dim=-1).double()
+    short = (image <= null[:, None, None]) | ((ritz[..., :low] < ZERO) & (image <= 16.0 * null[:, None, None]))
+    dropped = torch.nn.functional.pad(short, (0, count - low)) & space.live
+    deficient = dropped.any(-1, keepdim=True).any(-2, keepdim=True)
+    kept = torch.where(dropped | (deficient & (ritz < ZERO)), torch.inf, ritz.clamp(min=0.0))
+    residual = space.beyond * space.vectors[..., -1, :]
+    unresolved = deficient | (residual.abs() > kept).any(-1, keepdim=True)
+    tilt = torch.where(unresolved, residual * kept.clamp(min=ZERO).rsqrt(), 0.0)
+    quotient = torch.diag_embed(kept.clamp(max=1e30)) + tilt.unsqueeze(-1) * tilt.unsqueeze(-2)
+    smallest = torch.linalg.eigvalsh(quotient)[..., 0].amin(-1).clamp(min=0.0).sqrt()
+    return torch.minimum(smallest, largest), largest

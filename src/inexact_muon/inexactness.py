@@ -1,0 +1,165 @@
+"""How inexact an answer is: delta of the paper, and the two numbers the descent lemma really uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from inexact_muon.estimate import choose_plan, estimate
+from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.lmo.spectral import polar_error
+from inexact_muon.polar import PolarMethod
+from inexact_muon.polar._base import check_finite
+from inexact_muon.polar.exact import rank_threshold
+from inexact_muon.polar.scaling import to_unit_entries
+from inexact_muon.schedules import judge
+
+SMALL = 128
+"""Up to this short side an estimate decomposes the Gram matrix instead of sampling."""
+
+
+@dataclass(frozen=True)
+class Inexactness:
+    """An LMO answer against the exact one. Floats for one matrix, tensors of the batch shape for a batch.
+
+    Attributes:
+        delta: norm(d_hat - d), the paper's Assumption 1; the distance to the set of solutions if there are many.
+        gap: eta = 1 + <m, d_hat>/dual_norm(m), the share of descent lost; negative when d_hat overshoots.
+        overshoot: nu = norm(d_hat).
+        factor: nu/(1-eta), the deterministic degradation; inf when gap >= 1; at most (1+delta)/(1-delta).
+        stochastic_factor: nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); at most (1+delta)^(1/4)/(1-delta).
+    """
+
+    delta: Any
+    gap: Any
+    overshoot: Any
+    factor: Any = field(init=False)
+    stochastic_factor: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        kept = 1.0 - self.gap
+        if isinstance(kept, Tensor):
+            kept = torch.where(kept > 0, kept, torch.zeros_like(kept))
+            factor = self.overshoot / kept
+            stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75 / kept
+            object.__setattr__(self, "factor", torch.where(kept > 0, factor, torch.inf))
+            object.__setattr__(self, "stochastic_factor", torch.where(kept > 0, stochastic, torch.inf))
+        else:
+            good = kept > 0
+            factor = self.overshoot / kept if good else float("inf")
+            stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75
+            object.__setattr__(self, "factor", factor)
+            object.__setattr__(self, "stochastic_factor", stochastic / kept if good else float("inf"))
+
+
+def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexactness:
+    """Inexactness of d_hat as an answer of `ball` to m.
+
+    Args:
+        d_hat: points downhill, as `ball(m)` does.
+        exact: a singular value decomposition in float64. Otherwise, for the spectral ball, an estimate that takes
+            at most a twentieth of the oracle's work (`inexact_muon.estimate`): delta within 10% while it is
+            below 0.9, the gap within 0.02 for an oracle of error up to about one half. It assumes that d_hat
+            has the singular vectors of m, as every polar method returns; it is low if not. The other
+            balls are always measured exactly.
+
+    Raises:
+        ValueError: shapes differ, an entry is not finite, or d_hat points uphill.
+
+    Example:
+        >>> ball, m = Spectral(), torch.eye(3)
+        >>> round(measure(ball, m, ball(m), exact=True).overshoot, 3)
+        1.025
+    """
+    ball.check(m)
+    if d_hat.shape != m.shape:
+        raise ValueError(f"d_hat has shape {tuple(d_hat.shape)}, m has {tuple(m.shape)}")
+    if m.numel() == 0:
+        raise ValueError(f"m is empty, shape {tuple(m.shape)}: nothing to measure")
+    check_finite(m)
+    check_finite(d_hat, "d_hat")
+    if exact or not isinstance(ball, Spectral):
+        parts = _exact(ball, m, d_hat)
+    else:
+        parts = _spectral(ball, m, d_hat)
+    delta, inner, dual, overshoot = parts
+    if bool((inner > 0).any()):
+        raise ValueError(
+            "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
+        )
+    gap = torch.where(dual > 0, 1.0 + inner / torch.where(dual > 0, dual, 1.0), 0.0)
+    values = [delta, gap, overshoot]
+    return Inexactness(*(value if delta.ndim else float(value) for value in values))
+
+
+def predict(method: PolarMethod, singular_values: ArrayLike) -> Inexactness:
+    """A priori: what a polar method does to this spectrum, from its coefficients, in exact arithmetic."""
+    judgement = judge(method.map, singular_values, method.normaliser)
+    return Inexactness(judgement.delta, judgement.gap, judgement.overshoot)
+
+
+def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
+    """A posteriori: true upper bounds on delta, gap and overshoot of a spectral answer, from products alone.
+
+    With E = I - X X^T, X = -d_hat and eps = ||E^4||_F^(1/4) >= ||E||_2, every singular value p of X has
+    |1 - p^2| <= eps, so delta <= 1 - sqrt(1 - eps) if eps < 1, and then gap <= delta; in any case
+    overshoot <= sqrt(1 + eps). With eps >= 1 (always so when m is rank deficient) nothing bounds the gap
+    below 1: delta <= max(1, sqrt(1+eps) - 1). Takes three products in float64. Assumes that X has the
+    singular vectors of m, which is what a polar method returns up to rounding.
+    """
+    x = d_hat.double()
+    x = x.mT if x.shape[-2] > x.shape[-1] else x
+    identity = torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
+    square = torch.linalg.matrix_power(identity - x @ x.mT, 2)
+    rounding = x.shape[-1] * torch.finfo(x.dtype).eps
+    eps = torch.linalg.matrix_norm(square @ square) ** 0.25 + rounding
+    overshoot = (1.0 + eps).sqrt()
+    below = 1.0 - (1.0 - eps).clamp(min=0.0).sqrt()
+    delta = torch.maximum(below, overshoot - 1.0)
+    gap = delta.clamp(max=1.0)
+    values = [delta, gap, overshoot]
+    return Inexactness(*(value if delta.ndim else float(value) for value in values))
+
+
+def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    inner = (m.double() * d_hat.double()).sum(dim=(-2, -1) if m.ndim >= 2 else tuple(range(m.ndim)))
+    return ball.distance(m, d_hat), inner, ball.dual_norm(m.double()), ball.norm(d_hat.double())
+
+
+def _spectral(ball: Spectral, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The estimate, on m scaled to entries near 1 and transposed to be wide: nothing in it changes by that."""
+    batch, (n, k) = m.shape[:-2], m.shape[-2:]
+    work = torch.promote_types(m.dtype, torch.float32)
+    a = to_unit_entries(m.detach().to(work).reshape(-1, n, k))
+    x = (d_hat.detach().to(work) / -ball.radius(m.shape)).reshape(-1, n, k)
+    if n > k:
+        a, x = a.mT, x.mT
+    threshold = rank_threshold(a, m.dtype)
+    if min(n, k) <= SMALL:
+        delta, dual, overshoot = _from_gram(a, x, threshold)
+    else:
+        delta, dual, overshoot = estimate(a, x, threshold, choose_plan(n, k, ball.polar.flops(n, k)))
+    inner = -(a.double() * x.double()).sum(dim=(-2, -1))
+    return delta.reshape(batch), inner.reshape(batch), dual.reshape(batch), overshoot.reshape(batch)
+
+
+def _from_gram(m: Tensor, x: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(delta, dual norm, overshoot) from eigendecompositions of n x n matrices, in float64."""
+    m, x = m.double(), x.double()
+    square, u = torch.linalg.eigh(m @ m.mT)
+    s = square.clamp(min=0.0).sqrt()
+    # The square of eps is what the Gram matrix resolves; below it a singular value is noise too.
+    floor = 1e-7 * s[..., -1]
+    kept = s > torch.maximum(threshold.double(), floor).unsqueeze(-1)
+    vh = (u.mT @ m) / torch.where(kept, s, torch.ones_like(s)).unsqueeze(-1)
+    error = polar_error(x, u, vh, kept)
+    return _largest(error), s.sum(-1), _largest(x)
+
+
+def _largest(x: Tensor) -> Tensor:
+    return torch.linalg.eigvalsh(x @ x.mT)[..., -1].clamp(min=0.0).sqrt()
+

@@ -1,0 +1,33 @@
+"""Linear minimisation oracles: unit balls with a norm, its dual, and argmin <m, d> over the ball.
+
+    ball = Spectral(polar=polar.PolarExpress(5))
+    d_hat = ball(m)                       # points downhill: <m, d_hat> is about -ball.dual_norm(m)
+"""
+
+from inexact_muon.lmo._base import Ball as Ball
+from inexact_muon.lmo.entries import Euclidean as Euclidean
+from inexact_muon.lmo.entries import Sign as Sign
+from inexact_muon.lmo.perturbed import Perturbed as Perturbed
+from inexact_muon.lmo.rowcol import ColNorm as ColNorm
+from inexact_muon.lmo.rowcol import RowNorm as RowNorm
+from inexact_muon.lmo.spectral import Nuclear as Nuclear
+from inexact_muon.lmo.spectral import Spectral as Spectral
+from inexact_muon.polar import POLARS
+from inexact_muon.schedules import grammar
+
+LMOS: dict[str, type[Ball]] = {
+    ball.name: ball for ball in (Spectral, Sign, Euclidean, ColNorm, RowNorm, Nuclear, Perturbed)
+}
+"""Name -> class, for text only."""
+
+
+def parse(text: str) -> Ball:
+    """The ball that a text names: "sign", "spectral(polar=jordan:5)" or "spectral(polar=jordan(steps=5))".
+
+    >>> parse("spectral(polar=jordan(steps=5), scale=rms)").polar.steps
+    5
+    """
+    ball = grammar.read(text, {**LMOS, **POLARS})
+    if not isinstance(ball, Ball):
+        raise ValueError(f"{text!r} is a polar method, not a ball; write spectral(polar={text})")
+    return ball

@@ -1,0 +1,121 @@
+"""What every LMO is: a unit ball with its norm, dual norm and argmin, as a frozen value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.polar._base import check_matrix
+from inexact_muon.schedules.grammar import nearest, write
+
+Radius = Callable[[int, int], float]
+UNIT: Mapping[str, Radius] = {"unit": lambda out, into: 1.0}
+
+
+@dataclass(frozen=True)
+class Ball(ABC):
+    """{d : norm(d) <= 1}. Calling it on m gives d_hat, close to d = argmin <m, d> over the ball.
+
+    Tensors are (..., out, in), a leading dimension being a batch; norms have the batch's shape. With
+    `scale` other than "unit" the ball is `radius(shape)` times the plain one: the dimension-normalised
+    balls of Scion (arXiv 2502.07529).
+    """
+
+    name: ClassVar[str]
+    scales: ClassVar[Mapping[str, Radius]] = UNIT
+
+    scale: str = field(default="unit", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.scale not in self.scales:
+            raise ValueError(f"{self.name}: unknown scale {self.scale!r}: {nearest(self.scale, self.scales)}")
+
+    # What a ball defines: the plain ball, radius 1.
+
+    @abstractmethod
+    def _norm(self, x: Tensor) -> Tensor:
+        """Norm of x."""
+
+    @abstractmethod
+    def _dual_norm(self, g: Tensor) -> Tensor:
+        """max <g, d> over norm(d) <= 1."""
+
+    @abstractmethod
+    def _direction(self, m: Tensor) -> Tensor:
+        """z with norm(z) = 1 and <m, z> = dual_norm(m), as well as this ball computes it; zero for zero."""
+
+    @abstractmethod
+    def _rho(self, out: int, into: int) -> float:
+        """Smallest rho with dual_norm(v) <= rho ||v||_2."""
+
+    def _exact_direction(self, m: Tensor) -> Tensor:
+        """`_direction` without error; the same thing for a ball with a closed form."""
+        return self._direction(m)
+
+    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+        """Distance of z from the set of exact directions."""
+        return self._norm(z - self._exact_direction(m))
+
+    def _worst(self, m: Tensor) -> Tensor:
+        """A direction e, norm(e) = 1, in which an error costs most (see Perturbed)."""
+        return self._exact_direction(m)
+
+    # What everybody calls.
+
+    def __call__(self, m: Tensor) -> Tensor:
+        """d_hat: same shape, dtype and device as m; points downhill; zero for zero."""
+        self.check(m)
+        return (-self.radius(m.shape) * self._direction(m)).to(m.dtype)
+
+    def exact(self, m: Tensor) -> Tensor:
+        """The exact solution d, in float64. Where it is a set, the member with zeros."""
+        self.check(m)
+        return -self.radius(m.shape) * self._exact_direction(m.double())
+
+    def norm(self, x: Tensor) -> Tensor:
+        """Norm whose unit ball this is."""
+        self.check(x)
+        return self._norm(_wide(x)) / self.radius(x.shape)
+
+    def dual_norm(self, g: Tensor) -> Tensor:
+        """max <g, d> over norm(d) <= 1."""
+        self.check(g)
+        return self._dual_norm(_wide(g)) * self.radius(g.shape)
+
+    def distance(self, m: Tensor, d_hat: Tensor) -> Tensor:
+        """delta: the distance of d_hat, in this norm, from the set of exact solutions, in float64."""
+        self.check(m)
+        return self._distance(m, -d_hat.double() / self.radius(m.shape))
+
+    def rho(self, shape: Sequence[int]) -> float:
+        """dual_norm(v) <= rho ||v||_2 for v of this shape."""
+        return self._rho(*sides(shape)) * self.radius(shape)
+
+    def radius(self, shape: Sequence[int]) -> float:
+        """By what the plain ball is multiplied, from `scale` and the last two sides."""
+        return self.scales[self.scale](*sides(shape))
+
+    def worst(self, m: Tensor) -> Tensor:
+        """The error direction of `Perturbed(direction="worst")`, norm 1, float64."""
+        return self.radius(m.shape) * self._worst(m.double())
+
+    def check(self, m: Tensor) -> None:
+        """Raises on input this ball is not defined for."""
+        check_matrix(m)
+
+    def __str__(self) -> str:
+        return write(self)
+
+
+def sides(shape: Sequence[int]) -> tuple[int, int]:
+    """(out, in) of a matrix or of a batch; a vector is a column."""
+    return (shape[-2], shape[-1]) if len(shape) >= 2 else (shape[0] if shape else 1, 1)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,0 +1,115 @@
+"""Balls that treat a tensor as a vector of entries: the l-infinity and the Euclidean one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo._base import UNIT, Ball, Radius
+from inexact_muon.polar.scaling import to_unit_entries
+
+
+@dataclass(frozen=True)
+class _Entries(Ball):
+    """Defined for vectors too, which are one element of a batch of none."""
+
+    def check(self, m: Tensor) -> None:
+        if m.ndim >= 2:
+            super().check(m)
+        else:
+            super().check(m.reshape(-1, 1))
+
+
+@dataclass(frozen=True)
+class Sign(_Entries):
+    """Entrywise maximum norm; d = -sign(m); dual norm sum |g_ij|.
+
+    scale="rms": radius 1/in, Scion's output layer.
+    """
+
+    name: ClassVar[str] = "sign"
+    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: 1.0 / into}
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, torch.inf, dim=_last(x))
+
+    def _dual_norm(self, g: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(g, 1, dim=_last(g))
+
+    def _direction(self, m: Tensor) -> Tensor:
+        return m.sign()
+
+    def _rho(self, out: int, into: int) -> float:
+        return sqrt(out * into)
+
+    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+        error = torch.where(m == 0, (z.abs() - 1.0).clamp(min=0.0), (z - m.sign()).abs())
+        return error.amax(dim=_last(m))
+
+    def _worst(self, m: Tensor) -> Tensor:
+        return m.sign() * (1.0 - 2.0 * _least(m))
+
+
+@dataclass(frozen=True)
+class Euclidean(_Entries):
+    """Frobenius norm, its own dual; d = -m/||m||_2.
+
+    scale="rms": radius sqrt(number of entries), Scion's biases.
+    """
+
+    name: ClassVar[str] = "euclidean"
+    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: sqrt(out * into)}
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, dim=_last(x))
+
+    def _dual_norm(self, g: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(g, dim=_last(g))
+
+    def _direction(self, m: Tensor) -> Tensor:
+        return unit(m, _last(m))
+
+    def _rho(self, out: int, into: int) -> float:
+        return 1.0
+
+    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+        return block_distance(m, z, _last(m))
+
+    def _worst(self, m: Tensor) -> Tensor:
+        # The loss is 1/cos of the angle between d_hat and d: worst, to first order, is an error across m.
+        direction = unit(m, _last(m))
+        across = _least(m)
+        across = across - (across * direction).sum(dim=_last(m), keepdim=True) * direction
+        return unit(across, _last(m)) if m.shape != (1,) else direction
+
+
+def unit(x: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """x / ||x||_2 over `dim`, 0 for 0, for entries of any magnitude; computed in float32 or better."""
+    if x.numel() == 0:
+        return x.clone()
+    scaled = to_unit_entries(x.to(torch.promote_types(x.dtype, torch.float32)), dim)
+    norm = torch.linalg.vector_norm(scaled, dim=dim, keepdim=True)
+    return scaled / torch.where(norm == 0, torch.ones_like(norm), norm)
+
+
+def block_distance(m: Tensor, z: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """||z - m/||m|| || over `dim`; where m is zero every z in the ball is exact: max(||z|| - 1, 0)."""
+    m = m.double()
+    error = torch.linalg.vector_norm(z - unit(m, dim), dim=dim)
+    outside = (torch.linalg.vector_norm(z, dim=dim) - 1.0).clamp(min=0.0)
+    return torch.where(m.abs().amax(dim=dim) == 0, outside, error)
+
+
+def _least(m: Tensor) -> Tensor:
+    """1 at the entry of smallest magnitude, 0 elsewhere."""
+    flat = m.abs().reshape(*m.shape[: m.ndim - len(_last(m))], -1)
+    return torch.zeros_like(flat).scatter_(-1, flat.argmin(-1, keepdim=True), 1.0).reshape(m.shape)
+
+
+def _last(x: Tensor) -> tuple[int, ...]:
+    return (-2, -1) if x.ndim >= 2 else tuple(range(x.ndim))

@@ -1,0 +1,84 @@
+"""An LMO with an error of known size, for experiments with the theorems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo._base import Ball
+
+DIRECTIONS = ("random", "worst")
+
+
+@dataclass(frozen=True)
+class Perturbed(Ball):
+    """d_hat = d + delta * e with norm(e) = 1: Assumption 1 with equality, when m determines d.
+
+    d is the exact solution of `inner`, whatever error `inner` itself would make. On rank-deficient m the
+    distance to the set of solutions may be smaller than delta.
+
+    Attributes:
+        direction: "random" draws e from (seed, m), afresh for every m and repeatably; "worst" takes the
+            direction in which the bound is tight or nearly so: for the spectral ball it shortens
+            all singular directions but the last and lengthens that one, so that the overshoot is 1 + delta and
+            the gap delta (1 - 2 sigma_n / sum sigma).
+    """
+
+    name: ClassVar[str] = "perturbed"
+
+    inner: Ball
+    delta: float = 0.1
+    direction: str = "random"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.inner, Perturbed) or not isinstance(self.inner, Ball):
+            raise TypeError(f"perturbed: inner must be a plain ball, got {self.inner!r}")
+        if not 0.0 <= self.delta < float("inf"):
+            raise ValueError(f"perturbed: delta must be finite and not negative, got {self.delta}")
+        if self.direction not in DIRECTIONS:
+            raise ValueError(f"perturbed: direction must be random or worst, got {self.direction!r}")
+
+    def __call__(self, m: Tensor) -> Tensor:
+        return (self.inner.exact(m) + self.delta * self._error(m)).to(m.dtype)
+
+    def _error(self, m: Tensor) -> Tensor:
+        if self.direction == "worst":
+            return self.inner.worst(m)
+        # The bits of a sum over m make the draw depend on m and on nothing else; a generator sees 32 of them.
+        bits = int(m.double().abs().sum().view(torch.int64))
+        generator = torch.Generator().manual_seed((bits ^ (bits >> 32) ^ self.seed) & 0xFFFFFFFF)
+        e = torch.randn(m.shape, generator=generator, dtype=torch.float64).to(m.device)
+        norm = self.inner.norm(e)
+        return e / norm.reshape(*norm.shape, *(1,) * (m.ndim - norm.ndim))
+
+    # Everything about the ball is the inner ball's.
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return self.inner.norm(x)
+
+    def _dual_norm(self, g: Tensor) -> Tensor:
+        return self.inner.dual_norm(g)
+
+    def _direction(self, m: Tensor) -> Tensor:
+        return -self(m)
+
+    def _exact_direction(self, m: Tensor) -> Tensor:
+        return -self.inner.exact(m)
+
+    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+        return self.inner.distance(m, -z)
+
+    def _rho(self, out: int, into: int) -> float:
+        return self.inner.rho((out, into))
+
+    def check(self, m: Tensor) -> None:
+        self.inner.check(m)
+
+    def rho(self, shape: Sequence[int]) -> float:
+        return self.inner.rho(shape)

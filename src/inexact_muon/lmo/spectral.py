@@ -1,0 +1,127 @@
+"""The ball of the spectral norm, whose LMO is the polar factor, and its dual, the nuclear ball."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo._base import UNIT, Ball, Radius
+from inexact_muon.lmo.entries import unit
+from inexact_muon.polar import ExactSVD, PolarExpress, PolarMethod
+from inexact_muon.polar.exact import decompose
+from inexact_muon.polar.probes import probes
+from inexact_muon.polar.scaling import to_unit_entries
+
+
+@dataclass(frozen=True)
+class Spectral(Ball):
+    """Spectral norm; d = -U V^T, as exact as `polar` is; dual norm sum_i sigma_i.
+
+    scale="rms": radius sqrt(out/in), the RMS -> RMS norm: Scion's hidden layers.
+    scale="rms-max": radius max(1, sqrt(out/in)): Scion's first layer of a dense input.
+    """
+
+    name: ClassVar[str] = "spectral"
+    scales: ClassVar[Mapping[str, Radius]] = {
+        **UNIT,
+        "rms": lambda out, into: sqrt(out / into),
+        "rms-max": lambda out, into: max(1.0, sqrt(out / into)),
+    }
+
+    polar: PolarMethod = field(default_factory=PolarExpress)
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return torch.linalg.matrix_norm(x, 2)
+
+    def _dual_norm(self, g: Tensor) -> Tensor:
+        return torch.linalg.svdvals(g).sum(-1)
+
+    def _direction(self, m: Tensor) -> Tensor:
+        return self.polar(m)
+
+    def _exact_direction(self, m: Tensor) -> Tensor:
+        return ExactSVD()(m)
+
+    def _rho(self, out: int, into: int) -> float:
+        return sqrt(min(out, into))
+
+    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+        if m.shape[-2] > m.shape[-1]:
+            m, z = m.mT, z.mT
+        u, _, vh, kept = decompose(m)
+        return torch.linalg.matrix_norm(polar_error(z, u, vh, kept), 2)
+
+    def _worst(self, m: Tensor) -> Tensor:
+        u, s, vh = torch.linalg.svd(m, full_matrices=False)
+        sign = torch.ones_like(s)
+        sign[..., -1] = -1.0
+        return (u * sign.unsqueeze(-2)) @ vh
+
+
+def polar_error(z: Tensor, u: Tensor, vh: Tensor, kept: Tensor) -> Tensor:
+    """U^T (z - nearest polar factor) for z of shape (..., n, m), n <= m; its norm is delta.
+
+    Rows kept have the polar factor v_i^T. Singular directions not kept may hold any block of norm <= 1
+    between the null spaces: there the nearest one is z's own block with its singular values cut at 1.
+    """
+    kept_rows = kept.unsqueeze(-1)
+    rows = u.mT @ z
+    error = torch.where(kept_rows, rows - vh, rows)
+    if bool(kept.all()):
+        return error
+    v = vh * kept_rows
+    null = torch.where(kept_rows, torch.zeros_like(rows), rows)
+    null = null - (null @ v.mT) @ v
+    w, s, wh = torch.linalg.svd(null, full_matrices=False)
+    return error - (w * s.clamp(max=1.0).unsqueeze(-2)) @ wh
+
+
+@dataclass(frozen=True)
+class Nuclear(Ball):
+    """Nuclear norm; d = -u_1 v_1^T by power iteration on m m^T, feasible by construction; dual norm sigma_1.
+
+    Attributes:
+        steps: power iterations, two matrix-vector products each.
+    """
+
+    name: ClassVar[str] = "nuclear"
+
+    steps: int = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1:
+            raise ValueError(f"nuclear: steps must be at least 1, got {self.steps}")
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return torch.linalg.svdvals(x).sum(-1)
+
+    def _dual_norm(self, g: Tensor) -> Tensor:
+        return torch.linalg.matrix_norm(g, 2)
+
+    def _direction(self, m: Tensor) -> Tensor:
+        if m.numel() == 0:
+            return m.clone()
+        x = to_unit_entries(m.to(torch.promote_types(m.dtype, torch.float32)))
+        v = unit(x.mT @ (x @ probes(x.shape[-1], 1, x)), (-2,))
+        for _ in range(self.steps):
+            v = unit(x.mT @ (x @ v), (-2,))
+        return unit(x @ v, (-2,)) @ v.mT
+
+    def _exact_direction(self, m: Tensor) -> Tensor:
+        u, _, vh, kept = decompose(m)
+        return (u[..., :1] * kept[..., None, :1]) @ vh[..., :1, :]
+
+    def _rho(self, out: int, into: int) -> float:
+        return 1.0
+
+    def _worst(self, m: Tensor) -> Tensor:
+        # Uphill along the second pair: the norm grows to 1 + delta and sigma_2/sigma_1 delta of descent is lost.
+        u, _, vh = torch.linalg.svd(m, full_matrices=False)
+        second = min(1, min(m.shape[-2:]) - 1)
+        return u[..., second : second + 1] @ vh[..., second : second + 1, :]

@@ -1,0 +1,34 @@
+"""Polar methods: M -> approximately U V^T, as frozen values whose error is known.
+
+    X = PolarExpress(5)(M)
+    PolarExpress(5).error_bound(1e-3)     # 0.134
+    parse("polar-express:5")              # the same from text
+"""
+
+from inexact_muon.polar._base import PolarMethod as PolarMethod
+from inexact_muon.polar.exact import ExactSVD as ExactSVD
+from inexact_muon.polar.polynomial import Cans as Cans
+from inexact_muon.polar.polynomial import Cesista as Cesista
+from inexact_muon.polar.polynomial import Jordan as Jordan
+from inexact_muon.polar.polynomial import NewtonSchulz as NewtonSchulz
+from inexact_muon.polar.polynomial import PolarExpress as PolarExpress
+from inexact_muon.polar.polynomial import Polynomial as Polynomial
+from inexact_muon.polar.polynomial import You as You
+from inexact_muon.polar.rational import Zolotarev as Zolotarev
+from inexact_muon.schedules import grammar
+
+POLARS: dict[str, type[PolarMethod]] = {
+    method.name: method
+    for method in (PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Zolotarev, Polynomial, ExactSVD)
+}
+"""Name -> class, for text only."""
+
+
+def parse(text: str) -> PolarMethod:
+    """The method that a text names: "polar-express(steps=5)", "polar-express:5", "exact-svd".
+
+    >>> parse("polar-express:5") == PolarExpress(5)
+    True
+    """
+    method: PolarMethod = grammar.read(text, POLARS)
+    return method

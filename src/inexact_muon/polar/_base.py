@@ -1,0 +1,146 @@
+"""What every polar method is: a frozen value, callable on (..., n, m), with a known scalar map."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from inexact_muon.polar.scaling import NORMALISERS, to_unit_entries
+from inexact_muon.schedules.grammar import nearest, write
+from inexact_muon.schedules.scalar_map import ScalarMap
+
+FORMS = ("auto", "direct", "gram")
+DTYPES = {str(d).removeprefix("torch."): d for d in (torch.float64, torch.float32, torch.bfloat16, torch.float16)}
+
+
+@dataclass(frozen=True)
+class PolarMethod(ABC):
+    """M -> approximately U V^T, where M = U diag(sigma) V^T.
+
+    The answer is U diag(f(sigma/c)) V^T, with f the method's scalar map and c >= sigma_1 its normaliser,
+    up to rounding in the compute dtype. Zero gives zero; 2^k M gives the bits that M gives.
+
+    Attributes:
+        dtype: compute dtype; None takes the fast one of the device: float64 for float64 input, else bfloat16
+            on a GPU with native support and float32 everywhere else.
+        form: direct, gram, or auto (see `inexact_muon.polar.iteration`).
+        normalise: one of `inexact_muon.polar.scaling.NORMALISERS`, or auto.
+    """
+
+    name: ClassVar[str]
+    forms: ClassVar[tuple[str, ...]] = FORMS
+    auto_normalise: ClassVar[str] = "frobenius"
+    dtype: torch.dtype | None = field(default=None, kw_only=True)
+    form: str = field(default="auto", kw_only=True)
+    normalise: str = field(default="auto", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _ = self.map  # designs the map now, so that a bad argument fails here and not in training
+        if isinstance(self.dtype, str):  # from text
+            if self.dtype not in DTYPES:
+                raise ValueError(f"{self.name}: unknown dtype {self.dtype!r}: {nearest(self.dtype, DTYPES)}")
+            object.__setattr__(self, "dtype", DTYPES[self.dtype])
+        if self.dtype is not None and self.dtype not in self.dtypes:
+            known = ", ".join(str(d).removeprefix("torch.") for d in self.dtypes)
+            raise ValueError(f"{self}: dtype must be one of {known}{self.why_not_half}")
+        if self.form not in self.forms:
+            raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
+        if self.normalise != "auto" and self.normalise not in NORMALISERS:
+            raise ValueError(
+                f"{self.name}: unknown normalise {self.normalise!r}: {nearest(self.normalise, ('auto', *NORMALISERS))}"
+            )
+
+    @property
+    @abstractmethod
+    def map(self) -> ScalarMap:
+        """The scalar map f and where it comes from."""
+
+    @abstractmethod
+    def flops(self, n: int, m: int) -> int:
+        """Floating point operations for one n x m matrix (products only; see schedules.cost)."""
+
+    @abstractmethod
+    def _solve(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The method on (batch, n, m), n <= m, largest entry of each matrix in [1, 2) or all zero."""
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """Compute dtypes in which the method is sound."""
+        return tuple(DTYPES.values())
+
+    why_not_half: ClassVar[str] = ""
+
+    @property
+    def normaliser(self) -> str:
+        """The normaliser that `normalise` stands for."""
+        return self.auto_normalise if self.normalise == "auto" else self.normalise
+
+    def scalar(self, s: ArrayLike) -> NDArray[np.float64]:
+        """What happens to a singular value s of the normalised matrix."""
+        return self.map.scalar(s)
+
+    def error_bound(self, lower: float) -> float:
+        """max |1 - scalar(s)| over [lower, 1]; lower is relative to the method's own normaliser."""
+        return self.map.error_bound(lower)
+
+    def __str__(self) -> str:
+        return write(self)
+
+    def __call__(self, m: Tensor) -> Tensor:
+        """The approximate polar factor: same shape, dtype and device; m is not touched.
+
+        Args:
+            m: real floating tensor (..., n, m).
+
+        Raises:
+            TypeError: not a tensor, or a complex or integer one.
+            ValueError: fewer than two dimensions, or a NaN or infinite entry.
+        """
+        check_matrix(m)
+        check_finite(m)
+        return self.orthogonalise(m)
+
+    def orthogonalise(self, m: Tensor) -> Tensor:
+        """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
+        if m.numel() == 0:
+            return m.clone()
+        x = m.detach().reshape(-1, *m.shape[-2:])
+        tall = x.shape[-2] > x.shape[-1]
+        x = (x.mT if tall else x).to(torch.promote_types(m.dtype, torch.float32))
+        x = self._solve(to_unit_entries(x), self.compute_dtype(m))
+        return (x.mT if tall else x).to(m.dtype).reshape(m.shape)
+
+    def compute_dtype(self, m: Tensor) -> torch.dtype:
+        """The dtype of the products for this input."""
+        if self.dtype is not None:
+            return self.dtype
+        if m.dtype == torch.float64:
+            return torch.float64
+        native = m.device.type == "cuda" and torch.cuda.get_device_capability(m.device) >= (8, 0)
+        return torch.bfloat16 if native and torch.bfloat16 in self.dtypes else torch.float32
+
+
+def check_matrix(m: object, what: str = "m") -> None:
+    """One sentence for each way in which m is not a stack of real floating matrices."""
+    if not isinstance(m, Tensor):
+        raise TypeError(f"{what} must be a torch.Tensor, got {type(m).__name__}")
+    if not m.dtype.is_floating_point:
+        raise TypeError(f"{what} must have a real floating dtype, got {m.dtype}")
+    if m.ndim < 2:
+        raise ValueError(f"{what} must have at least 2 dimensions (..., n, m), got shape {tuple(m.shape)}")
+
+
+def check_finite(m: Tensor, what: str = "m") -> None:
+    """Says whether a NaN or an infinity is there, and where the first one is."""
+    finite = m.isfinite()
+    if not bool(finite.all()):
+        where = tuple(int(i) for i in (~finite).nonzero()[0])
+        kind = "NaN" if bool(m[where].isnan()) else "Inf"
+        count = int((~finite).sum())
+        raise ValueError(f"{what} has {count} entries that are not finite, the first a {kind} at index {where}")

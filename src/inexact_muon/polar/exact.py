@@ -1,0 +1,77 @@
+"""The reference: a singular value decomposition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon import schedules
+from inexact_muon.polar._base import PolarMethod
+
+
+@dataclass(frozen=True)
+class ExactSVD(PolarMethod):
+    """U_r V_r^T over the singular values above the rank threshold: the canonical partial isometry.
+
+    Runs in float64 unless dtype says float32. Zero gives zero, which U V^T of a library would not.
+    """
+
+    name: ClassVar[str] = "exact-svd"
+    forms: ClassVar[tuple[str, ...]] = ("auto",)
+    why_not_half: ClassVar[str] = ": there is no half precision factorisation"
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        return (torch.float64, torch.float32)
+
+    @property
+    def map(self) -> schedules.Exact:
+        return schedules.Exact()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalise != "auto":
+            raise ValueError("exact-svd: normalise has no effect on an exact method; leave it out")
+
+    def compute_dtype(self, m: Tensor) -> torch.dtype:
+        return self.dtype or torch.float64
+
+    def flops(self, n: int, m: int) -> int:
+        return schedules.svd_flops(n, m)
+
+    def orthogonalise(self, m: Tensor) -> Tensor:
+        if m.numel() == 0:
+            return m.clone()
+        u, _, vh, kept = decompose(m.detach(), self.compute_dtype(m))
+        return ((u * kept.unsqueeze(-2)) @ vh).to(m.dtype)
+
+    def _solve(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        raise NotImplementedError  # orthogonalise above needs the unscaled matrix for its threshold
+
+
+def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(U, sigma, V^T, kept) of (..., n, m), kept marking the singular values that are not rounding.
+
+    Those are above `rank_threshold` and above max(n, m) eps sigma_1, which is what a decomposition resolves.
+    """
+    wide = m.to(dtype)
+    scale = wide.abs().amax(dim=(-2, -1), keepdim=True)
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    u, s, vh = torch.linalg.svd(wide / scale, full_matrices=False)
+    resolved = max(m.shape[-2:]) * torch.finfo(dtype).eps * s[..., :1]
+    kept = s > torch.maximum(rank_threshold(wide / scale, m.dtype).unsqueeze(-1), resolved)
+    return u, s * scale.squeeze(-1), vh, kept
+
+
+def rank_threshold(m: Tensor, stored: torch.dtype) -> Tensor:
+    """Singular values of (..., n, m) up to this one may be rounding of its entries to the dtype `stored`.
+
+    Rounding each entry to relative precision eps adds noise whose spectral norm is about
+    eps ||M||_F (n^-1/2 + m^-1/2) when it is spread, and eps max|M_ij| when one entry dominates.
+    """
+    n, k = m.shape[-2:]
+    spread = torch.linalg.vector_norm(m, dim=(-2, -1)) * (n**-0.5 + k**-0.5)
+    return torch.finfo(stored).eps * torch.maximum(spread, m.abs().amax(dim=(-2, -1)))

@@ -1,0 +1,208 @@
+"""Polar methods that compose odd polynomials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon import schedules
+from inexact_muon.polar._base import PolarMethod
+from inexact_muon.polar.iteration import GRAM_ASPECT, direct, gram_form, normalised, restarts
+from inexact_muon.schedules.design import CUSHION
+
+
+@dataclass(frozen=True)
+class _Composition(PolarMethod):
+    """Shared by all of them: how a schedule is run."""
+
+    @property
+    def map(self) -> schedules.Schedule:
+        return self.schedule
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        """Coefficients with their design interval and source."""
+        raise NotImplementedError
+
+    def runs_gram(self, n: int, m: int, dtype: torch.dtype) -> bool:
+        """Whether this shape runs in Gram form: if asked, or m/n > 1.5 and the dtype can bear it.
+
+        In float32 and float64 the two forms agree within 2e-3 and 1e-9; half precision cannot bear it.
+        """
+        if self.form == "auto":
+            wide = max(n, m) > GRAM_ASPECT * min(n, m) and len(self.schedule.coefficients) > 1
+            return wide and torch.finfo(dtype).bits >= 32
+        return self.form == "gram"
+
+    def flops(self, n: int, m: int) -> int:
+        degrees = [2 * len(step) - 1 for step in self.schedule.coefficients]
+        extra = 0
+        if self.normaliser == "schatten8":
+            extra = 2 * min(n, m) ** 3
+        if self.runs_gram(n, m, self.dtype or torch.float32):
+            return extra + schedules.gram_flops(n, m, degrees, restarts(len(degrees)))
+        return extra + schedules.direct_flops(n, m, degrees)
+
+    def _solve(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        gram_wanted = self.runs_gram(x.shape[-2], x.shape[-1], dtype)
+        x, gram = normalised(x, dtype, self.normaliser)
+        if gram_wanted:
+            return gram_form(x, self.schedule, gram, restarts(len(self.schedule.coefficients)))
+        return direct(x, self.schedule, gram)
+
+
+@dataclass(frozen=True)
+class NewtonSchulz(_Composition):
+    """Classical Newton-Schulz: the Taylor polynomial of degree 3, 5, 7 or 9 at every step.
+
+    Never overshoots, converges with order (degree+1)/2, and is slow to lift small singular values: degree
+    5 multiplies them by 15/8 a step.
+    """
+
+    name: ClassVar[str] = "newton-schulz"
+
+    steps: int = 5
+    degree: int = 5
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        if self.degree not in (3, 5, 7, 9):
+            raise ValueError(f"newton-schulz: degree must be 3, 5, 7 or 9, got {self.degree}")
+        return schedules.newton_schulz(self.steps, self.degree)
+
+
+@dataclass(frozen=True)
+class Jordan(_Composition):
+    """Jordan's quintic (3.4445, -4.7750, 2.0315) at every step: the Muon that everybody runs.
+
+    Steep, so that five steps reach singular values of 1.5e-3, and never closer to 1 than 0.3182.
+    """
+
+    name: ClassVar[str] = "jordan"
+
+    steps: int = 5
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        return schedules.jordan(self.steps)
+
+
+@dataclass(frozen=True)
+class You(_Composition):
+    """J. You's lists of 5 or 6 quintics."""
+
+    name: ClassVar[str] = "you"
+
+    steps: int = 5
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        return schedules.you(self.steps)
+
+
+@dataclass(frozen=True)
+class Cesista(_Composition):
+    """F. Cesista's list of 5 quintics."""
+
+    name: ClassVar[str] = "cesista"
+
+    steps: int = 5
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        return schedules.cesista(self.steps)
+
+
+_GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
+
+
+def bears(dtype: torch.dtype, degrees: Iterable[int], safety: float) -> bool:
+    """Whether a minimax composition with this safety factor is sound in a dtype.
+
+    Rounding in a step moves singular values by about 0.3 eps times the sum of the absolute (shifted)
+    coefficients of a steep minimax polynomial; above the safety factor the next step amplifies them.
+    """
+    growth = max(_GROWTH.get(degree, torch.inf) for degree in degrees)
+    return torch.finfo(dtype).bits >= 32 or safety >= 1.0 + 0.15 * growth * torch.finfo(dtype).eps
+
+
+@dataclass(frozen=True)
+class PolarExpress(_Composition):
+    """Minimax composition with cushion and safety factor, made for (steps, lower, degree): arXiv 2505.16932.
+
+    Attributes:
+        lower: smallest singular value, relative to the normaliser, that shall come close to 1.
+        degree: odd degree of the polynomials, one for all or one per step.
+        safety: factor by which a singular value may exceed 1 through rounding.
+        cushion: cap on the ratio of a step's design interval, which bounds the rounding error.
+    """
+
+    name: ClassVar[str] = "polar-express"
+    why_not_half: ClassVar[str] = ": half precision needs a larger safety factor at this degree"
+    auto_normalise: ClassVar[str] = "schatten4"
+
+    steps: int = 5
+    lower: float = 1e-3
+    degree: int | tuple[int, ...] = 5
+    safety: float = 1.01
+    cushion: float = CUSHION
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        degrees = (self.degree,) if isinstance(self.degree, int) else self.degree
+        return tuple(dtype for dtype in super().dtypes if bears(dtype, degrees, self.safety))
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        return schedules.polar_express(self.steps, self.lower, self.degree, self.safety, self.cushion)
+
+
+@dataclass(frozen=True)
+class Cans(_Composition):
+    """Pure minimax composition, the smallest delta on [lower, 1] for its degrees: arXiv 2506.10935.
+
+    With no tolerance for singular values above its design interval, it is sound in float32 and float64 only.
+    """
+
+    name: ClassVar[str] = "cans"
+    why_not_half: ClassVar[str] = ": half precision needs a safety factor, which polar-express has"
+    auto_normalise: ClassVar[str] = "schatten4"
+
+    steps: int = 5
+    lower: float = 1e-3
+    degree: int | tuple[int, ...] = 5
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        return (torch.float64, torch.float32)
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        return schedules.cans(self.steps, self.lower, self.degree)
+
+
+@dataclass(frozen=True)
+class Polynomial(_Composition):
+    """Anyone's own schedule: one tuple of coefficients of s, s^3, s^5, ... per step."""
+
+    name: ClassVar[str] = "polynomial"
+
+    coefficients: tuple[tuple[float, ...], ...]
+
+    @property
+    def schedule(self) -> schedules.Schedule:
+        return schedules.Schedule(0.0, "given by the user", self.coefficients)
+
+    def __post_init__(self) -> None:
+        try:
+            rows = tuple(tuple(float(c) for c in step) for step in self.coefficients)
+        except TypeError:
+            raise TypeError("polynomial: coefficients must be one sequence of numbers per step") from None
+        if not rows or any(len(step) < 2 for step in rows):
+            raise ValueError("polynomial: coefficients needs at least one step of at least two numbers")
+        object.__setattr__(self, "coefficients", rows)
+        super().__post_init__()

@@ -1,0 +1,22 @@
+"""Starting vectors of iterations: pseudo-random, and the same on every call, rank and device."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+def probes(n: int, count: int, like: Tensor) -> Tensor:
+    """An n x count standard normal matrix in the dtype and on the device of `like`.
+
+    Drawn from a generator of its own, so the caller's random state is untouched.
+    """
+    return _draw(n, count).to(dtype=like.dtype, device=like.device)
+
+
+@lru_cache(maxsize=64)
+def _draw(n: int, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(20251019)
+    return torch.randn(n, count, generator=generator, dtype=torch.float64)

@@ -1,0 +1,63 @@
+"""Bringing a matrix into the unit ball of the spectral norm, without ever over- or underflowing.
+
+Shapes: x is (batch, n, m) with n <= m; scales are (batch, 1, 1).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+NORMALISERS = ("frobenius", "schatten4", "schatten8", "gershgorin", "tightest")
+"""Upper bounds on the largest singular value. All but the first come free with the Gram matrix.
+
+schatten4 = ||X X^T||_F^(1/2), schatten8 = ||(X X^T)^2||_F^(1/4) (one more n x n product unless the first
+polynomial needs it), gershgorin = the largest row sum of |X X^T|, to the power 1/2, tightest = the smaller
+of schatten4 and gershgorin. Row sums are not invariant under rotations: with the last two the
+result is orthogonally equivariant only up to the method's error.
+"""
+
+# The matrix is divided by (1 + guard) times the bound: casting to the compute dtype may push a
+# singular value of 1 up by half a unit in the last place, and a minimax polynomial has no tolerance.
+_GUARD = {
+    torch.float64: 2.0**-40,
+    torch.float32: 2.0**-18,
+    torch.float16: 2.0**-9,
+    torch.bfloat16: 2.0**-6,
+}
+
+
+def to_unit_entries(x: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
+    """x times the power of two that brings its largest entry to [1, 2): exact, and the same for 2^k x."""
+    largest = x.abs().amax(dim=dim, keepdim=True)
+    exponent = 1 - torch.frexp(largest).exponent
+    # 2^exponent itself may overflow when x is subnormal: multiply twice.
+    half = torch.div(exponent, 2, rounding_mode="floor")
+    one = torch.ones_like(largest)
+    return x * torch.ldexp(one, half) * torch.ldexp(one, exponent - half)
+
+
+def frobenius(x: Tensor) -> Tensor:
+    """||x||_F per matrix, 1 where it is zero so that dividing by it leaves zero."""
+    norm = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+    return torch.where(norm == 0, torch.ones_like(norm), norm)
+
+
+def guarded(bound: Tensor, dtype: torch.dtype) -> Tensor:
+    """The bound plus what rounding to `dtype` can add; 1 where it is zero."""
+    return torch.where(bound == 0, torch.ones_like(bound), bound * (1.0 + _GUARD[dtype]))
+
+
+def gram_bound(gram: Tensor, normalise: str) -> Tensor:
+    """An upper bound on the largest singular value of X from X X^T."""
+    wide = gram.to(torch.promote_types(gram.dtype, torch.float32))
+    # Dividing by the trace first keeps fourth powers inside the range of the dtype.
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    trace = torch.where(trace > 0, trace, torch.ones_like(trace))
+    unit = wide / trace
+    if normalise == "schatten8":
+        return (trace * torch.linalg.vector_norm(unit @ unit, dim=(-2, -1), keepdim=True).sqrt()).sqrt()
+    schatten4 = torch.linalg.vector_norm(unit, dim=(-2, -1), keepdim=True)
+    rows = unit.abs().sum(-1, keepdim=True).amax(-2, keepdim=True)
+    bounds = {"schatten4": schatten4, "gershgorin": rows, "tightest": torch.minimum(schatten4, rows)}
+    return (trace * bounds[normalise]).sqrt()

@@ -1,0 +1,102 @@
+"""The text of a method: "polar-express(steps=5, lower=0.01)", or "polar-express:5" for its first field.
+
+`write` and `read` are inverse to each other on frozen dataclasses that carry a class attribute `name`.
+Text appears only at the edges: the command line, TOML files, checkpoints.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+_DASH = re.compile(r"(?<=[A-Za-z0-9_])-(?=[A-Za-z])")
+_SHORT = re.compile(r"([A-Za-z][\w-]*):([^\s,():]+)")
+
+
+def write(method: Any, *, full: bool = False) -> str:
+    """Text of a method; only the fields that differ from their defaults unless `full`."""
+    ordered = sorted(fields(method), key=lambda field: field.kw_only)  # as the constructor takes them
+    parts = []
+    for position, field in enumerate(ordered):
+        value = getattr(method, field.name)
+        if full or (position == 0 and not field.kw_only) or value != _default(field):
+            parts.append(f"{field.name}={_write_value(value, full)}")
+    return f"{method.name}({', '.join(parts)})"
+
+
+def read(text: str, table: Mapping[str, type]) -> Any:
+    """The method a text names; `table` maps names to classes.
+
+    Raises:
+        ValueError: names what is wrong, what exists and the nearest existing name.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected the text of a method, got {type(text).__name__}")
+    source = _SHORT.sub(r"\1(\2)", text.strip())
+    try:
+        # 1e-3 keeps its minus (a digit follows); polar-express and rms-max become identifiers.
+        node = ast.parse(_DASH.sub("_", source), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"cannot read {text!r}; write it like {next(iter(table))}(steps=5)") from None
+    return _build(node, table, text)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error: the nearest known name, then all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}known: {', '.join(names)}"
+
+
+def _build(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if not isinstance(call.func, ast.Name):
+        raise ValueError(f"cannot read {text!r}: expected a name such as {next(iter(table))}")
+    name = call.func.id.replace("_", "-")
+    if name not in table:
+        raise ValueError(f"unknown name {name!r} in {text!r}: {nearest(name, table)}")
+    cls = table[name]
+    known = {f.name for f in fields(cls)}
+    arguments = {}
+    for keyword in call.keywords:
+        if keyword.arg not in known:
+            raise ValueError(f"{name} has no {keyword.arg!r} in {text!r}: {nearest(str(keyword.arg), known)}")
+        arguments[keyword.arg] = _value(keyword.value, table, text)
+    try:
+        return cls(*(_value(a, table, text) for a in call.args), **arguments)
+    except TypeError as error:
+        raise ValueError(f"cannot build {text!r}: {error}") from None
+
+
+def _value(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
+    if isinstance(node, ast.Call):
+        return _build(node, table, text)
+    if isinstance(node, ast.Name):  # a bare word: the name of a method, or of an option
+        word = node.id.replace("_", "-")
+        return _build(node, table, text) if word in table else word
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(item, table, text) for item in node.elts)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise ValueError(f"cannot read the value {ast.unparse(node)!r} in {text!r}") from None
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def _write_value(value: Any, full: bool) -> str:
+    if is_dataclass(value):
+        return write(value, full=full)
+    if isinstance(value, tuple):
+        inner = ", ".join(_write_value(v, full) for v in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, str):
+        return value
+    return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else repr(value)

@@ -1,0 +1,70 @@
+"""Published lists of coefficients, each with its origin. A count a list does not have is an error."""
+
+from __future__ import annotations
+
+from inexact_muon.schedules.design import check_steps
+from inexact_muon.schedules.scalar_map import Schedule
+
+JORDAN = (3.4445, -4.7750, 2.0315)
+
+YOU: dict[int, tuple[tuple[float, ...], ...]] = {
+    5: (
+        (4.0848, -6.8946, 2.9270),
+        (3.9505, -6.3029, 2.6377),
+        (3.7418, -5.5913, 2.3037),
+        (2.8769, -3.1427, 1.2046),
+        (2.8366, -3.0525, 1.2012),
+    ),
+    6: tuple(
+        (a / 1024, b / 1024, c / 1024)
+        for a, b, c in (
+            (3955, -8306, 5008),
+            (3735, -6681, 3463),
+            (3799, -6499, 3211),
+            (4019, -6385, 2906),
+            (2677, -3029, 1162),
+            (2172, -1833, 682),
+        )
+    ),
+}
+
+CESISTA: dict[int, tuple[tuple[float, ...], ...]] = {
+    5: (
+        (4.0249, -6.4216, 2.6016),
+        (3.9924, -6.2874, 2.5399),
+        (3.3319, -4.8337, 1.9453),
+        (2.8797, -3.6304, 1.6253),
+        (2.9954, -3.6247, 1.6126),
+    ),
+}
+
+
+def jordan(steps: int = 5) -> Schedule:
+    """Jordan's quintic, the same at every step: steep at 0, and never closer to 1 than 0.3182.
+
+    What torch.optim.Muon and Scion compute, and what the paper's CIFAR-10 runs call Newton-Schulz.
+    """
+    check_steps(steps)
+    return Schedule(0.0, "K. Jordan, KellerJordan/Muon, 2024", (JORDAN,) * steps)
+
+
+def you(steps: int = 5) -> Schedule:
+    """J. You's tuned lists: 5 steps (modded-nanogpt, dion) or 6 (modula, in units of 1/1024)."""
+    return Schedule(0.0, "J. You, 2025", _pick("You", YOU, steps))
+
+
+def cesista(steps: int = 5) -> Schedule:
+    """F. Cesista's tuned list of 5 steps."""
+    return Schedule(0.0, "F. L. Cesista, 2025", _pick("Cesista", CESISTA, steps))
+
+
+def _pick(
+    name: str, lists: dict[int, tuple[tuple[float, ...], ...]], steps: int
+) -> tuple[tuple[float, ...], ...]:
+    check_steps(steps)
+    if steps not in lists:
+        have = " or ".join(map(str, lists))
+        raise ValueError(
+            f"{name} publishes {have} steps, not steps={steps}; PolarExpress and Cans make any number"
+        )
+    return lists[steps]

@@ -1,0 +1,46 @@
+"""Zolotarev's best rational approximation of the sign function, in partial fractions."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ellipj, ellipkm1
+
+from inexact_muon.schedules.scalar_map import Rational
+
+
+def zolotarev(poles: int = 3, lower: float = 1e-3) -> Rational:
+    """The rational function of type (2r+1, 2r), r = poles, closest to 1 on [lower, 1].
+
+    With K' = K(1 - l^2) and Jacobi functions of parameter 1 - l^2 (Zolotarev 1877; Nakatsukasa and
+    Freund, SIAM Review 58, 2016, section 3):
+
+        c_i  = l^2 sn^2(i K'/(2r+1)) / cn^2(i K'/(2r+1)),   i = 1..2r
+        f(s) = scale * s * prod_j (s^2 + c_2j)/(s^2 + c_(2j-1)) = scale * s * (1 + sum_j a_j/(s^2 + c_(2j-1)))
+
+    Its critical points are l / dn(i K'/(2r+1)); scale centres the image at 1.
+    """
+    if isinstance(poles, bool) or not isinstance(poles, int):
+        raise TypeError(f"poles must be an integer, got {poles!r}")
+    if not 1 <= poles <= 8:
+        raise ValueError(f"poles must lie between 1 and 8, got {poles}")
+    if not 1e-7 <= lower < 1.0:
+        raise ValueError(f"lower must lie in [1e-7, 1) for a rational method, got {lower}")
+    return _zolotarev(poles, lower)
+
+
+@lru_cache(maxsize=256)
+def _zolotarev(poles: int, lower: float) -> Rational:
+    quarter = float(ellipkm1(lower**2))
+    sn, cn, dn, _ = ellipj(np.arange(1, 2 * poles + 1) * quarter / (2 * poles + 1), 1.0 - lower**2)
+    c = lower**2 * (sn / cn) ** 2
+    odd, even = c[0::2], c[1::2]
+    residues = [
+        -np.prod(odd[j] - even) / np.prod(odd[j] - np.delete(odd, j)) for j in range(poles)
+    ]
+    extrema = tuple(float(x) for x in lower / dn)
+    parts = (tuple(map(float, odd)), tuple(map(float, residues)), extrema)
+    source = f"Zolotarev, type ({2 * poles + 1}, {2 * poles})"
+    low, high = Rational(lower, source, 1.0, *parts).image(lower, 1.0)
+    return Rational(lower, source, 2.0 / (low + high), *parts)

@@ -1,0 +1,109 @@
+"""Contract suites for people who write their own polar method or ball.
+
+    def test_my_oracle() -> None:
+        check_polar(MyOracle())
+
+Each check raises AssertionError with the property that failed. The project's own tests run the same suites.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo import Ball
+from inexact_muon.polar import ExactSVD, PolarMethod, Zolotarev
+from inexact_muon.polar.exact import decompose
+from inexact_muon.polar.scaling import frobenius, gram_bound, guarded
+from inexact_muon.schedules import Schedule
+
+
+def rounding_term(method: PolarMethod, stored: torch.dtype, compute: torch.dtype, lower: float = 1e-3) -> float:
+    """What rounding may add to `method.error_bound`, an envelope over the spectra of the tests.
+
+    Polynomials: noise of a few eps passes through the steps like a small singular value, so
+    eps (8 + 2 slope), but at most 0.2 (bfloat16) and 0.1 (float16), where it saturates. Rational: the inverse of
+    a matrix with smallest eigenvalue `shift` moves by eps/shift. Exact: the polar factor itself has condition
+    number 1/lower, lower being the smallest singular value over the largest. Casting adds 2 eps of its dtype.
+    """
+    eps = torch.finfo(compute).eps
+    cast = 2.0 * torch.finfo(stored).eps
+    if isinstance(method, Zolotarev):
+        shift = min(method.map.poles)
+        eps = eps if shift >= 16.0 * eps else torch.finfo(torch.float64).eps
+        return cast + 8.0 * eps + eps / (2.0 * shift)
+    if not isinstance(method.map, Schedule):
+        return cast + 32.0 * eps / lower
+    cap = {torch.bfloat16: 0.2, torch.float16: 0.1}.get(compute, math.inf)
+    return cast + min(cap, eps * (8.0 + 2.0 * abs(method.map.slope)))
+
+
+def allowed_error(method: PolarMethod, m: Tensor) -> float:
+    """error_bound at the smallest singular value of m that is not rounding, plus the rounding term."""
+    _, s, _, kept = decompose(m)
+    if not bool(kept.any()):
+        return 0.0
+    smallest, compute = float(s[kept].min()), method.compute_dtype(m)
+    rounding = rounding_term(method, m.dtype, compute, smallest / float(s.max()))
+    if isinstance(method, ExactSVD):
+        return rounding
+    bound = guarded(_normaliser(method, m.double()), compute)
+    return method.error_bound(min(1.0, smallest / float(bound))) + rounding
+
+
+def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:
+    """Shape, dtype, zero, scale, purity, text and finiteness, on m or on a small Gaussian batch."""
+    from inexact_muon.polar import parse
+
+    if m is None:
+        m = torch.randn(2, 6, 9, generator=torch.Generator().manual_seed(0))
+    before = m.clone()
+    x = method(m)
+    assert x.shape == m.shape, f"{method}: shape changed from {tuple(m.shape)} to {tuple(x.shape)}"
+    assert x.dtype == m.dtype, f"{method}: dtype changed from {m.dtype} to {x.dtype}"
+    assert torch.equal(m, before), f"{method}: the input was changed"
+    assert bool(x.isfinite().all()), f"{method}: the answer is not finite"
+    assert torch.equal(method(m), x), f"{method}: two calls differ"
+    assert torch.equal(method(torch.zeros_like(m)), torch.zeros_like(m)), f"{method}: zero does not give zero"
+    for power in (-40, 40):
+        assert torch.equal(method(m * 2.0**power), x), f"{method}: 2^{power} m gives other bits than m"
+    assert bool(((m * x).sum(dim=(-2, -1)) > 0).all()), f"{method}: the answer points away from m"
+    if method.name in _known_names():
+        assert parse(str(method)) == method, f"{method}: the text does not read back"
+
+
+def check_ball(ball: Ball, m: Tensor | None = None) -> None:
+    """Norm, dual norm, argmin and rho fit together, on m or on a small Gaussian batch."""
+    if m is None:
+        m = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    before = m.clone()
+    d = ball.exact(m)
+    dims = (-2, -1)
+    dual = ball.dual_norm(m)
+    assert torch.equal(m, before), f"{ball}: the input was changed"
+    assert torch.allclose(ball.norm(d), torch.ones_like(dual), rtol=1e-6), f"{ball}: norm(d) is not 1"
+    assert torch.allclose((m * d).sum(dims), -dual, rtol=1e-6), f"{ball}: <m, d> is not -dual_norm(m)"
+    assert torch.allclose(ball.norm(-2.0 * m), 2.0 * ball.norm(m)), f"{ball}: norm is not homogeneous"
+    assert bool((ball.norm(m + d) <= ball.norm(m) + ball.norm(d) + 1e-9).all()), f"{ball}: no triangle inequality"
+    assert bool((dual <= ball.rho(m.shape) * torch.linalg.vector_norm(m, dim=dims) * (1 + 1e-9)).all()), (
+        f"{ball}: dual_norm(m) exceeds rho ||m||"
+    )
+    assert bool((ball.distance(m, d) <= 1e-6).all()), f"{ball}: the exact answer is not exact"
+    answer = ball(m)
+    assert bool(((m * answer).sum(dims) <= 0).all()), f"{ball}: the answer points uphill"
+    assert torch.equal(ball(torch.zeros_like(m)), torch.zeros_like(m)), f"{ball}: zero does not give zero"
+
+
+def _normaliser(method: PolarMethod, m: Tensor) -> Tensor:
+    if method.normaliser == "frobenius":
+        return frobenius(m)
+    m = m.mT if m.shape[-2] > m.shape[-1] else m
+    return gram_bound(m @ m.mT, method.normaliser)
+
+
+def _known_names() -> set[str]:
+    from inexact_muon.polar import POLARS
+
+    return set(POLARS)

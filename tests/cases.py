@@ -1,0 +1,61 @@
+"""THE tables: everything under test. Property files run over them; a test fails if one is incomplete."""
+
+from __future__ import annotations
+
+import torch
+
+from inexact_muon import lmo, polar
+
+POLARS: dict[str, polar.PolarMethod] = {
+    str(method): method
+    for method in (
+        *(polar.NewtonSchulz(5, degree=degree) for degree in (3, 5, 7, 9)),
+        polar.NewtonSchulz(12),
+        polar.Jordan(1),
+        polar.Jordan(5),
+        polar.You(5),
+        polar.You(6),
+        polar.Cesista(5),
+        *(polar.PolarExpress(steps) for steps in (1, 2, 5, 8)),
+        polar.PolarExpress(5, normalise="frobenius"),
+        polar.PolarExpress(6, lower=1e-2, degree=3, safety=1.05, cushion=0.02),
+        polar.PolarExpress(4, degree=(3, 9, 9, 9)),
+        polar.Cans(5),
+        polar.Cans(4, degree=7),
+        polar.Cans(6, normalise="schatten8"),
+        polar.Zolotarev(1),
+        polar.Zolotarev(3),
+        polar.Zolotarev(8, lower=1e-5),
+        polar.Polynomial(((1.5, -0.5), (1.5, -0.5))),
+        polar.Polynomial(((2.5, -3.0, 2.0, -0.6, 0.1, -0.01, 0.0005),)),
+        polar.ExactSVD(),
+    )
+}
+
+ROW_SUMS: dict[str, polar.PolarMethod] = {
+    str(method): method
+    for method in (polar.PolarExpress(5, normalise="gershgorin"), polar.Zolotarev(3, normalise="tightest"))
+}
+"""Methods whose normaliser is not invariant under rotations: every property but equivariance."""
+
+BALLS: dict[str, lmo.Ball] = {
+    str(ball): ball
+    for ball in (
+        lmo.Spectral(polar=polar.ExactSVD()),
+        lmo.Spectral(polar=polar.ExactSVD(), scale="rms"),
+        lmo.Spectral(polar=polar.ExactSVD(), scale="rms-max"),
+        lmo.Sign(),
+        lmo.Sign(scale="rms"),
+        lmo.Euclidean(),
+        lmo.Euclidean(scale="rms"),
+        lmo.ColNorm(),
+        lmo.ColNorm(scale="rms"),
+        lmo.RowNorm(),
+        lmo.RowNorm(scale="rms"),
+        lmo.Nuclear(steps=400),
+    )
+}
+"""Every ball, with an exact oracle."""
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+SHAPES = ((24, 24), (16, 40), (40, 16), (1, 9), (9, 1), (20, 25))

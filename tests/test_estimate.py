@@ -1,0 +1,163 @@
+"""The estimate: delta within 10% (while delta <= 0.9), gap within 0.02, at a twentieth of the oracle's work."""
+
+import pytest
+import torch
+from matrices import SPECTRA, matrix
+
+from inexact_muon import lmo, measure, polar
+from inexact_muon.estimate import PLANS, SHARE, choose_plan, lanczos
+
+ORACLES = {
+    str(method): method
+    for method in (
+        polar.PolarExpress(4),
+        polar.PolarExpress(5),
+        polar.PolarExpress(6),
+        polar.PolarExpress(8),
+        polar.PolarExpress(5, normalise="frobenius"),
+        polar.Jordan(5),
+        polar.You(5),
+        polar.You(6),
+        polar.Cesista(5),
+        polar.Cans(5),
+        polar.Zolotarev(2),
+        polar.Zolotarev(3),
+        polar.Zolotarev(4, lower=1e-4),
+        polar.NewtonSchulz(12),
+    )
+}
+"""Oracles of use in training. Cruder ones: see test_crude_oracles."""
+
+
+def check(method: polar.PolarMethod, n: int, m: int, spectrum: str, seed: int = 7) -> None:
+    a = matrix(n, m, spectrum, seed=seed, dtype=torch.float32)
+    ball = lmo.Spectral(polar=method)
+    d_hat = ball(a)
+    exact, estimate = measure(ball, a, d_hat, exact=True), measure(ball, a, d_hat)
+    what = (str(method), (n, m), spectrum, exact, estimate)
+    if exact.delta <= 0.9:
+        assert estimate.delta == pytest.approx(exact.delta, rel=0.1, abs=1e-3), what  # abs: rounding in float32
+    else:
+        assert estimate.delta > 0.75, what
+    assert estimate.gap == pytest.approx(exact.gap, abs=0.02), what
+    assert estimate.overshoot == pytest.approx(exact.overshoot, rel=0.03), what
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize(("n", "m"), [(64, 64), (64, 200), (160, 160)])
+def test_accuracy(name: str, n: int, m: int) -> None:
+    for spectrum in SPECTRA:
+        check(ORACLES[name], n, m, spectrum)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize(("n", "m"), [(256, 256), (200, 600), (512, 512), (768, 512)])
+def test_accuracy_at_real_sizes(name: str, n: int, m: int) -> None:
+    for spectrum in SPECTRA:
+        check(ORACLES[name], n, m, spectrum)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["polar-express(steps=5)", "jordan(steps=5)", "zolotarev(poles=3)"])
+def test_accuracy_at_1024(name: str) -> None:
+    for spectrum in SPECTRA:
+        check(ORACLES[name], 1024, 1024, spectrum)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    """Half precision input rounds the spectrum itself; both roads see the same rounded matrix."""
+    ball = lmo.Spectral()
+    for spectrum in SPECTRA:
+        a = matrix(160, 200, spectrum, seed=7, dtype=dtype)
+        d_hat = ball(a)
+        exact, estimate = measure(ball, a, d_hat, exact=True), measure(ball, a, d_hat)
+        if exact.delta <= 0.9:
+            assert estimate.delta == pytest.approx(exact.delta, rel=0.1, abs=5e-3), spectrum
+        assert estimate.gap == pytest.approx(exact.gap, abs=0.02), spectrum
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_crude_oracles(steps: int) -> None:
+    """Their own singular values span decades, so noise and bias grow: an order of magnitude, no more."""
+    ball = lmo.Spectral(polar=polar.PolarExpress(steps))
+    for spectrum in SPECTRA:
+        a = matrix(160, 160, spectrum, seed=7, dtype=torch.float32)
+        d_hat = ball(a)
+        exact, estimate = measure(ball, a, d_hat, exact=True), measure(ball, a, d_hat)
+        assert estimate.gap == pytest.approx(exact.gap, abs=0.1), spectrum
+        assert estimate.delta == pytest.approx(exact.delta, rel=0.15), spectrum
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("aspect", [1, 4])
+@pytest.mark.parametrize("n", [512, 1024, 4096])
+def test_cost(name: str, aspect: int, n: int) -> None:
+    method = ORACLES[name]
+    oracle = method.flops(n, aspect * n)
+    plan = choose_plan(n, aspect * n, oracle)
+    share = plan.flops(n, aspect * n) / oracle
+    cheapest = PLANS[-1].flops(n, aspect * n) / oracle
+    assert share <= SHARE or share == cheapest
+    assert share <= (SHARE if aspect == 1 else 0.08), f"{share:.1%}"
+
+
+def test_the_products_are_counted() -> None:
+    """Plan.flops against torch's own count, up to the small matrices."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    a = matrix(512, 768, "power-law", seed=1, dtype=torch.float32)
+    ball = lmo.Spectral(polar=polar.PolarExpress(5))
+    d_hat = ball(a)
+    with FlopCounterMode(display=False) as counter:
+        measure(ball, a, d_hat)
+    plan = choose_plan(512, 768, ball.polar.flops(512, 768))
+    assert counter.get_total_flops() <= 1.25 * plan.flops(512, 768)
+
+
+def test_repeats_to_the_bit() -> None:
+    a = matrix(160, 160, "gaussian", seed=1, dtype=torch.float32)
+    ball = lmo.Spectral()
+    assert measure(ball, a, ball(a)) == measure(ball, a, ball(a))
+
+
+def test_scale_and_batch_do_not_matter() -> None:
+    a = matrix(160, 200, "power-law", seed=1, dtype=torch.float32)
+    ball = lmo.Spectral()
+    one = measure(ball, a, ball(a))
+    assert measure(ball, a * 2.0**60, ball(a)) == one
+    batch = torch.stack((a, matrix(160, 200, "gaussian", seed=2, dtype=torch.float32)))
+    both = measure(ball, batch, ball(batch))
+    assert float(both.gap[0]) == pytest.approx(one.gap, abs=1e-4)
+    assert float(both.delta[0]) == pytest.approx(one.delta, rel=1e-3)
+
+
+def test_never_high_on_foreign_singular_vectors() -> None:
+    """A perturbed answer has other singular vectors than m: the estimate is low, as documented."""
+    a = matrix(160, 160, "gaussian", seed=1)
+    ball = lmo.Perturbed(lmo.Spectral(), delta=0.3)
+    d_hat = ball(a)
+    assert measure(lmo.Spectral(), a, d_hat).delta <= 0.3 + 1e-6
+    assert measure(ball, a, d_hat).delta == pytest.approx(0.3, abs=1e-9)
+
+
+def test_lanczos_is_exact_when_the_space_is_full() -> None:
+    a = matrix(8, 8, "power-law", seed=1)
+    a = a @ a.mT
+    space = lanczos(lambda q: q @ a, torch.ones(1, 1, 8, dtype=a.dtype), 8)
+    torch.testing.assert_close(space.ritz[0, 0], torch.linalg.eigvalsh(a))
+    gram = space.basis[0, 0] @ space.basis[0, 0].mT
+    torch.testing.assert_close(gram, torch.eye(8, dtype=a.dtype))
+    start = torch.ones(1, 1, 8, dtype=a.dtype)
+    u, s, vh = torch.linalg.svd(matrix(8, 8, "gaussian", seed=1))
+    b = (u * s**2) @ u.mT
+    root = lanczos(lambda q: q @ b, start, 8).inverse_root(start)
+    torch.testing.assert_close(root, start @ (u / s) @ u.mT)
+
+
+def test_lanczos_stops_when_the_space_is_exhausted() -> None:
+    identity = torch.eye(6, dtype=torch.float64)
+    space = lanczos(lambda q: 2.0 * q @ identity, torch.ones(1, 2, 6, dtype=torch.float64), 5)
+    assert space.live.sum(-1).tolist() == [[1, 1]]
+    assert space.ritz[space.live].tolist() == [2.0, 2.0]

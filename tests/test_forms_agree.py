@@ -1,0 +1,85 @@
+"""Direct and Gram form are one map; auto takes the cheaper one where it is as good."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from cases import POLARS
+from matrices import SPECTRA, matrix
+
+from inexact_muon import polar, schedules
+from inexact_muon.polar.iteration import direct, expand_about, gram_form, polynomial, restarts
+
+COMPOSED = {name: m for name, m in POLARS.items() if isinstance(m.map, schedules.Schedule)}
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3}
+"""Documented in `runs_gram`."""
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_the_forms_agree(name: str, dtype: torch.dtype) -> None:
+    method = COMPOSED[name]
+    for n, m in ((32, 32), (48, 192)):
+        for spectrum in SPECTRA:
+            a = matrix(n, m, spectrum, seed=7, dtype=dtype)
+            one, other = replace(method, form="direct")(a), replace(method, form="gram")(a)
+            assert float(torch.linalg.matrix_norm((one - other).double(), 2)) <= TOLERANCE[dtype], (n, m, spectrum)
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_auto_is_one_of_the_two_and_the_cheaper(name: str) -> None:
+    method = COMPOSED[name]
+    for n, m in ((16, 16), (16, 24), (16, 26), (64, 16)):
+        a = matrix(n, m, "power-law", seed=7, dtype=torch.float32)
+        taken = "gram" if method.runs_gram(n, m, torch.float32) else "direct"
+        assert torch.equal(method(a), replace(method, form=taken)(a))
+        forms = [replace(method, form=form).flops(n, m) for form in ("direct", "gram")]
+        assert method.flops(n, m) == min(forms) or len(method.schedule.coefficients) == 1
+
+
+def test_half_precision_never_takes_the_gram_form_by_itself() -> None:
+    assert not polar.PolarExpress(5).runs_gram(8, 80, torch.bfloat16)
+    assert polar.PolarExpress(5).runs_gram(8, 80, torch.float32)
+
+
+def test_restarts_keep_ill_conditioned_input_in_order() -> None:
+    """Without them rounding in the Gram form costs ten times the documented tolerance."""
+    schedule = schedules.polar_express(8)
+    a = matrix(64, 256, "log-uniform-1e-6", seed=7, dtype=torch.float32)
+    x = (a / torch.linalg.matrix_norm(a, 2) / 1.001).unsqueeze(0)
+    exact = direct(x.double(), schedule, None)
+    errors = [
+        float(torch.linalg.matrix_norm(gram_form(x, schedule, None, again).double() - exact, 2))
+        for again in ((), restarts(8))
+    ]
+    assert errors[1] < 2e-3 < 2e-2 < errors[0]
+
+
+@pytest.mark.parametrize("terms", range(2, 8))
+def test_polynomial_of_a_gram_matrix(terms: int) -> None:
+    """Against the slow twin sum_k c_k A^k; half precision expands about another point."""
+    generator = torch.Generator().manual_seed(terms)
+    step = tuple(float(c) for c in torch.randn(terms, generator=generator, dtype=torch.float64))
+    a = matrix(6, 9, "gaussian", seed=1)
+    a = (a @ a.mT).unsqueeze(0)
+    slow = sum(c * torch.linalg.matrix_power(a, k) for k, c in enumerate(step))
+    constant, rest = polynomial(a, step, 1.0)
+    torch.testing.assert_close(constant * torch.eye(6, dtype=a.dtype) + rest, slow, rtol=0, atol=1e-12)
+    constant, rest = polynomial(a.bfloat16(), step, 1.0)
+    got = constant * torch.eye(6, dtype=a.dtype) + rest.double()
+    torch.testing.assert_close(got, slow, rtol=0, atol=0.1)
+
+
+def test_expansion_about_a_point_is_the_same_polynomial() -> None:
+    step, y = (2.0, -1.5, 0.7, 0.3, -0.1), 0.37
+    moved = expand_about(step, 0.5)
+    assert sum(c * (y - 0.5) ** k for k, c in enumerate(moved)) == pytest.approx(sum(c * y**k for k, c in enumerate(step)))
+
+
+def test_shifted_form_makes_degree_nine_usable_in_half_precision() -> None:
+    """5.5 of the digest: the monomial form loses an order of magnitude."""
+    method = polar.PolarExpress(4, degree=9, dtype=torch.float16)
+    for spectrum in ("gaussian", "log-uniform-1e-3", "rank-deficient"):
+        a = matrix(48, 96, spectrum, seed=3, dtype=torch.float32)
+        difference = method(a).double() - replace(method, dtype=torch.float64)(a.double())
+        assert float(torch.linalg.matrix_norm(difference, 2)) < 0.15, spectrum

@@ -1,0 +1,69 @@
+"""Oracles leave their input, the gradient graph, the random state and the default dtype alone."""
+
+import pytest
+import torch
+from cases import BALLS, DTYPES, POLARS, ROW_SUMS
+from matrices import matrix
+
+from inexact_muon import lmo, measure
+from inexact_muon.testing import check_ball, check_polar
+
+METHODS = {**POLARS, **ROW_SUMS}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_input_is_untouched(name: str, dtype: torch.dtype) -> None:
+    """torch.optim.Muon 2.13, pytorch_optimizer and gram-newton-schulz normalise it in place."""
+    m = matrix(8, 12, "gaussian", seed=1, dtype=dtype)
+    before = m.clone()
+    x = METHODS[name](m)
+    x.zero_()  # nor does the answer share its memory
+    assert torch.equal(m, before)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_contract_suite(name: str) -> None:
+    check_polar(METHODS[name])
+
+
+@pytest.mark.parametrize("name", BALLS)
+def test_contract_suite_of_balls(name: str) -> None:
+    check_ball(BALLS[name])
+
+
+def test_the_suites_can_fail() -> None:
+    class Broken(lmo.Sign):
+        def _rho(self, out: int, into: int) -> float:
+            return 1.0
+
+    with pytest.raises(AssertionError, match="rho"):
+        check_ball(Broken())
+
+
+@pytest.mark.parametrize("name", BALLS)
+def test_balls_leave_the_input(name: str) -> None:
+    m = matrix(8, 12, "gaussian", seed=1, dtype=torch.float32)
+    before = m.clone()
+    BALLS[name](m).zero_()
+    assert torch.equal(m, before)
+
+
+def test_random_state_is_untouched() -> None:
+    m = matrix(140, 140, "gaussian", seed=1, dtype=torch.float32)
+    state = torch.random.get_rng_state()
+    for ball in (lmo.Spectral(), lmo.Nuclear(), lmo.Perturbed(lmo.Euclidean(), delta=0.1)):
+        measure(ball, m, ball(m))
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_gradient_flows(name: str) -> None:
+    m = torch.randn(4, 6, requires_grad=True)
+    assert not METHODS[name](m).requires_grad
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_deterministic(name: str) -> None:
+    m = matrix(16, 24, "log-uniform-1e-3", seed=1, dtype=torch.float32)
+    assert torch.equal(METHODS[name](m), METHODS[name](m.clone()))

@@ -1,0 +1,86 @@
+"""str and parse are inverse; unknown text says what exists."""
+
+import pytest
+import torch
+from cases import BALLS, POLARS, ROW_SUMS
+
+from inexact_muon import lmo, polar
+from inexact_muon.schedules import grammar
+
+METHODS = {**POLARS, **ROW_SUMS}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_round_trip(name: str) -> None:
+    method = METHODS[name]
+    assert polar.parse(str(method)) == method
+    assert polar.parse(grammar.write(method, full=True)) == method
+    assert hash(polar.parse(str(method))) == hash(method)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_round_trip_of_options(dtype: torch.dtype) -> None:
+    method = polar.PolarExpress(3, dtype=dtype, form="gram", normalise="tightest")
+    text = str(method)
+    assert "torch" not in text
+    assert polar.parse(text) == method
+
+
+@pytest.mark.parametrize("name", BALLS)
+def test_round_trip_of_balls(name: str) -> None:
+    assert lmo.parse(str(BALLS[name])) == BALLS[name]
+    assert lmo.parse(grammar.write(BALLS[name], full=True)) == BALLS[name]
+
+
+def test_round_trip_of_a_perturbed_ball() -> None:
+    ball = lmo.Perturbed(lmo.Spectral(polar=polar.Zolotarev(4, lower=1e-4), scale="rms-max"), delta=0.25, direction="worst")
+    assert lmo.parse(str(ball)) == ball
+
+
+def test_short_forms() -> None:
+    assert polar.parse("polar-express:5") == polar.PolarExpress(5)
+    assert polar.parse(" zolotarev:2 ") == polar.Zolotarev(2)
+    assert polar.parse("exact-svd") == polar.ExactSVD()
+    assert polar.parse("polar-express(3, 1e-2)") == polar.PolarExpress(3, lower=1e-2)
+    assert lmo.parse("spectral(polar=jordan:3)") == lmo.Spectral(polar=polar.Jordan(3))
+    assert lmo.parse("col-norm(scale=rms)") == lmo.ColNorm(scale="rms")
+
+
+def test_only_what_differs_is_written() -> None:
+    assert str(polar.PolarExpress(5)) == "polar-express(steps=5)"
+    assert "lower=0.001" in grammar.write(polar.PolarExpress(5), full=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("polar-expres:5", ("polar-expres", "did you mean 'polar-express'", "known: cans")),
+        ("polar-express(step=5)", ("'step'", "did you mean 'steps'")),
+        ("polar-express(steps=)", ("cannot read",)),
+        ("polar-express(steps=__import__('os'))", ("unknown name",)),
+        ("polar-express(steps=1+1)", ("cannot read the value",)),
+        ("polar-express(5, 1e-3, 5, 1.01, 0.02, 7)", ("cannot build",)),
+        ("", ("cannot read",)),
+        ("5", ("expected a name",)),
+        ("sign", ("unknown name 'sign'",)),
+        ("polar-express(dtype=int8)", ("unknown dtype 'int8'", "float32")),
+        ("polar-express(normalise=frobenus)", ("did you mean 'frobenius'",)),
+        ("polar-express(form=row)", ("form must be one of auto, direct, gram",)),
+    ],
+)
+def test_bad_text(text: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=".") as caught:
+        polar.parse(text)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_polar_method_is_no_ball() -> None:
+    with pytest.raises(ValueError, match="write spectral"):
+        lmo.parse("jordan:5")
+
+
+def test_text_is_text() -> None:
+    with pytest.raises(TypeError, match="expected the text"):
+        polar.parse(5)  # type: ignore[arg-type]
