@@ -10,7 +10,6 @@ from inexact_muon.estimate import PLANS, SHARE, choose_plan, lanczos
 ORACLES = {
     str(method): method
     for method in (
-        polar.PolarExpress(4),
         polar.PolarExpress(5),
         polar.PolarExpress(6),
         polar.PolarExpress(8),
@@ -20,13 +19,12 @@ ORACLES = {
         polar.You(6),
         polar.Cesista(5),
         polar.Cans(5),
-        polar.Zolotarev(2),
         polar.Zolotarev(3),
         polar.Zolotarev(4, lower=1e-4),
         polar.NewtonSchulz(12),
     )
 }
-"""Oracles of use in training. Cruder ones: see test_crude_oracles."""
+"""Oracles of design error up to about one third. Cruder ones: see test_crude_oracles."""
 
 
 def check(method: polar.PolarMethod, n: int, m: int, spectrum: str, seed: int = 7) -> None:
@@ -67,26 +65,28 @@ def test_accuracy_at_1024(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_other_dtypes(dtype: torch.dtype) -> None:
-    """Half precision input rounds the spectrum itself; both roads see the same rounded matrix."""
+    """In half precision delta may count directions beyond the rank threshold, never others."""
     ball = lmo.Spectral()
     for spectrum in SPECTRA:
         a = matrix(160, 200, spectrum, seed=7, dtype=dtype)
         d_hat = ball(a)
         exact, estimate = measure(ball, a, d_hat, exact=True), measure(ball, a, d_hat)
+        wide = torch.promote_types(dtype, torch.float32)
+        no_threshold = measure(ball, a.to(wide), d_hat.to(wide), exact=True)
         if exact.delta <= 0.9:
-            assert estimate.delta == pytest.approx(exact.delta, rel=0.1, abs=5e-3), spectrum
+            assert 0.9 * exact.delta - 5e-3 <= estimate.delta <= 1.1 * no_threshold.delta + 5e-3, spectrum
         assert estimate.gap == pytest.approx(exact.gap, abs=0.02), spectrum
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_crude_oracles(steps: int) -> None:
-    """Their own singular values span decades, so noise and bias grow: an order of magnitude, no more."""
+@pytest.mark.parametrize(("steps", "tolerance"), [(1, 0.1), (2, 0.05), (3, 0.05), (4, 0.03)])
+def test_crude_oracles(steps: int, tolerance: float) -> None:
+    """Their own singular values span decades, so noise and bias grow with their error."""
     ball = lmo.Spectral(polar=polar.PolarExpress(steps))
     for spectrum in SPECTRA:
         a = matrix(160, 160, spectrum, seed=7, dtype=torch.float32)
         d_hat = ball(a)
         exact, estimate = measure(ball, a, d_hat, exact=True), measure(ball, a, d_hat)
-        assert estimate.gap == pytest.approx(exact.gap, abs=0.1), spectrum
+        assert estimate.gap == pytest.approx(exact.gap, abs=tolerance), spectrum
         assert estimate.delta == pytest.approx(exact.delta, rel=0.15), spectrum
 
 
@@ -160,4 +160,4 @@ def test_lanczos_stops_when_the_space_is_exhausted() -> None:
     identity = torch.eye(6, dtype=torch.float64)
     space = lanczos(lambda q: 2.0 * q @ identity, torch.ones(1, 2, 6, dtype=torch.float64), 5)
     assert space.live.sum(-1).tolist() == [[1, 1]]
-    assert space.ritz[space.live].tolist() == [2.0, 2.0]
+    torch.testing.assert_close(space.ritz[space.live], torch.full((2,), 2.0, dtype=torch.float64))
