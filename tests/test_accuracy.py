@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import DTYPES, POLARS, ROW_SUMS, SHAPES
-from matrices import SPECTRA, matrix
 
+from cases import DTYPES, POLARS, ROW_SUMS, SHAPES
 from inexact_muon import lmo
 from inexact_muon.polar import PolarMethod
 from inexact_muon.testing import allowed_error
+from matrices import SPECTRA, matrix
 
 METHODS = {**POLARS, **ROW_SUMS}
 

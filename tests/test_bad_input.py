@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from cases import BALLS, POLARS
 
+from cases import BALLS, POLARS
 from inexact_muon import lmo, measure, polar, schedules
 
 METHOD = polar.PolarExpress(5)
@@ -27,7 +27,9 @@ def test_bad_matrices(name: str) -> None:
 def test_not_finite(name: str, value: float, kind: str) -> None:
     m = torch.ones(2, 3, 4)
     m[1, 2, 0] = value
-    with pytest.raises(ValueError, match=rf"m has 1 entries that are not finite, the first a {kind} at index \(1, 2, 0\)"):
+    with pytest.raises(
+        ValueError, match=rf"m has 1 entries that are not finite, the first a {kind} at index \(1, 2, 0\)"
+    ):
         POLARS[name](m)
 
 
@@ -82,13 +84,13 @@ def test_bad_tensors_for_balls(name: str) -> None:
 def test_bad_measurements() -> None:
     ball, m = lmo.Spectral(), torch.randn(4, 6)
     for exact in (True, False):
-        with pytest.raises(ValueError, match="points uphill.*minus the polar factor"):
+        with pytest.raises(ValueError, match=r"points uphill.*minus the polar factor"):
             measure(ball, m, METHOD(m), exact=exact)
     with pytest.raises(ValueError, match="d_hat has shape"):
         measure(ball, m, ball(m).mT)
+    bad = ball(m)
+    bad[0, 0] = torch.nan
     with pytest.raises(ValueError, match="d_hat has 1 entries that are not finite"):
-        bad = ball(m)
-        bad[0, 0] = torch.nan
         measure(ball, m, bad)
     with pytest.raises(ValueError, match="m is empty"):
         measure(ball, torch.zeros(0, 3), torch.zeros(0, 3))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import POLARS
 from torch.utils.flop_counter import FlopCounterMode
 
+from cases import POLARS
 from inexact_muon import polar, schedules
 
 

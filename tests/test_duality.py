@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from cases import BALLS
-from matrices import SPECTRA, matrix
 
+from cases import BALLS
 from inexact_muon import lmo, polar
+from matrices import SPECTRA, matrix
 
 DIMS = (-2, -1)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from cases import POLARS, ROW_SUMS
 from matrices import matrix, orthonormal
 

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from cases import POLARS
 
+from cases import POLARS
 from inexact_muon import polar
 from inexact_muon.schedules import Schedule
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from matrices import SPECTRA, matrix
 
 from inexact_muon import lmo, measure, polar
 from inexact_muon.estimate import PLANS, SHARE, choose_plan, lanczos
+from matrices import SPECTRA, matrix
 
 ORACLES = {
     str(method): method
@@ -19,6 +19,7 @@ ORACLES = {
         polar.You(6),
         polar.Cesista(5),
         polar.Cans(5),
+        polar.Zolotarev(2),
         polar.Zolotarev(3),
         polar.Zolotarev(4, lower=1e-4),
         polar.NewtonSchulz(12),
@@ -50,7 +51,7 @@ def test_accuracy(name: str, n: int, m: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ORACLES)
-@pytest.mark.parametrize(("n", "m"), [(256, 256), (200, 600), (512, 512), (768, 512)])
+@pytest.mark.parametrize(("n", "m"), [(256, 256), (200, 600), (512, 512), (768, 512), (512, 2048)])
 def test_accuracy_at_real_sizes(name: str, n: int, m: int) -> None:
     for spectrum in SPECTRA:
         check(ORACLES[name], n, m, spectrum)
@@ -98,9 +99,8 @@ def test_cost(name: str, aspect: int, n: int) -> None:
     oracle = method.flops(n, aspect * n)
     plan = choose_plan(n, aspect * n, oracle)
     share = plan.flops(n, aspect * n) / oracle
-    cheapest = PLANS[-1].flops(n, aspect * n) / oracle
-    assert share <= SHARE or share == cheapest
-    assert share <= (SHARE if aspect == 1 else 0.08), f"{share:.1%}"
+    assert share <= SHARE or (plan == PLANS[-1] and n == 512 and aspect == 4), f"{share:.1%}"
+    assert share <= 0.06
 
 
 def test_the_products_are_counted() -> None:
@@ -150,7 +150,7 @@ def test_lanczos_is_exact_when_the_space_is_full() -> None:
     gram = space.basis[0, 0] @ space.basis[0, 0].mT
     torch.testing.assert_close(gram, torch.eye(8, dtype=a.dtype))
     start = torch.ones(1, 1, 8, dtype=a.dtype)
-    u, s, vh = torch.linalg.svd(matrix(8, 8, "gaussian", seed=1))
+    u, s, _ = torch.linalg.svd(matrix(8, 8, "gaussian", seed=1))
     b = (u * s**2) @ u.mT
     root = lanczos(lambda q: q @ b, start, 8).inverse_root(start)
     torch.testing.assert_close(root, start @ (u / s) @ u.mT)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import POLARS
-from matrices import SPECTRA, matrix
 
+from cases import POLARS
 from inexact_muon import polar, schedules
 from inexact_muon.polar.iteration import direct, expand_about, gram_form, polynomial, restarts
+from matrices import SPECTRA, matrix
 
 COMPOSED = {name: m for name, m in POLARS.items() if isinstance(m.map, schedules.Schedule)}
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3}
@@ -73,7 +73,9 @@ def test_polynomial_of_a_gram_matrix(terms: int) -> None:
 def test_expansion_about_a_point_is_the_same_polynomial() -> None:
     step, y = (2.0, -1.5, 0.7, 0.3, -0.1), 0.37
     moved = expand_about(step, 0.5)
-    assert sum(c * (y - 0.5) ** k for k, c in enumerate(moved)) == pytest.approx(sum(c * y**k for k, c in enumerate(step)))
+    assert sum(c * (y - 0.5) ** k for k, c in enumerate(moved)) == pytest.approx(
+        sum(c * y**k for k, c in enumerate(step))
+    )
 
 
 def test_shifted_form_makes_degree_nine_usable_in_half_precision() -> None:

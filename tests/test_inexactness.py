@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from cases import BALLS, POLARS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matrices import SPECTRA, factors, matrix
 
+from cases import BALLS, POLARS
 from inexact_muon import Inexactness, certify, lmo, measure, polar, predict
+from matrices import SPECTRA, factors, matrix
 
 FULL_RANK = [name for name in SPECTRA if name != "rank-deficient"]
 
@@ -108,7 +108,7 @@ class TestRankDeficient:
         assert measure(lmo.Spectral(), m, -(u * weights) @ vh, exact=exact).delta == pytest.approx(0.1, abs=1e-7)
 
     def test_mixing_range_and_null_space_counts(self, exact: bool) -> None:
-        m, u, s, vh = self.deficient()
+        m, u, _, vh = self.deficient()
         d_hat = -(u[:, :4] @ vh[:4]) - 0.2 * torch.outer(u[:, 0], vh[9])
         assert measure(lmo.Spectral(), m, d_hat, exact=exact).delta == pytest.approx(0.2, abs=1e-7)
 

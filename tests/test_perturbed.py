@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from cases import BALLS
-from matrices import matrix
 
+from cases import BALLS
 from inexact_muon import lmo, measure, polar
+from matrices import matrix
 
 PLAIN = {name: ball for name, ball in BALLS.items() if ball.scale == "unit"}
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from cases import BALLS, DTYPES, POLARS, ROW_SUMS
-from matrices import matrix
 
+from cases import BALLS, DTYPES, POLARS, ROW_SUMS
 from inexact_muon import lmo, measure
 from inexact_muon.testing import check_ball, check_polar
+from matrices import matrix
 
 METHODS = {**POLARS, **ROW_SUMS}
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from cases import BALLS, DTYPES, POLARS, ROW_SUMS
-from matrices import matrix
 
+from cases import BALLS, DTYPES, POLARS, ROW_SUMS
 from inexact_muon.testing import rounding_term
+from matrices import matrix
 
 METHODS = {**POLARS, **ROW_SUMS}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inexact_muon.inexactness import measure as measure
     from inexact_muon.inexactness import predict as predict
 
-_LAZY = {name: "inexact_muon.inexactness" for name in ("Inexactness", "certify", "measure", "predict")}
+_LAZY = dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness")
 _SUBPACKAGES = ("lmo", "polar", "schedules")
 
 

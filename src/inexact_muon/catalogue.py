@@ -5,6 +5,7 @@ All numbers are computed from the coefficients, in exact arithmetic, when they a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -120,68 +121,102 @@ def _number(x: float) -> str:
     return f"{x:.4f}" if abs(x) >= 1e-3 else f"{x:.1e}"
 
 
+FAMILIES = {
+    "newton-schulz": "#7f7f7f",
+    "jordan": "#d62728",
+    "you": "#ff7f0e",
+    "cesista": "#bcbd22",
+    "cans": "#17becf",
+    "polar-express": "#1f77b4",
+    "zolotarev": "#2ca02c",
+    "exact-svd": "#000000",
+}
+"""Colour of each family in the picture."""
+
+CURVES = (NewtonSchulz(5), Jordan(5), You(6), PolarExpress(3), PolarExpress(5), PolarExpress(7), Zolotarev(3))
+FLOOR = 1e-9
+"""Errors below this are drawn at it."""
+
+
 def figure(table: list[Row]) -> Any:
     """Three panels: error against cost, error against the smallest singular value, gap against overshoot."""
     import altair as alt
 
-    family = alt.Color("family:N", title="family", scale=alt.Scale(scheme="tableau10"))
-    cost = [
-        {"family": r.family, "method": r.method, "products": r.square, "delta": max(r.delta["1e-03"], 1e-9)}
+    top = alt.hconcat(_by_cost(alt, table), _by_lower(alt)).resolve_scale(color="independent")
+    return alt.vconcat(top, _by_spectrum(alt, table)).resolve_scale(color="independent")
+
+
+def _by_cost(alt: Any, table: list[Row]) -> Any:
+    values = [
+        {
+            "family": r.family,
+            "method": r.method,
+            "count": r.method.partition("=")[2].partition(",")[0].rstrip(")"),
+            "products": r.square,
+            "delta": max(r.delta["1e-03"], FLOOR),
+        }
         for r in table
-        if r.family != "exact-svd"
+        if r.family != "exact-svd" and r.square <= 25 and "lower" not in r.method and "degree" not in r.method
     ]
-    by_cost = (
-        alt.Chart(alt.Data(values=cost), title="Error bound at lower = 1e-3, against cost (square matrix)")
-        .mark_point(filled=True, size=60)
-        .encode(
-            x=alt.X("products:Q", title="n x n x n products"),
-            y=alt.Y("delta:Q", title="delta", scale=alt.Scale(type="log", domain=[1e-9, 2])),
-            color=family,
-            shape=alt.Shape("family:N"),
-            tooltip=["method:N", "products:Q", "delta:Q"],
-        )
+    base = alt.Chart(alt.Data(values=values), title="Error bound at lower = 1e-3, by steps or poles").encode(
+        x=alt.X("products:Q", title="cost of a square matrix, in n x n x n products"),
+        y=_delta(alt),
+        color=_family(alt),
+        tooltip=["method:N", "products:Q", "delta:Q"],
     )
-    shown = (NewtonSchulz(5), Jordan(5), You(6), PolarExpress(3), PolarExpress(5), PolarExpress(7), Zolotarev(3))
-    curves = [
-        {"method": str(method), "lower": float(lower), "delta": max(method.error_bound(float(lower)), 1e-9)}
-        for method in shown
+    points = base.mark_point(filled=True, size=45, opacity=1)
+    labels = base.mark_text(dx=9, dy=-5, fontSize=10).encode(text="count:N")
+    return (base.mark_line(opacity=0.4) + points + labels).properties(width=400, height=300)
+
+
+def _by_lower(alt: Any) -> Any:
+    values = [
+        {"method": str(method), "lower": float(lower), "delta": max(method.error_bound(float(lower)), FLOOR)}
+        for method in CURVES
         for lower in np.geomspace(1e-5, 1.0, 121)
     ]
-    by_lower = (
-        alt.Chart(alt.Data(values=curves), title="Error bound, against the smallest singular value")
-        .mark_line()
-        .encode(
-            x=alt.X("lower:Q", title="smallest singular value / normaliser", scale=alt.Scale(type="log")),
-            y=alt.Y("delta:Q", title="delta", scale=alt.Scale(type="log", domain=[1e-9, 2])),
-            color=alt.Color("method:N", title="oracle", scale=alt.Scale(scheme="category10")),
-        )
-    )
-    two = [
+    chart = alt.Chart(alt.Data(values=values), title="Error bound, by the smallest singular value").mark_line()
+    return chart.encode(
+        x=alt.X(
+            "lower:Q",
+            title="smallest singular value / normaliser",
+            scale=alt.Scale(type="log"),
+            axis=alt.Axis(format=".0e", values=[10.0**-k for k in range(6)]),
+        ),
+        y=_delta(alt),
+        color=alt.Color("method:N", title="oracle", scale=alt.Scale(scheme="category10")),
+    ).properties(width=400, height=300)
+
+
+def _by_spectrum(alt: Any, table: list[Row]) -> Any:
+    values = [
         {"family": r.family, "method": r.method, "spectrum": name, "gap": r.gap[name], "overshoot": r.overshoot[name]}
         for r in table
         for name in SPECTRA
     ]
-    by_spectrum = (
-        alt.Chart(alt.Data(values=two), title="What is lost: gap and overshoot on three spectra (n = 1024)")
-        .mark_point(filled=True, size=60)
-        .encode(
-            x=alt.X("gap:Q", title="gap (share of descent lost)"),
-            y=alt.Y("overshoot:Q", title="overshoot (norm of the answer)", scale=alt.Scale(zero=False)),
-            color=family,
-            shape=alt.Shape("family:N"),
-            column=alt.Column("spectrum:N", title=None),
-            tooltip=["method:N", "gap:Q", "overshoot:Q"],
-        )
-        .properties(width=220, height=220)
-    )
-    top = alt.hconcat(by_cost.properties(width=380, height=280), by_lower.properties(width=380, height=280))
-    return alt.vconcat(top.resolve_scale(color="independent"), by_spectrum).resolve_scale(color="independent")
+    title = f"What is lost and by how much the answer sticks out, on three spectra (n = {SIDE}); exact is (0, 1)"
+    chart = alt.Chart(alt.Data(values=values), title=title).mark_point(filled=True, size=45, opacity=0.8)
+    return chart.encode(
+        x=alt.X("gap:Q", title="gap"),
+        y=alt.Y("overshoot:Q", title="overshoot", scale=alt.Scale(zero=False)),
+        color=_family(alt),
+        column=alt.Column("spectrum:N", title=None),
+        tooltip=["method:N", "gap:Q", "overshoot:Q"],
+    ).properties(width=270, height=230)
+
+
+def _delta(alt: Any) -> Any:
+    axis = alt.Axis(format=".0e", values=[10.0**-k for k in range(10)])
+    return alt.Y("delta:Q", title="delta", scale=alt.Scale(type="log", domain=[FLOOR, 2]), axis=axis)
+
+
+def _family(alt: Any) -> Any:
+    scale = alt.Scale(domain=list(FAMILIES), range=list(FAMILIES.values()))
+    return alt.Color("family:N", title="family", scale=scale)
 
 
 def save(directory: Path) -> list[Path]:
     """Writes oracles.md, oracles.json, oracles.svg and oracles.png; returns their paths."""
-    import json
-
     directory.mkdir(parents=True, exist_ok=True)
     table = rows()
     paths = [directory / f"oracles.{suffix}" for suffix in ("md", "json", "svg", "png")]

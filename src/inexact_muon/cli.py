@@ -26,9 +26,12 @@ def demo(out: Path = Path("runs/demo")) -> None:
     with console.status("designing the oracles and drawing them"):
         paths = catalogue.save(out)
         table = catalogue.rows()
-    shown = Table(title="Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products")
+    shown = Table(
+        title="Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
+    )
     for title in catalogue.header():
-        shown.add_column(title, justify="left" if title == "oracle" else "right", overflow="fold")
+        first = title == "oracle"
+        shown.add_column(title, justify="left" if first else "right", no_wrap=first, min_width=0 if not first else 24)
     for r in table:
         shown.add_row(*catalogue.cells(r))
     console.print(shown)

@@ -82,11 +82,10 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         raise ValueError(f"m is empty, shape {tuple(m.shape)}: nothing to measure")
     check_finite(m)
     check_finite(d_hat, "d_hat")
-    if exact or not isinstance(ball, Spectral):
-        parts = _exact(ball, m, d_hat)
+    if isinstance(ball, Spectral) and not exact:
+        delta, inner, dual, overshoot = _spectral(ball, m, d_hat)
     else:
-        parts = _spectral(ball, m, d_hat)
-    delta, inner, dual, overshoot = parts
+        delta, inner, dual, overshoot = _exact(ball, m, d_hat)
     if bool((inner > 0).any()):
         raise ValueError(
             "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
@@ -162,4 +161,3 @@ def _from_gram(m: Tensor, x: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor,
 
 def _largest(x: Tensor) -> Tensor:
     return torch.linalg.eigvalsh(x @ x.mT)[..., -1].clamp(min=0.0).sqrt()
-

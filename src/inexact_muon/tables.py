@@ -32,7 +32,9 @@ def delta(oracle: str, shape: str, spectrum: str, checkpoint: Path | None) -> No
         n, m = read_shape(shape)
         table.add_row(f"{spectrum}, {n} x {m}", *_cells(predict(method, read_spectrum(spectrum, min(n, m)))))
         console.print(table)
-        console.print(f"error bound at lower {method.map.lower or 1e-3:g}: {method.error_bound(method.map.lower or 1e-3):.4g}")
+        console.print(
+            f"error bound at lower {method.map.lower or 1e-3:g}: {method.error_bound(method.map.lower or 1e-3):.4g}"
+        )
         console.print(f"cost: {method.flops(n, m):.4g} floating point operations")
         return
     ball = Spectral(polar=method)
@@ -45,7 +47,7 @@ def delta(oracle: str, shape: str, spectrum: str, checkpoint: Path | None) -> No
 
 
 def read_shape(text: str) -> tuple[int, int]:
-    """"768x3072" -> (768, 3072)."""
+    """ "768x3072" -> (768, 3072)."""
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if not found:
         raise ValueError(f"shape must look like 768x3072, got {text!r}")

@@ -1,7 +1,7 @@
 """Linear minimisation oracles: unit balls with a norm, its dual, and argmin <m, d> over the ball.
 
-    ball = Spectral(polar=polar.PolarExpress(5))
-    d_hat = ball(m)                       # points downhill: <m, d_hat> is about -ball.dual_norm(m)
+ball = Spectral(polar=polar.PolarExpress(5))
+d_hat = ball(m)                       # points downhill: <m, d_hat> is about -ball.dual_norm(m)
 """
 
 from inexact_muon.lmo._base import Ball as Ball

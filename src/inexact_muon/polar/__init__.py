@@ -1,8 +1,8 @@
 """Polar methods: M -> approximately U V^T, as frozen values whose error is known.
 
-    X = PolarExpress(5)(M)
-    PolarExpress(5).error_bound(1e-3)     # 0.134
-    parse("polar-express:5")              # the same from text
+X = PolarExpress(5)(M)
+PolarExpress(5).error_bound(1e-3)     # 0.134
+parse("polar-express:5")              # the same from text
 """
 
 from inexact_muon.polar._base import PolarMethod as PolarMethod

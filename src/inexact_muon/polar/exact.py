@@ -42,14 +42,9 @@ class ExactSVD(PolarMethod):
     def flops(self, n: int, m: int) -> int:
         return schedules.svd_flops(n, m)
 
-    def orthogonalise(self, m: Tensor) -> Tensor:
-        if m.numel() == 0:
-            return m.clone()
-        u, _, vh, kept = decompose(m.detach(), self.compute_dtype(m))
-        return ((u * kept.unsqueeze(-2)) @ vh).to(m.dtype)
-
     def _solve(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        raise NotImplementedError  # orthogonalise above needs the unscaled matrix for its threshold
+        u, _, vh, kept = decompose(x, dtype)
+        return (u * kept.unsqueeze(-2)) @ vh
 
 
 def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,9 +25,9 @@ class _Composition(PolarMethod):
         return self.schedule
 
     @property
+    @abstractmethod
     def schedule(self) -> schedules.Schedule:
         """Coefficients with their design interval and source."""
-        raise NotImplementedError
 
     def runs_gram(self, n: int, m: int, dtype: torch.dtype) -> bool:
         """Whether this shape runs in Gram form: if asked, or m/n > 1.5 and the dtype can bear it.

@@ -52,9 +52,7 @@ def cans(steps: int, lower: float = 1e-3, degree: int | Sequence[int] = 5) -> Sc
 
 
 @lru_cache(maxsize=1024)
-def _compose(
-    degrees: tuple[int, ...], lower: float, safety: float, cushion: float, source: str
-) -> Schedule:
+def _compose(degrees: tuple[int, ...], lower: float, safety: float, cushion: float, source: str) -> Schedule:
     low, high = lower, 1.0
     steps: list[tuple[float, ...]] = []
     for t, degree in enumerate(degrees):
@@ -69,6 +67,7 @@ def _compose(
 
 
 def check_steps(steps: int) -> None:
+    """A step count is an integer of at least 1."""
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise TypeError(f"steps must be an integer, got {steps!r}")
     if steps < 1:

@@ -19,7 +19,7 @@ _SHORT = re.compile(r"([A-Za-z][\w-]*):([^\s,():]+)")
 
 def write(method: Any, *, full: bool = False) -> str:
     """Text of a method; only the fields that differ from their defaults unless `full`."""
-    ordered = sorted(fields(method), key=lambda field: field.kw_only)  # as the constructor takes them
+    ordered = sorted(fields(method), key=lambda field: bool(field.kw_only))  # as the constructor takes them
     parts = []
     for position, field in enumerate(ordered):
         value = getattr(method, field.name)

@@ -58,13 +58,9 @@ def cesista(steps: int = 5) -> Schedule:
     return Schedule(0.0, "F. L. Cesista, 2025", _pick("Cesista", CESISTA, steps))
 
 
-def _pick(
-    name: str, lists: dict[int, tuple[tuple[float, ...], ...]], steps: int
-) -> tuple[tuple[float, ...], ...]:
+def _pick(name: str, lists: dict[int, tuple[tuple[float, ...], ...]], steps: int) -> tuple[tuple[float, ...], ...]:
     check_steps(steps)
     if steps not in lists:
         have = " or ".join(map(str, lists))
-        raise ValueError(
-            f"{name} publishes {have} steps, not steps={steps}; PolarExpress and Cans make any number"
-        )
+        raise ValueError(f"{name} publishes {have} steps, not steps={steps}; PolarExpress and Cans make any number")
     return lists[steps]

@@ -36,9 +36,7 @@ def _zolotarev(poles: int, lower: float) -> Rational:
     sn, cn, dn, _ = ellipj(np.arange(1, 2 * poles + 1) * quarter / (2 * poles + 1), 1.0 - lower**2)
     c = lower**2 * (sn / cn) ** 2
     odd, even = c[0::2], c[1::2]
-    residues = [
-        -np.prod(odd[j] - even) / np.prod(odd[j] - np.delete(odd, j)) for j in range(poles)
-    ]
+    residues = [-np.prod(odd[j] - even) / np.prod(odd[j] - np.delete(odd, j)) for j in range(poles)]
     extrema = tuple(float(x) for x in lower / dn)
     parts = (tuple(map(float, odd)), tuple(map(float, residues)), extrema)
     source = f"Zolotarev, type ({2 * poles + 1}, {2 * poles})"

@@ -1,0 +1,85 @@
+"""Arrows only go down, files and functions stay small, torch stays out of what does not need it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "inexact_muon"
+LAYERS = {
+    "schedules": (),
+    "polar": ("schedules",),
+    "lmo": ("polar", "schedules"),
+    "estimate": ("polar", "schedules"),
+    "inexactness": ("estimate", "lmo", "polar", "schedules"),
+    "catalogue": ("inexactness", "polar", "schedules"),
+    "tables": ("inexactness", "lmo", "polar", "schedules"),
+    "testing": ("lmo", "polar", "schedules"),
+    "cli": ("catalogue", "tables"),
+}
+"""What each part may import. `cli` may do so inside functions, the package itself lazily."""
+
+INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "testing.py")
+"""Files with imports inside functions: the command line, lazy names, the extra `lab` and a parse without a cycle."""
+
+TORCH_FREE = ("schedules",)
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> list[tuple[ast.AST, str]]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "inexact_muon":
+                found += [(node, f"inexact_muon.{alias.name}") for alias in node.names]
+            else:
+                found.append((node, node.module))
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_down(path: Path) -> None:
+    if path == SOURCE / "__init__.py":
+        return
+    own = part(path)
+    assert own in LAYERS, f"{own} is a new part: give it a row in LAYERS"
+    for _, name in imports(ast.parse(path.read_text())):
+        if name.startswith("inexact_muon."):
+            target = name.split(".")[1]
+            assert target == own or target in LAYERS[own], f"{own} must not import {target}"
+        if own in TORCH_FREE:
+            assert name.split(".")[0] != "torch"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_hidden_imports(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    top = {id(node) for node in tree.body}
+    guarded = {id(n) for node in tree.body if isinstance(node, ast.If) for n in ast.walk(node)}
+    hidden = [name for node, name in imports(tree) if id(node) not in top | guarded]
+    assert not hidden or path.name in INSIDE_FUNCTIONS, hidden
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_sizes(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            docstring = len((ast.get_docstring(node, clean=False) or "").splitlines())
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno + 1 - docstring <= 60, node.name
+
+
+@pytest.mark.parametrize("module", ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli"])
+def test_starts_without_torch(module: str) -> None:
+    code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
