@@ -75,7 +75,7 @@ PLANS = (
     Plan(random=9, leading=5, ends=2),
     Plan(random=8, leading=4),
     Plan(random=5, leading=3),
-    Plan(random=4, leading=2, leading_steps=14),
+    Plan(random=5, leading=3, leading_steps=12, steps=6),
     Plan(random=2, leading=2, leading_steps=12),
     Plan(random=1, leading=1, leading_steps=5, steps=5, end_steps=12),
 )
