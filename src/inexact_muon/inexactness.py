@@ -73,7 +73,7 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
     Example:
         >>> ball, m = Spectral(), torch.eye(3)
         >>> round(measure(ball, m, ball(m), exact=True).overshoot, 3)
-        1.025
+        1.121
     """
     ball.check(m)
     if d_hat.shape != m.shape:
