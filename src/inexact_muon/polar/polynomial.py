@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -20,7 +21,7 @@ from inexact_muon.schedules.design import CUSHION
 class _Composition(PolarMethod):
     """Shared by all of them: how a schedule is run."""
 
-    @property
+    @cached_property
     def map(self) -> schedules.Schedule:
         return self.schedule
 
@@ -35,12 +36,12 @@ class _Composition(PolarMethod):
         In float32 and float64 the two forms agree within 2e-3 and 1e-9; half precision cannot bear it.
         """
         if self.form == "auto":
-            wide = max(n, m) > GRAM_ASPECT * min(n, m) and len(self.schedule.coefficients) > 1
+            wide = max(n, m) > GRAM_ASPECT * min(n, m) and len(self.map.coefficients) > 1
             return wide and torch.finfo(dtype).bits >= 32
         return self.form == "gram"
 
     def flops(self, n: int, m: int) -> int:
-        degrees = [2 * len(step) - 1 for step in self.schedule.coefficients]
+        degrees = [2 * len(step) - 1 for step in self.map.coefficients]
         extra = 0
         if self.normaliser == "schatten8":
             extra = 2 * min(n, m) ** 3
@@ -52,8 +53,8 @@ class _Composition(PolarMethod):
         gram_wanted = self.runs_gram(x.shape[-2], x.shape[-1], dtype)
         x, gram = normalised(x, dtype, self.normaliser)
         if gram_wanted:
-            return gram_form(x, self.schedule, gram, restarts(len(self.schedule.coefficients)))
-        return direct(x, self.schedule, gram)
+            return gram_form(x, self.map, gram, restarts(len(self.map.coefficients)))
+        return direct(x, self.map, gram)
 
 
 @dataclass(frozen=True)
