@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     from inexact_muon.inexactness import certify as certify
     from inexact_muon.inexactness import measure as measure
     from inexact_muon.inexactness import predict as predict
+    from inexact_muon.optim import Muon as Muon
+    from inexact_muon.optim import Scion as Scion
 
-_LAZY = dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness")
-_SUBPACKAGES = ("lmo", "polar", "schedules")
+_LAZY = {
+    **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
+    **dict.fromkeys(("Muon", "Scion"), "inexact_muon.optim"),
+}
+_SUBPACKAGES = ("lmo", "optim", "polar", "schedules")
 
 
 def __getattr__(name: str) -> Any:

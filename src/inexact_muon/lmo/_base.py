@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from inexact_muon.polar._base import check_matrix
+from inexact_muon.polar._base import check_finite, check_matrix
 from inexact_muon.schedules.grammar import nearest, write
 
 Radius = Callable[[int, int], float]
@@ -70,6 +70,11 @@ class Ball(ABC):
     def __call__(self, m: Tensor) -> Tensor:
         """d_hat: same shape, dtype and device as m; points downhill; zero for zero."""
         self.check(m)
+        check_finite(m)
+        return self.answer(m)
+
+    def answer(self, m: Tensor) -> Tensor:
+        """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
         return (-self.radius(m.shape) * self._direction(m)).to(m.dtype)
 
     def exact(self, m: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class Perturbed(Ball):
         if self.direction not in DIRECTIONS:
             raise ValueError(f"perturbed: direction must be random or worst, got {self.direction!r}")
 
-    def __call__(self, m: Tensor) -> Tensor:
+    def answer(self, m: Tensor) -> Tensor:
         return (self.inner.exact(m) + self.delta * self._error(m)).to(m.dtype)
 
     def _error(self, m: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Perturbed(Ball):
         return self.inner.dual_norm(g)
 
     def _direction(self, m: Tensor) -> Tensor:
-        return -self(m)
+        return -self.answer(m)
 
     def _exact_direction(self, m: Tensor) -> Tensor:
         return -self.inner.exact(m)

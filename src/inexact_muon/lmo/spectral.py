@@ -42,7 +42,7 @@ class Spectral(Ball):
         return torch.linalg.svdvals(g).sum(-1)
 
     def _direction(self, m: Tensor) -> Tensor:
-        return self.polar(m)
+        return self.polar.orthogonalise(m)
 
     def _exact_direction(self, m: Tensor) -> Tensor:
         return ExactSVD()(m)

@@ -1,0 +1,243 @@
+"""The one `step()`: Algorithm 1 of the paper over any ball and any inexact oracle.
+
+    m <- momentum m + (1 - momentum) g                  momentum = 1 - alpha; the first m is g, or 0 if asked
+    d_hat <- ball(m),  or of  momentum m + (1 - momentum) g  with Nesterov
+    W <- (1 - lr weight_decay) W + lr scale radius d_hat                                     unconstrained
+    W <- (1 - lr) W + lr radius d_hat                                         constrained (Frank-Wolfe)
+
+Balls are values and live on the optimizer; a parameter group carries their text, so that a checkpoint is plain
+data. A gradient that is not finite leaves its parameter and state untouched and is counted, by masks on the device.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from inexact_muon.lmo import Ball, parse
+from inexact_muon.lmo._base import sides
+from inexact_muon.optim.scales import SCALES
+from inexact_muon.schedules.grammar import nearest, write
+
+MOMENTUM_INITS = ("first-gradient", "zero")
+OWN = ("ball", "radius", "scale", "constrained", "momentum_init", "nesterov", "maximize")
+"""Group entries that say which algorithm runs; a checkpoint of another optimizer may lack them."""
+
+
+class LMOOptimizer(Optimizer):
+    """Steps of fixed length along an inexact LMO of the momentum.
+
+    Args:
+        params: parameters, named parameters or groups; a group may set any argument below for itself.
+        lr: step size gamma; a float or a tensor of one element.
+        momentum: 1 - alpha, the weight of the old buffer.
+        ball: the LMO, as a value or as text.
+        radius: multiplies the step (and is the radius of the ball when constrained).
+        weight_decay: decoupled.
+        nesterov: orthogonalise the gradient mixed with the new buffer instead of the buffer.
+        scale: factor by shape, one of `SCALES`, computed from the matrix that the ball sees.
+        constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
+        momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
+        state_dtype: dtype of the momentum buffer; None takes the parameter's.
+        maximize: ascend.
+        on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor,
+        momentum: float,
+        *,
+        ball: Ball | str,
+        radius: float = 1.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        scale: str = "none",
+        constrained: bool = False,
+        momentum_init: str = "first-gradient",
+        state_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        on_nonfinite: str = "skip",
+    ) -> None:
+        if on_nonfinite not in ("skip", "raise"):
+            raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
+        self._balls: dict[str, Ball] = {}
+        self.on_nonfinite = on_nonfinite
+        self.state_dtype = state_dtype
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "ball": self._register(ball),
+            "radius": radius,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "scale": scale,
+            "constrained": constrained,
+            "momentum_init": momentum_init,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _register(self, ball: Ball | str) -> str:
+        """The text of a ball; the value is kept, since a ball of somebody else's cannot be read from text."""
+        value = parse(ball) if isinstance(ball, str) else ball
+        if not isinstance(value, Ball):
+            raise TypeError(f"ball must be a Ball or its text, got {type(ball).__name__}")
+        text = write(value, full=True)
+        self._balls[text] = value
+        return text
+
+    def ball(self, group: dict[str, Any]) -> Ball:
+        """The ball of a parameter group."""
+        return self._balls[group["ball"]]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in torch; options are checked before the group is added."""
+        group = dict(param_group)
+        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "param_names"}
+        if unknown:
+            name = sorted(unknown)[0]
+            raise ValueError(f"parameter group has an unknown option {name!r}: {nearest(name, self.defaults)}")
+        if "ball" in group:
+            group["ball"] = self._register(group["ball"])
+        if not isinstance(group["params"], Tensor):
+            group["params"] = list(group["params"])
+        _check_options({**self.defaults, **group})
+        for p in _tensors(group["params"]):
+            self._check_parameter(p, self._balls[group.get("ball", self.defaults["ball"])])
+        super().add_param_group(group)
+
+    def _check_parameter(self, p: Tensor, ball: Ball) -> None:
+        if p.is_complex():
+            raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
+        try:
+            ball.check(p)
+        except ValueError:
+            raise ValueError(f"{ball.name} needs a matrix, got a parameter of shape {tuple(p.shape)}") from None
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step of every parameter that has a gradient. Checks come before any change."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        ready = [(group, p) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        for _, p in ready:
+            self._check_gradient(p)
+        for group, p in ready:
+            self._update(p, group)
+        return loss
+
+    def _check_gradient(self, p: Tensor) -> None:
+        assert p.grad is not None
+        if p.grad.layout != torch.strided:
+            raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
+        if self.on_nonfinite == "raise" and not bool(p.grad.isfinite().all()):
+            raise ValueError(
+                f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed"
+            )
+
+    def _update(self, p: Tensor, group: dict[str, Any]) -> None:
+        state = self._state(p)
+        buffer = state["momentum_buffer"]
+        assert p.grad is not None
+        gradient = p.grad.to(buffer.dtype)
+        gradient = -gradient if group["maximize"] else gradient
+        finite = gradient.isfinite().all()
+        gradient = torch.where(finite, gradient, 0.0)
+
+        weight = 1.0 - group["momentum"]
+        m = buffer.lerp(gradient, weight)
+        if group["momentum_init"] == "first-gradient":
+            m = torch.where(state["steps"] > 0, m, gradient)
+        d_hat = self.ball(group).answer(gradient.lerp(m, group["momentum"]) if group["nesterov"] else m)
+
+        lr, radius = group["lr"], group["radius"]
+        kept = 1.0 - lr * (1.0 if group["constrained"] else group["weight_decay"])
+        length = lr * radius * SCALES[group["scale"]](*sides(p.shape))
+        moved = p * kept + d_hat.to(p.dtype) * length
+        p.copy_(torch.where(finite, moved, p))
+        buffer.copy_(torch.where(finite, m, buffer))
+        state["steps"] += finite
+        state["skipped"] += ~finite
+
+    def _state(self, p: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[p]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(
+                p, dtype=self.state_dtype or p.dtype, memory_format=torch.preserve_format
+            )
+        for counter in ("steps", "skipped"):
+            if counter not in state:  # a buffer from elsewhere has made steps already
+                made = int(counter == "steps" and bool(state["momentum_buffer"].any()))
+                state[counter] = torch.tensor(made, dtype=torch.int64, device=p.device)
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a checkpoint of this class, of torch.optim.Muon or of KellerJordan's Muon.
+
+        The algorithm stays the constructor's: if the file was written under another ball, a warning names both.
+        Buffers keep the dtype that was saved.
+        """
+        own = [{key: group[key] for key in OWN} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, mine in zip(self.param_groups, own, strict=True):
+            saved = group.get("ball", mine["ball"])
+            if saved != mine["ball"]:
+                warnings.warn(f"checkpoint was made with {saved}; keeping {mine['ball']}", stacklevel=2)
+            group["ball"] = mine["ball"]
+            for key, value in mine.items():
+                group.setdefault(key, value)
+            for key in [key for key in group if key not in self.defaults and key in FOREIGN]:
+                del group[key]
+        order = [index for group in state_dict["param_groups"] for index in group["params"]]
+        params = [p for group in self.param_groups for p in group["params"]]
+        for index, p in zip(order, params, strict=True):
+            for key, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, Tensor):
+                    self.state[p][key] = value.detach().clone().to(p.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_balls": self._balls, **self._options()}
+
+    def _options(self) -> dict[str, Any]:
+        return {"on_nonfinite": self.on_nonfinite, "state_dtype": self.state_dtype}
+
+
+FOREIGN = ("ns_coefficients", "ns_steps", "eps", "adjust_lr_fn")
+"""Entries of torch.optim.Muon's groups that the ball and the scale replace."""
+
+
+def _check_options(group: dict[str, Any]) -> None:
+    lr, momentum = group["lr"], group["momentum"]
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError(f"lr must have one element, got shape {tuple(lr.shape)}")
+    for name in ("lr", "weight_decay", "radius"):
+        value = float(group[name])
+        if not 0.0 <= value < float("inf"):
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
+    if not 0.0 <= float(momentum) < 1.0:
+        raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+    if group["scale"] not in SCALES:
+        raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
+    if group["momentum_init"] not in MOMENTUM_INITS:
+        raise ValueError(f"momentum_init must be first-gradient or zero, got {group['momentum_init']!r}")
+    if group["constrained"] and group["weight_decay"]:
+        raise ValueError("constrained=True is a weight decay of 1/lr already: leave out weight_decay")
+    if group["constrained"] and group["scale"] != "none":
+        raise ValueError(
+            "constrained=True steps inside a ball: put the factor by shape into the ball's scale, not scale="
+        )
+
+
+def _tensors(params: Any) -> Iterable[Tensor]:
+    if isinstance(params, Tensor):
+        return [params]
+    return [entry[1] if isinstance(entry, tuple) else entry for entry in params]

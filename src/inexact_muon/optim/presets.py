@@ -1,0 +1,117 @@
+"""Named optimizers: arguments of the core, filled in."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
+from inexact_muon.schedules.published import JORDAN
+
+TORCH_STEPS, TORCH_EPS = 5, 1e-7
+
+
+class Muon(LMOOptimizer):
+    """Muon with a chosen oracle; swaps in for `torch.optim.Muon` by one line.
+
+    Every argument of `torch.optim.Muon` is there with the same meaning and default, but for the oracle: `polar`
+    decides, `PolarExpress(5)` by default, unless `ns_steps` or `ns_coefficients` asks for that polynomial as torch
+    runs it (Frobenius norm). Giving both raises. Momentum is an exponential average that starts at zero, as there.
+
+    Args:
+        adjust_lr_fn: "original" (also None): sqrt(max(1, out/in)); "match_rms_adamw": 0.2 sqrt(max(out, in));
+            "spectral": sqrt(out/in); "none": 1.
+        eps: accepted for compatibility; the answer does not depend on the gradient's scale, so nothing needs a floor.
+        polar: a polar method or its text.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        *,
+        ns_coefficients: tuple[float, float, float] | None = None,
+        eps: float = TORCH_EPS,
+        ns_steps: int | None = None,
+        adjust_lr_fn: str | None = None,
+        polar: PolarMethod | str | None = None,
+        state_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        on_nonfinite: str = "skip",
+    ) -> None:
+        if eps != TORCH_EPS:
+            warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
+        super().__init__(
+            params,
+            lr,
+            momentum,
+            ball=Spectral(polar=_oracle(polar, ns_steps, ns_coefficients)),
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            scale=adjust_lr_fn or "original",
+            momentum_init="zero",
+            state_dtype=state_dtype,
+            maximize=maximize,
+            on_nonfinite=on_nonfinite,
+        )
+
+
+class Scion(LMOOptimizer):
+    """Scion (arXiv 2502.07529): a ball and a radius per layer, momentum from the first gradient, no Nesterov.
+
+    Unconstrained: W <- W + lr radius d_hat. Constrained: W <- (1 - lr) W + lr radius d_hat, which keeps W in the ball
+    of that radius if it starts there (with an inexact oracle, in (1 + delta) times it).
+
+    Args:
+        momentum: weight of the old buffer, 1 minus what Scion's own code calls momentum.
+        ball, radius: for all layers, or per group: `{"params": ..., "ball": lmo.Sign(scale="rms"), "radius": 3000.0}`.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0.9,
+        ball: Ball | str | None = None,
+        radius: float = 1.0,
+        constrained: bool = False,
+        *,
+        state_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        on_nonfinite: str = "skip",
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            momentum,
+            ball=Spectral(scale="rms") if ball is None else ball,
+            radius=radius,
+            constrained=constrained,
+            state_dtype=state_dtype,
+            maximize=maximize,
+            on_nonfinite=on_nonfinite,
+        )
+
+
+def _oracle(
+    polar: PolarMethod | str | None, steps: int | None, coefficients: tuple[float, float, float] | None
+) -> PolarMethod:
+    if steps is None and coefficients is None:
+        if polar is None:
+            return PolarExpress(5)
+        return parse(polar) if isinstance(polar, str) else polar
+    if polar is not None:
+        raise ValueError("give either polar= or ns_steps=/ns_coefficients=, not both: each names the oracle")
+    count = TORCH_STEPS if steps is None else steps
+    if not 1 <= count < 100:
+        raise ValueError(f"ns_steps must lie between 1 and 99, got {count}")
+    return Polynomial((tuple(JORDAN if coefficients is None else coefficients),) * count)

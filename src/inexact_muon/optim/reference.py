@@ -1,0 +1,32 @@
+"""The same step, equation by equation, for one parameter: the oracle of the tests. Slow, float64, no state object."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from inexact_muon.lmo import Ball
+from inexact_muon.lmo._base import sides
+from inexact_muon.optim.scales import SCALES
+
+
+def reference_step(
+    w: Tensor,
+    m: Tensor | None,
+    g: Tensor,
+    *,
+    lr: float,
+    momentum: float,
+    ball: Ball,
+    radius: float = 1.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    scale: str = "none",
+    constrained: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(W, m) after one step of Algorithm 1 with alpha = 1 - momentum; m is None before the first gradient."""
+    alpha = 1.0 - momentum
+    m = g if m is None else (1.0 - alpha) * m + alpha * g
+    d_hat = ball((1.0 - alpha) * m + alpha * g if nesterov else m)
+    if constrained:
+        return (1.0 - lr) * w + lr * radius * d_hat, m
+    return (1.0 - lr * weight_decay) * w + lr * SCALES[scale](*sides(w.shape)) * radius * d_hat, m
