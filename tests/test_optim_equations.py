@@ -8,7 +8,19 @@ import torch
 
 from cases import BALLS
 from inexact_muon import Muon, Scion, lmo, polar
-from inexact_muon.optim import SCALES, LMOOptimizer, reference_step
+from inexact_muon.optim import (
+    SCALES,
+    AgnosticSchedule,
+    Clipped,
+    LMOOptimizer,
+    Smooth,
+    Steepest,
+    gluon,
+    normalised_sgd,
+    reference_step,
+    sign_sgd,
+    spectral_descent,
+)
 
 Problem = tuple[list[torch.nn.Parameter], list[list[torch.Tensor]]]
 
@@ -46,6 +58,15 @@ PRESETS: dict[str, tuple[Callable[..., LMOOptimizer], dict[str, Any]]] = {
         lambda p: Scion(p, lr=0.05, momentum=0.5, ball=lmo.ColNorm(scale="rms"), radius=2.0, constrained=True),
         {"lr": 0.05, "momentum": 0.5, "radius": 2.0, "ball": lmo.ColNorm(scale="rms"), "constrained": True},
     ),
+    "scion-clipped": (
+        lambda p: Scion(p, lr=0.05, momentum=0.9, radius=8.0, length="clipped"),
+        {"lr": 0.05, "momentum": 0.9, "radius": 8.0, "ball": lmo.Spectral(scale="rms"), "length": Clipped()},
+    ),
+    "spectral-descent": (
+        lambda p: spectral_descent(p, 0.01, 0.9),
+        {"lr": 0.01, "momentum": 0.9, "length": Steepest()},
+    ),
+    "gluon": (lambda p: gluon(p, 0.3, 2.0), {"lr": 1.0, "momentum": 0.0, "length": Smooth(0.3, 2.0)}),
     "core-spectral": (
         lambda p: LMOOptimizer(p, 0.1, 0.7, ball="spectral", scale="spectral"),
         {"lr": 0.1, "momentum": 0.7, "scale": "spectral"},
@@ -110,7 +131,7 @@ def test_parity_with_torch_in_its_own_dtype() -> None:
 def test_sign_ball_is_sign_sgd() -> None:
     params, gradients = problem([(4, 5), (7,)], 5)
     expected = [p.detach().clone() for p in params]
-    train(LMOOptimizer(params, 0.1, 0.0, ball="sign"), params, gradients)
+    train(sign_sgd(params, 0.1), params, gradients)
     for step in gradients:
         for w, g in zip(expected, step, strict=True):
             w -= 0.1 * g.sign()
@@ -121,7 +142,7 @@ def test_sign_ball_is_sign_sgd() -> None:
 def test_euclidean_ball_is_normalised_sgd() -> None:
     params, gradients = problem([(4, 5), (7,)], 5)
     expected = [p.detach().clone() for p in params]
-    train(LMOOptimizer(params, 0.1, 0.0, ball="euclidean"), params, gradients)
+    train(normalised_sgd(params, 0.1), params, gradients)
     for step in gradients:
         for w, g in zip(expected, step, strict=True):
             w -= 0.1 * g / g.norm()
@@ -183,3 +204,53 @@ def test_it_learns() -> None:
         optimizer.step()
         schedule.step()
     assert float(loss.detach()) < 0.01 * first
+
+
+def test_spectral_descent_with_an_exact_oracle() -> None:
+    """W - lr ||g||_nuclear U V^T, from torch's own decomposition."""
+    params, gradients = problem([(5, 8)], 1)
+    u, s, vh = torch.linalg.svd(gradients[0][0], full_matrices=False)
+    expected = params[0].detach() - 0.1 * s.sum() * u @ vh
+    train(spectral_descent(params, 0.1, polar=polar.ExactSVD()), params, gradients)
+    torch.testing.assert_close(params[0].detach(), expected)
+
+
+def test_clipped_steps_are_the_shorter_of_two() -> None:
+    for scale, expected in ((1e-3, "steepest"), (1e3, "fixed")):
+        params, gradients = problem([(5, 8)], 1)
+        gradients[0][0] *= scale
+        other = [torch.nn.Parameter(p.detach().clone()) for p in params]
+        train(LMOOptimizer(params, 0.1, 0.0, ball="euclidean", length="clipped", radius=2.0), params, gradients)
+        radius = 2.0 if expected == "fixed" else 1.0
+        train(LMOOptimizer(other, 0.1, 0.0, ball="euclidean", length=expected, radius=radius), other, gradients)
+        torch.testing.assert_close(params[0].detach(), other[0].detach())
+
+
+def test_adaptive_step_of_the_theorem() -> None:
+    """gamma = ||g||* (1-delta) / (L (1+delta)^2): on f = L/2 ||x||^2 with an exact oracle one step reaches 0."""
+    w = torch.nn.Parameter(torch.tensor([3.0, -4.0], dtype=torch.float64))
+    optimizer = LMOOptimizer([w], 1.0, 0.0, ball="euclidean", length=Smooth(l0=2.5))
+    (2.5 / 2 * w.square().sum()).backward()
+    optimizer.step()
+    torch.testing.assert_close(w.detach(), torch.zeros(2, dtype=torch.float64))
+    assert float(Smooth(2.0, 0.5, delta=0.1)(1.0, torch.tensor(3.0))) == pytest.approx(3 * 0.9 / (3.5 * 1.21))
+    assert float(Smooth(0.0, 0.5)(1.0, torch.tensor(0.0))) == 0.0
+
+
+def test_the_agnostic_schedule() -> None:
+    params, gradients = problem([(4, 6)], 5)
+    optimizer = Scion(params, lr=0.2, momentum=0.7)
+    schedule = AgnosticSchedule(optimizer)
+    for k, step in enumerate(gradients):
+        group = optimizer.param_groups[0]
+        assert group["lr"] == pytest.approx(0.2 / (k + 1) ** 0.75)
+        assert 1 - group["momentum"] == pytest.approx(0.3 / (k + 1) ** 0.5)
+        train(optimizer, params, [step])
+        schedule.step()
+    resumed = Scion(params, lr=0.2, momentum=0.7)
+    other = AgnosticSchedule(resumed)
+    resumed.load_state_dict(optimizer.state_dict())
+    other.load_state_dict(schedule.state_dict())
+    other.step()
+    assert resumed.param_groups[0]["lr"] == pytest.approx(0.2 / 7**0.75)
+    assert 1 - resumed.param_groups[0]["momentum"] == pytest.approx(0.3 / 7**0.5)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inexact_muon import Muon, Scion, lmo, polar
-from inexact_muon.optim import LMOOptimizer
+from inexact_muon.optim import LMOOptimizer, gluon
 from test_optim_equations import problem, train
 
 MAKERS: dict[str, Callable[[Any], LMOOptimizer]] = {
@@ -18,6 +18,8 @@ MAKERS: dict[str, Callable[[Any], LMOOptimizer]] = {
     "muon-rational": lambda p: Muon(p, lr=0.02, polar="zolotarev:3"),
     "muon-fp32-state": lambda p: Muon(p, lr=0.02, state_dtype=torch.float32),
     "scion": lambda p: Scion(p, lr=0.02, ball=lmo.RowNorm(scale="rms"), radius=5.0, constrained=True),
+    "clipped": lambda p: Scion(p, lr=0.02, radius=3.0, length="clipped"),
+    "gluon": lambda p: gluon(p, 0.5, 3.0, momentum=0.5),
     "sign": lambda p: LMOOptimizer(p, 0.02, 0.9, ball="sign"),
 }
 
@@ -91,6 +93,14 @@ def test_another_oracle_keeps_the_constructors_and_warns() -> None:
     with pytest.warns(UserWarning, match=r"made with spectral\(polar=jordan.*keeping spectral\(polar=zolotarev"):
         mine.load_state_dict(saved.state_dict())
     assert mine.ball(mine.param_groups[0]) == lmo.Spectral(polar=polar.Zolotarev(3))
+
+
+def test_another_length_keeps_the_constructors_and_warns() -> None:
+    params, _ = problem([(6, 9)], 0, torch.float32)
+    saved, mine = Scion(params, length="clipped"), Scion(params)
+    with pytest.warns(UserWarning, match=r"made with clipped\(\); keeping fixed\(\)"):
+        mine.load_state_dict(saved.state_dict())
+    assert mine.param_groups[0]["length"] == "fixed()"
 
 
 def test_groups_have_their_own_options() -> None:
@@ -267,6 +277,10 @@ def test_named_parameters() -> None:
         (lambda p: Scion(p, ball=3), TypeError, "ball must be a Ball or its text"),
         (lambda p: LMOOptimizer(p, 0.1, 0.9, ball="sign", momentum_init="one"), ValueError, "momentum_init must be"),
         (lambda p: LMOOptimizer(p, 0.1, 0.9, ball="sign", constrained=True, weight_decay=0.1), ValueError, "leave out"),
+        (lambda p: Scion(p, constrained=True, length="clipped"), ValueError, "leave out length"),
+        (lambda p: Scion(p, length="cliped"), ValueError, "did you mean 'clipped'"),
+        (lambda p: gluon(p, 0.0, 0.0), ValueError, "nor both zero"),
+        (lambda p: Scion(p, length=3), TypeError, "length must be a Length or its text"),
         (lambda p: Muon([{"params": p, "weight_decy": 0.1}]), ValueError, "did you mean 'weight_decay'"),
         (
             lambda p: Muon([torch.nn.Parameter(torch.ones(3))]),

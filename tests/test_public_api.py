@@ -6,9 +6,9 @@ import pytest
 
 import inexact_muon
 from cases import BALLS, POLARS
-from inexact_muon import lmo, polar, schedules
+from inexact_muon import lmo, optim, polar, schedules
 
-MODULES = (inexact_muon, polar, lmo, schedules)
+MODULES = (inexact_muon, polar, lmo, optim, schedules)
 
 
 def public(module: object) -> dict[str, object]:

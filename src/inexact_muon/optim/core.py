@@ -2,11 +2,12 @@
 
     m <- momentum m + (1 - momentum) g                  momentum = 1 - alpha; the first m is g, or 0 if asked
     d_hat <- ball(m),  or of  momentum m + (1 - momentum) g  with Nesterov
-    W <- (1 - lr weight_decay) W + lr scale radius d_hat                                     unconstrained
+    W <- (1 - lr weight_decay) W + lr scale length d_hat                                     unconstrained
     W <- (1 - lr) W + lr radius d_hat                                         constrained (Frank-Wolfe)
 
-Balls are values and live on the optimizer; a parameter group carries their text, so that a checkpoint is plain
-data. A gradient that is not finite leaves its parameter and state untouched and is counted, by masks on the device.
+Ball (direction) and length are values and live on the optimizer; a parameter group carries their text, so that a
+checkpoint is plain data. A gradient that is not finite leaves its parameter and state untouched and is counted, by
+masks on the device.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from torch.optim import Optimizer
 
 from inexact_muon.lmo import Ball, parse
 from inexact_muon.lmo._base import sides
+from inexact_muon.optim.lengths import Length
+from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.schedules.grammar import nearest, write
 
 MOMENTUM_INITS = ("first-gradient", "zero")
-OWN = ("ball", "radius", "scale", "constrained", "momentum_init", "nesterov", "maximize")
+OWN = ("ball", "length", "radius", "scale", "constrained", "momentum_init", "nesterov", "maximize")
 """Group entries that say which algorithm runs; a checkpoint of another optimizer may lack them."""
 
 
@@ -37,6 +40,7 @@ class LMOOptimizer(Optimizer):
         lr: step size gamma; a float or a tensor of one element.
         momentum: 1 - alpha, the weight of the old buffer.
         ball: the LMO, as a value or as text.
+        length: how far to go, as a value or as text: fixed (by the radius), steepest, clipped, smooth.
         radius: multiplies the step (and is the radius of the ball when constrained).
         weight_decay: decoupled.
         nesterov: orthogonalise the gradient mixed with the new buffer instead of the buffer.
@@ -55,6 +59,7 @@ class LMOOptimizer(Optimizer):
         momentum: float,
         *,
         ball: Ball | str,
+        length: Length | str = "fixed",
         radius: float = 1.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
@@ -67,13 +72,14 @@ class LMOOptimizer(Optimizer):
     ) -> None:
         if on_nonfinite not in ("skip", "raise"):
             raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
-        self._balls: dict[str, Ball] = {}
+        self._values: dict[str, Any] = {}
         self.on_nonfinite = on_nonfinite
         self.state_dtype = state_dtype
         defaults = {
             "lr": lr,
             "momentum": momentum,
-            "ball": self._register(ball),
+            "ball": self._register(ball, Ball, parse),
+            "length": self._register(length, Length, parse_length),
             "radius": radius,
             "weight_decay": weight_decay,
             "nesterov": nesterov,
@@ -84,33 +90,42 @@ class LMOOptimizer(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _register(self, ball: Ball | str) -> str:
-        """The text of a ball; the value is kept, since a ball of somebody else's cannot be read from text."""
-        value = parse(ball) if isinstance(ball, str) else ball
-        if not isinstance(value, Ball):
-            raise TypeError(f"ball must be a Ball or its text, got {type(ball).__name__}")
+    def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
+        """The text of a ball or length; the value is kept, since one of somebody else's cannot be read from text."""
+        value = read(given) if isinstance(given, str) else given
+        if not isinstance(value, kind):
+            name = kind.__name__
+            raise TypeError(f"{name.lower()} must be a {name} or its text, got {type(given).__name__}")
         text = write(value, full=True)
-        self._balls[text] = value
+        self._values[text] = value
         return text
 
     def ball(self, group: dict[str, Any]) -> Ball:
         """The ball of a parameter group."""
-        return self._balls[group["ball"]]
+        ball: Ball = self._values[group["ball"]]
+        return ball
+
+    def length(self, group: dict[str, Any]) -> Length:
+        """The step length of a parameter group."""
+        length: Length = self._values[group["length"]]
+        return length
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are checked before the group is added."""
         group = dict(param_group)
-        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "param_names"}
+        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names"}
         if unknown:
             name = sorted(unknown)[0]
             raise ValueError(f"parameter group has an unknown option {name!r}: {nearest(name, self.defaults)}")
         if "ball" in group:
-            group["ball"] = self._register(group["ball"])
+            group["ball"] = self._register(group["ball"], Ball, parse)
+        if "length" in group:
+            group["length"] = self._register(group["length"], Length, parse_length)
         if not isinstance(group["params"], Tensor):
             group["params"] = list(group["params"])
         _check_options({**self.defaults, **group})
         for p in _tensors(group["params"]):
-            self._check_parameter(p, self._balls[group.get("ball", self.defaults["ball"])])
+            self._check_parameter(p, self._values[group.get("ball", self.defaults["ball"])])
         super().add_param_group(group)
 
     def _check_parameter(self, p: Tensor, ball: Ball) -> None:
@@ -157,12 +172,14 @@ class LMOOptimizer(Optimizer):
         m = buffer.lerp(gradient, weight)
         if group["momentum_init"] == "first-gradient":
             m = torch.where(state["steps"] > 0, m, gradient)
-        d_hat = self.ball(group).answer(gradient.lerp(m, group["momentum"]) if group["nesterov"] else m)
+        seen = gradient.lerp(m, group["momentum"]) if group["nesterov"] else m
+        d_hat = self.ball(group).answer(seen)
 
-        lr, radius = group["lr"], group["radius"]
+        lr = group["lr"]
         kept = 1.0 - lr * (1.0 if group["constrained"] else group["weight_decay"])
-        length = lr * radius * SCALES[group["scale"]](*sides(p.shape))
-        moved = p * kept + d_hat.to(p.dtype) * length
+        length = self.length(group)(group["radius"], -(seen * d_hat).sum())
+        length = lr * SCALES[group["scale"]](*sides(p.shape)) * length
+        moved = (p * kept + d_hat * length).to(p.dtype)
         p.copy_(torch.where(finite, moved, p))
         buffer.copy_(torch.where(finite, m, buffer))
         state["steps"] += finite
@@ -189,10 +206,11 @@ class LMOOptimizer(Optimizer):
         own = [{key: group[key] for key in OWN} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, mine in zip(self.param_groups, own, strict=True):
-            saved = group.get("ball", mine["ball"])
-            if saved != mine["ball"]:
-                warnings.warn(f"checkpoint was made with {saved}; keeping {mine['ball']}", stacklevel=2)
-            group["ball"] = mine["ball"]
+            for key in ("ball", "length"):
+                saved = group.get(key, mine[key])
+                if saved != mine[key]:
+                    warnings.warn(f"checkpoint was made with {saved}; keeping {mine[key]}", stacklevel=2)
+                group[key] = mine[key]
             for key, value in mine.items():
                 group.setdefault(key, value)
             for key in [key for key in group if key not in self.defaults and key in FOREIGN]:
@@ -205,7 +223,7 @@ class LMOOptimizer(Optimizer):
                     self.state[p][key] = value.detach().clone().to(p.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_balls": self._balls, **self._options()}
+        return {**super().__getstate__(), "_values": self._values, **self._options()}
 
     def _options(self) -> dict[str, Any]:
         return {"on_nonfinite": self.on_nonfinite, "state_dtype": self.state_dtype}
@@ -230,7 +248,9 @@ def _check_options(group: dict[str, Any]) -> None:
     if group["momentum_init"] not in MOMENTUM_INITS:
         raise ValueError(f"momentum_init must be first-gradient or zero, got {group['momentum_init']!r}")
     if group["constrained"] and group["weight_decay"]:
-        raise ValueError("constrained=True is a weight decay of 1/lr already: leave out weight_decay")
+        raise ValueError("constrained=True is a weight decay of 1 already: leave out weight_decay")
+    if group["constrained"] and not group["length"].startswith("fixed"):
+        raise ValueError("constrained=True steps by lr * radius: leave out length")
     if group["constrained"] and group["scale"] != "none":
         raise ValueError(
             "constrained=True steps inside a ball: put the factor by shape into the ball's scale, not scale="

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 
@@ -71,6 +72,8 @@ class Scion(LMOOptimizer):
     Unconstrained: W <- W + lr radius d_hat. Constrained: W <- (1 - lr) W + lr radius d_hat, which keeps W in the ball
     of that radius if it starts there (with an inexact oracle, in (1 + delta) times it).
 
+    Clipped Scion is length="clipped": the steepest-descent step lr ||m||* d_hat while ||m||* <= radius.
+
     Args:
         momentum: weight of the old buffer, 1 minus what Scion's own code calls momentum.
         ball, radius: for all layers, or per group: `{"params": ..., "ball": lmo.Sign(scale="rms"), "radius": 3000.0}`.
@@ -85,6 +88,7 @@ class Scion(LMOOptimizer):
         radius: float = 1.0,
         constrained: bool = False,
         *,
+        length: Length | str = "fixed",
         state_dtype: torch.dtype | None = None,
         maximize: bool = False,
         on_nonfinite: str = "skip",
@@ -94,12 +98,42 @@ class Scion(LMOOptimizer):
             lr,
             momentum,
             ball=Spectral(scale="rms") if ball is None else ball,
+            length=length,
             radius=radius,
             constrained=constrained,
             state_dtype=state_dtype,
             maximize=maximize,
             on_nonfinite=on_nonfinite,
         )
+
+
+def sign_sgd(params: Iterable[Any], lr: float | Tensor, momentum: float = 0.0) -> LMOOptimizer:
+    """SignSGD, with momentum Signum: W <- W - lr sign(m)."""
+    return LMOOptimizer(params, lr, momentum, ball=Sign())
+
+
+def normalised_sgd(params: Iterable[Any], lr: float | Tensor, momentum: float = 0.0) -> LMOOptimizer:
+    """W <- W - lr m/||m||_2, per parameter."""
+    return LMOOptimizer(params, lr, momentum, ball=Euclidean())
+
+
+def spectral_descent(
+    params: Iterable[Any], lr: float | Tensor, momentum: float = 0.0, polar: PolarMethod | str | None = None
+) -> LMOOptimizer:
+    """Stochastic spectral descent: W <- W - lr ||m||_nuclear U V^T."""
+    return LMOOptimizer(params, lr, momentum, ball=Spectral(polar=_oracle(polar, None, None)), length=Steepest())
+
+
+def gluon(
+    params: Iterable[Any],
+    l0: float,
+    l1: float,
+    momentum: float = 0.0,
+    ball: Ball | str | None = None,
+    lr: float | Tensor = 1.0,
+) -> LMOOptimizer:
+    """Gluon (arXiv 2505.13416): layer-wise steps ||m||*/(L0 + L1 ||m||*); other constants per group by `length`."""
+    return LMOOptimizer(params, lr, momentum, ball=Spectral() if ball is None else ball, length=Smooth(l0, l1))
 
 
 def _oracle(

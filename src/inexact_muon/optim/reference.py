@@ -6,6 +6,7 @@ from torch import Tensor
 
 from inexact_muon.lmo import Ball
 from inexact_muon.lmo._base import sides
+from inexact_muon.optim.lengths import Fixed, Length
 from inexact_muon.optim.scales import SCALES
 
 
@@ -17,6 +18,7 @@ def reference_step(
     lr: float,
     momentum: float,
     ball: Ball,
+    length: Length | None = None,
     radius: float = 1.0,
     weight_decay: float = 0.0,
     nesterov: bool = False,
@@ -26,7 +28,9 @@ def reference_step(
     """(W, m) after one step of Algorithm 1 with alpha = 1 - momentum; m is None before the first gradient."""
     alpha = 1.0 - momentum
     m = g if m is None else (1.0 - alpha) * m + alpha * g
-    d_hat = ball((1.0 - alpha) * m + alpha * g if nesterov else m)
+    seen = (1.0 - alpha) * m + alpha * g if nesterov else m
+    d_hat = ball(seen)
     if constrained:
         return (1.0 - lr) * w + lr * radius * d_hat, m
-    return (1.0 - lr * weight_decay) * w + lr * SCALES[scale](*sides(w.shape)) * radius * d_hat, m
+    reach = (length or Fixed())(radius, -(seen * d_hat).sum())
+    return (1.0 - lr * weight_decay) * w + lr * SCALES[scale](*sides(w.shape)) * reach * d_hat, m

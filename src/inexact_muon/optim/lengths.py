@@ -1,0 +1,94 @@
+"""How far to go along d_hat: the other half of an optimizer, split from the direction.
+
+The dual norm of m comes with the answer: -<m, d_hat> = (1 - gap) dual_norm(m), within (1 +- delta) of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from inexact_muon.schedules.grammar import read, write
+
+
+@dataclass(frozen=True)
+class Length(ABC):
+    """Length of a step, in units of lr, from the radius and the dual norm of the momentum."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
+        """The factor that multiplies lr * d_hat."""
+
+    def __str__(self) -> str:
+        return write(self)
+
+
+@dataclass(frozen=True)
+class Fixed(Length):
+    """radius: the LMO step of Muon, Scion, SignSGD and normalised SGD."""
+
+    name: ClassVar[str] = "fixed"
+
+    def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
+        return radius
+
+
+@dataclass(frozen=True)
+class Steepest(Length):
+    """radius ||m||*: steepest descent in the norm; stochastic spectral descent for the spectral ball."""
+
+    name: ClassVar[str] = "steepest"
+
+    def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
+        return radius * dual
+
+
+@dataclass(frozen=True)
+class Clipped(Length):
+    """min(||m||*, radius): steepest descent while it is short, the LMO step otherwise (clipped Scion)."""
+
+    name: ClassVar[str] = "clipped"
+
+    def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
+        return dual.clamp(max=radius)
+
+
+@dataclass(frozen=True)
+class Smooth(Length):
+    """radius (1-delta) ||m||* / ((L0 + L1 ||m||*) (1+delta)^2), with lr = radius = 1 the paper's adaptive steps.
+
+    l1 = 0: the adaptive step size theorem, and with one l0 per group the layer-wise one; both: the (L0, L1) theorem;
+    delta = 0: Gluon (arXiv 2505.13416). The theorems are deterministic: momentum 0, full gradients.
+    """
+
+    name: ClassVar[str] = "smooth"
+
+    l0: float
+    l1: float = 0.0
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.l0 < 0 or self.l1 < 0 or self.l0 + self.l1 == 0:
+            raise ValueError(f"smooth: l0 and l1 must not be negative, nor both zero, got {self.l0} and {self.l1}")
+        if not 0.0 <= self.delta < 1.0:
+            raise ValueError(f"smooth: delta must lie in [0, 1), got {self.delta}")
+
+    def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
+        tiny = (dual == 0).to(dual.dtype)  # 0/0 when l0 = 0 and the gradient vanishes: no step
+        return radius * (1.0 - self.delta) / (1.0 + self.delta) ** 2 * dual / (self.l0 + self.l1 * dual + tiny)
+
+
+LENGTHS: dict[str, type[Length]] = {length.name: length for length in (Fixed, Steepest, Clipped, Smooth)}
+"""Name -> class, for text only."""
+
+
+def parse(text: str) -> Length:
+    """The rule that a text names: "clipped", "smooth(l0=0.1, l1=3.0)"."""
+    length: Any = read(text, LENGTHS)
+    assert isinstance(length, Length)
+    return length
