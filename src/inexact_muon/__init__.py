@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from inexact_muon.inexactness import predict as predict
     from inexact_muon.optim import Muon as Muon
     from inexact_muon.optim import Scion as Scion
+    from inexact_muon.optim import explain as explain
 
 _LAZY = {
     **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
-    **dict.fromkeys(("Muon", "Scion"), "inexact_muon.optim"),
+    **dict.fromkeys(("Muon", "Scion", "explain"), "inexact_muon.optim"),
 }
 _SUBPACKAGES = ("lmo", "optim", "polar", "schedules")
 

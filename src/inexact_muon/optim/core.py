@@ -22,13 +22,29 @@ from torch.optim import Optimizer
 
 from inexact_muon.lmo import Ball, parse
 from inexact_muon.lmo._base import sides
+from inexact_muon.optim.adamw import adamw_update
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.views import View
+from inexact_muon.optim.views import parse as parse_view
 from inexact_muon.schedules.grammar import nearest, write
 
 MOMENTUM_INITS = ("first-gradient", "zero")
-OWN = ("ball", "length", "radius", "scale", "constrained", "momentum_init", "nesterov", "maximize")
+OWN = (
+    "algorithm",
+    "view",
+    "betas",
+    "adamw_eps",
+    "ball",
+    "length",
+    "radius",
+    "scale",
+    "constrained",
+    "momentum_init",
+    "nesterov",
+    "maximize",
+)
 """Group entries that say which algorithm runs; a checkpoint of another optimizer may lack them."""
 
 
@@ -48,6 +64,8 @@ class LMOOptimizer(Optimizer):
         constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
         momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
         state_dtype: dtype of the momentum buffer; None takes the parameter's.
+        view: how a parameter is cut into matrices: whole, flatten or split.
+        algorithm: "lmo", or "adamw" for a group that shall get AdamW with `betas` and `adamw_eps`.
         maximize: ascend.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
     """
@@ -67,12 +85,17 @@ class LMOOptimizer(Optimizer):
         constrained: bool = False,
         momentum_init: str = "first-gradient",
         state_dtype: torch.dtype | None = None,
+        view: View | str = "whole",
+        algorithm: str = "lmo",
+        betas: tuple[float, float] = (0.9, 0.95),
+        adamw_eps: float = 1e-8,
         maximize: bool = False,
         on_nonfinite: str = "skip",
     ) -> None:
         if on_nonfinite not in ("skip", "raise"):
             raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
         self._values: dict[str, Any] = {}
+        self.why: dict[str, str] = {}
         self.on_nonfinite = on_nonfinite
         self.state_dtype = state_dtype
         defaults = {
@@ -86,6 +109,10 @@ class LMOOptimizer(Optimizer):
             "scale": scale,
             "constrained": constrained,
             "momentum_init": momentum_init,
+            "view": self._register(view, View, parse_view),
+            "algorithm": algorithm,
+            "betas": betas,
+            "adamw_eps": adamw_eps,
             "maximize": maximize,
         }
         super().__init__(params, defaults)
@@ -110,6 +137,11 @@ class LMOOptimizer(Optimizer):
         length: Length = self._values[group["length"]]
         return length
 
+    def view(self, group: dict[str, Any]) -> View:
+        """How the parameters of a group are cut into matrices."""
+        view: View = self._values[group["view"]]
+        return view
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are checked before the group is added."""
         group = dict(param_group)
@@ -117,23 +149,31 @@ class LMOOptimizer(Optimizer):
         if unknown:
             name = sorted(unknown)[0]
             raise ValueError(f"parameter group has an unknown option {name!r}: {nearest(name, self.defaults)}")
-        if "ball" in group:
-            group["ball"] = self._register(group["ball"], Ball, parse)
-        if "length" in group:
-            group["length"] = self._register(group["length"], Length, parse_length)
+        for key, kind, read in (("ball", Ball, parse), ("length", Length, parse_length), ("view", View, parse_view)):
+            if key in group:
+                group[key] = self._register(group[key], kind, read)
         if not isinstance(group["params"], Tensor):
             group["params"] = list(group["params"])
-        _check_options({**self.defaults, **group})
+        filled = {**self.defaults, **group}
+        _check_options(filled)
         for p in _tensors(group["params"]):
-            self._check_parameter(p, self._values[group.get("ball", self.defaults["ball"])])
+            self._check_parameter(p, filled)
         super().add_param_group(group)
 
-    def _check_parameter(self, p: Tensor, ball: Ball) -> None:
+    def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
+        if not isinstance(p, Tensor):
+            raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
         if p.is_complex():
             raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
+        if group["algorithm"] == "adamw":
+            return
+        ball = self.ball(group)
         try:
-            ball.check(p)
-        except ValueError:
+            for shape in self.view(group).shapes(p.shape):
+                ball.check(p.new_empty(shape, device="meta"))
+        except (ValueError, IndexError) as error:
+            if "does not divide" in str(error):
+                raise
             raise ValueError(f"{ball.name} needs a matrix, got a parameter of shape {tuple(p.shape)}") from None
 
     @torch.no_grad()
@@ -160,41 +200,67 @@ class LMOOptimizer(Optimizer):
             )
 
     def _update(self, p: Tensor, group: dict[str, Any]) -> None:
-        state = self._state(p)
-        buffer = state["momentum_buffer"]
         assert p.grad is not None
-        gradient = p.grad.to(buffer.dtype)
+        gradient = p.grad.to(self.state_dtype or p.dtype)
         gradient = -gradient if group["maximize"] else gradient
         finite = gradient.isfinite().all()
         gradient = torch.where(finite, gradient, 0.0)
+        step = self._lmo_step if group["algorithm"] == "lmo" else self._adamw_step
+        step(p, gradient, finite, group)
 
+    def _lmo_step(self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any]) -> None:
+        state = self._state(p, ("momentum_buffer",))
+        buffer = state["momentum_buffer"]
         weight = 1.0 - group["momentum"]
         m = buffer.lerp(gradient, weight)
         if group["momentum_init"] == "first-gradient":
             m = torch.where(state["steps"] > 0, m, gradient)
         seen = gradient.lerp(m, group["momentum"]) if group["nesterov"] else m
-        d_hat = self.ball(group).answer(seen)
+        lr, ball, length, scale = group["lr"], self.ball(group), self.length(group), SCALES[group["scale"]]
 
-        lr = group["lr"]
+        def move(matrix: Tensor) -> Tensor:
+            d_hat = ball.answer(matrix)
+            dual = -(matrix * d_hat).sum(dim=(-2, -1) if matrix.ndim >= 2 else None, keepdim=True)
+            return d_hat * (scale(*sides(matrix.shape)) * length(group["radius"], dual))
+
         kept = 1.0 - lr * (1.0 if group["constrained"] else group["weight_decay"])
-        length = self.length(group)(group["radius"], -(seen * d_hat).sum())
-        length = lr * SCALES[group["scale"]](*sides(p.shape)) * length
-        moved = (p * kept + d_hat * length).to(p.dtype)
+        moved = (p * kept + lr * self.view(group).apply(move, seen)).to(p.dtype)
+        self._commit(p, finite, moved, state, {"momentum_buffer": m})
+
+    def _adamw_step(self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any]) -> None:
+        state = self._state(p, ("exp_avg", "exp_avg_sq"))
+        moved, first, second = adamw_update(
+            p,
+            gradient,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            state["steps"] + 1,
+            lr=group["lr"],
+            betas=group["betas"],
+            eps=group["adamw_eps"],
+            weight_decay=group["weight_decay"],
+        )
+        self._commit(p, finite, moved, state, {"exp_avg": first, "exp_avg_sq": second})
+
+    @staticmethod
+    def _commit(p: Tensor, finite: Tensor, moved: Tensor, state: dict[str, Tensor], new: dict[str, Tensor]) -> None:
+        """Writes parameter and state where the gradient was finite, and counts; no host synchronisation."""
         p.copy_(torch.where(finite, moved, p))
-        buffer.copy_(torch.where(finite, m, buffer))
+        for key, value in new.items():
+            state[key].copy_(torch.where(finite, value, state[key]))
         state["steps"] += finite
         state["skipped"] += ~finite
 
-    def _state(self, p: Tensor) -> dict[str, Tensor]:
+    def _state(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[p]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(
-                p, dtype=self.state_dtype or p.dtype, memory_format=torch.preserve_format
-            )
-        for counter in ("steps", "skipped"):
-            if counter not in state:  # a buffer from elsewhere has made steps already
-                made = int(counter == "steps" and bool(state["momentum_buffer"].any()))
-                state[counter] = torch.tensor(made, dtype=torch.int64, device=p.device)
+        foreign = "momentum_buffer" in state and "steps" not in state  # from another optimizer: it has made steps
+        for key in buffers:
+            if key not in state:
+                dtype = self.state_dtype or p.dtype
+                state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
+        for key, start in (("steps", int(foreign)), ("skipped", 0)):
+            if key not in state:
+                state[key] = torch.tensor(start, dtype=torch.int64, device=p.device)
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -206,7 +272,7 @@ class LMOOptimizer(Optimizer):
         own = [{key: group[key] for key in OWN} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, mine in zip(self.param_groups, own, strict=True):
-            for key in ("ball", "length"):
+            for key in ("ball", "length", "view", "algorithm"):
                 saved = group.get(key, mine[key])
                 if saved != mine[key]:
                     warnings.warn(f"checkpoint was made with {saved}; keeping {mine[key]}", stacklevel=2)
@@ -226,7 +292,7 @@ class LMOOptimizer(Optimizer):
         return {**super().__getstate__(), "_values": self._values, **self._options()}
 
     def _options(self) -> dict[str, Any]:
-        return {"on_nonfinite": self.on_nonfinite, "state_dtype": self.state_dtype}
+        return {"on_nonfinite": self.on_nonfinite, "state_dtype": self.state_dtype, "why": self.why}
 
 
 FOREIGN = ("ns_coefficients", "ns_steps", "eps", "adjust_lr_fn")
@@ -243,6 +309,10 @@ def _check_options(group: dict[str, Any]) -> None:
             raise ValueError(f"{name} must be finite and not negative, got {value}")
     if not 0.0 <= float(momentum) < 1.0:
         raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+    if group["algorithm"] not in ("lmo", "adamw"):
+        raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
+    if not all(0.0 <= beta < 1.0 for beta in group["betas"]):
+        raise ValueError(f"betas must lie in [0, 1), got {group['betas']}")
     if group["scale"] not in SCALES:
         raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
     if group["momentum_init"] not in MOMENTUM_INITS:

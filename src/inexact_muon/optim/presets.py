@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
+from inexact_muon.optim.routing import routes
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 
@@ -64,6 +65,44 @@ class Muon(LMOOptimizer):
             maximize=maximize,
             on_nonfinite=on_nonfinite,
         )
+
+    @classmethod
+    def for_model(
+        cls,
+        model: nn.Module,
+        lr: float | Tensor,
+        *,
+        polar: PolarMethod | str = "auto",
+        adamw: Mapping[str, Any] | None = None,
+        rules: Sequence[tuple[str, str]] = (),
+        split: Mapping[str, int | tuple[int, ...]] | None = None,
+        **options: Any,
+    ) -> Muon:
+        """Muon for the hidden matrices of a model and AdamW for the rest, in one optimizer; see `routing`.
+
+        `explain(optimizer)` shows what each parameter gets and why.
+
+        Args:
+            polar: the oracle; "auto" is PolarExpress(5).
+            adamw: lr (default 3e-4), betas, weight_decay and adamw_eps of the AdamW groups.
+            rules: (glob on the name, "lmo" or "adamw") pairs that come before anything else.
+            split: glob on the name -> rows of the blocks of a fused weight.
+            options: further arguments of Muon.
+        """
+        made = routes(model, rules, split)
+        if not made:
+            raise ValueError("the model has no parameter that requires a gradient")
+        aside = {"lr": 3e-4, **(adamw or {})}
+        groups: dict[tuple[str, str], dict[str, Any]] = {}
+        for route in made:
+            extra = aside if route.algorithm == "adamw" else {}
+            empty = {"params": [], "algorithm": route.algorithm, "view": str(route.view), **extra}
+            group = groups.setdefault((route.algorithm, str(route.view)), empty)
+            group["params"].append((route.name, route.parameter))
+        oracle = PolarExpress(5) if isinstance(polar, str) and polar == "auto" else polar
+        optimizer = cls(list(groups.values()), lr, polar=oracle, **options)
+        optimizer.why = {route.name: route.why for route in made}
+        return optimizer
 
 
 class Scion(LMOOptimizer):

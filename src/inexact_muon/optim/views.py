@@ -1,0 +1,96 @@
+"""How a parameter is seen as matrices: what the ball and the scale rule are applied to.
+
+A view is a frozen value with a text, like balls and lengths.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.schedules.grammar import read, write
+
+
+@dataclass(frozen=True)
+class View(ABC):
+    """A way to cut a tensor into matrices and to put the answers back."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """`function` on each matrix of x, put together in the shape of x."""
+
+    @abstractmethod
+    def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
+        """What `function` gets for a tensor of this shape; leading dimensions are a batch."""
+
+    def __str__(self) -> str:
+        return write(self)
+
+
+@dataclass(frozen=True)
+class Whole(View):
+    """The tensor as it is: a matrix, or a stack of them (3-D expert weights); a vector for balls that take one."""
+
+    name: ClassVar[str] = "whole"
+
+    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        return function(x)
+
+    def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
+        return [tuple(shape)]
+
+
+@dataclass(frozen=True)
+class Flatten(View):
+    """out x (in * kernel): convolution kernels."""
+
+    name: ClassVar[str] = "flatten"
+
+    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        return function(x.flatten(1)).reshape(x.shape)
+
+    def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
+        return [(shape[0], int(torch.Size(shape[1:]).numel()))]
+
+
+@dataclass(frozen=True)
+class Split(View):
+    """Blocks of rows, each a matrix of its own: fused query, key and value.
+
+    Attributes:
+        rows: the number of equal blocks, or the rows of each block.
+    """
+
+    name: ClassVar[str] = "split"
+
+    rows: int | tuple[int, ...] = 3
+
+    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        return torch.cat([function(block) for block in torch.split(x, self._sizes(x.shape))])
+
+    def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
+        return [(rows, *shape[1:]) for rows in self._sizes(shape)]
+
+    def _sizes(self, shape: Sequence[int]) -> list[int]:
+        sizes = list(self.rows) if isinstance(self.rows, tuple) else [shape[0] // self.rows] * self.rows
+        if sum(sizes) != shape[0]:
+            raise ValueError(f"{self} does not divide the {shape[0]} rows of a parameter of shape {tuple(shape)}")
+        return sizes
+
+
+VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Split)}
+"""Name -> class, for text only."""
+
+
+def parse(text: str) -> View:
+    """The view that a text names: "whole", "flatten", "split:3", "split(rows=(512, 128, 128))"."""
+    view: Any = read(text, VIEWS)
+    assert isinstance(view, View)
+    return view
