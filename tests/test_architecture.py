@@ -14,7 +14,7 @@ LAYERS = {
     "lmo": ("polar", "schedules"),
     "estimate": ("polar", "schedules"),
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
-    "optim": ("lmo", "polar", "schedules"),
+    "optim": ("inexactness", "lmo", "polar", "schedules"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "lmo", "polar", "schedules"),
     "testing": ("lmo", "polar", "schedules"),

@@ -82,17 +82,26 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         raise ValueError(f"m is empty, shape {tuple(m.shape)}: nothing to measure")
     check_finite(m)
     check_finite(d_hat, "d_hat")
+    found, _, descent = assess(ball, m, d_hat, exact)
+    if bool((descent < 0).any()):
+        raise ValueError(
+            "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
+        )
+    return found
+
+
+def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[Inexactness, Tensor, Tensor]:
+    """`measure` without its checks, with dual_norm(m) and -<m, d_hat>; uphill answers have a gap above 1.
+
+    For matrices stacked in one tensor the two are in common units, so that they may be summed.
+    """
     if isinstance(ball, Spectral) and not exact:
         delta, inner, dual, overshoot = _spectral(ball, m, d_hat)
     else:
         delta, inner, dual, overshoot = _exact(ball, m, d_hat)
-    if bool((inner > 0).any()):
-        raise ValueError(
-            "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
-        )
     gap = torch.where(dual > 0, 1.0 + inner / torch.where(dual > 0, dual, 1.0), 0.0)
     values = [delta, gap, overshoot]
-    return Inexactness(*(value if delta.ndim else float(value) for value in values))
+    return Inexactness(*(value if delta.ndim else float(value) for value in values)), dual, -inner
 
 
 def predict(method: PolarMethod, singular_values: ArrayLike) -> Inexactness:
@@ -133,7 +142,8 @@ def _spectral(ball: Spectral, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor,
     """The estimate, on m scaled to entries near 1 and transposed to be wide: nothing in it changes by that."""
     batch, (n, k) = m.shape[:-2], m.shape[-2:]
     work = torch.promote_types(m.dtype, torch.float32)
-    a = to_unit_entries(m.detach().to(work).reshape(-1, n, k))
+    plain = m.detach().to(work).reshape(-1, n, k)
+    a = to_unit_entries(plain)
     x = (d_hat.detach().to(work) / -ball.radius(m.shape)).reshape(-1, n, k)
     if n > k:
         a, x = a.mT, x.mT
@@ -143,7 +153,9 @@ def _spectral(ball: Spectral, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor,
     else:
         delta, dual, overshoot = estimate(a, x, threshold, choose_plan(n, k, ball.polar.flops(n, k)))
     inner = -(a.double() * x.double()).sum(dim=(-2, -1))
-    return delta.reshape(batch), inner.reshape(batch), dual.reshape(batch), overshoot.reshape(batch)
+    unit = plain.abs().amax(dim=(-2, -1)).double() / a.abs().amax(dim=(-2, -1)).clamp(min=1.0).double()
+    unit = unit * ball.radius(m.shape)
+    return delta.reshape(batch), (unit * inner).reshape(batch), (unit * dual).reshape(batch), overshoot.reshape(batch)
 
 
 def _from_gram(m: Tensor, x: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,39 +13,25 @@ masks on the device.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import adamw_update
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
+from inexact_muon.optim.options import FOREIGN, OWN, check_options, tensors_of
 from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.telemetry import Telemetry
 from inexact_muon.optim.views import View
 from inexact_muon.optim.views import parse as parse_view
 from inexact_muon.schedules.grammar import nearest, write
-
-MOMENTUM_INITS = ("first-gradient", "zero")
-OWN = (
-    "algorithm",
-    "view",
-    "betas",
-    "adamw_eps",
-    "ball",
-    "length",
-    "radius",
-    "scale",
-    "constrained",
-    "momentum_init",
-    "nesterov",
-    "maximize",
-)
-"""Group entries that say which algorithm runs; a checkpoint of another optimizer may lack them."""
 
 
 class LMOOptimizer(Optimizer):
@@ -67,6 +53,7 @@ class LMOOptimizer(Optimizer):
         view: how a parameter is cut into matrices: whole, flatten or split.
         algorithm: "lmo", or "adamw" for a group that shall get AdamW with `betas` and `adamw_eps`.
         maximize: ascend.
+        sample_every: measure inexactness and update size at the first and every so many steps; 0 for never.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
     """
 
@@ -90,12 +77,14 @@ class LMOOptimizer(Optimizer):
         betas: tuple[float, float] = (0.9, 0.95),
         adamw_eps: float = 1e-8,
         maximize: bool = False,
+        sample_every: int = 0,
         on_nonfinite: str = "skip",
     ) -> None:
         if on_nonfinite not in ("skip", "raise"):
             raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
         self._values: dict[str, Any] = {}
         self.why: dict[str, str] = {}
+        self.telemetry = Telemetry(sample_every)
         self.on_nonfinite = on_nonfinite
         self.state_dtype = state_dtype
         defaults = {
@@ -155,8 +144,8 @@ class LMOOptimizer(Optimizer):
         if not isinstance(group["params"], Tensor):
             group["params"] = list(group["params"])
         filled = {**self.defaults, **group}
-        _check_options(filled)
-        for p in _tensors(group["params"]):
+        check_options(filled)
+        for p in tensors_of(group["params"]):
             self._check_parameter(p, filled)
         super().add_param_group(group)
 
@@ -186,9 +175,41 @@ class LMOOptimizer(Optimizer):
         ready = [(group, p) for group in self.param_groups for p in group["params"] if p.grad is not None]
         for _, p in ready:
             self._check_gradient(p)
+        self.telemetry.begin()
         for group, p in ready:
             self._update(p, group)
         return loss
+
+    def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+        """(name or running index, parameter, group) of every parameter."""
+        count = 0
+        for group in self.param_groups:
+            names = group.get("param_names")
+            for i, p in enumerate(group["params"]):
+                yield (names[i] if names else str(count)), p, group
+                count += 1
+
+    def inexactness(self) -> dict[str, Inexactness]:
+        """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).
+
+        A parameter of several matrices counts as one point of the product of their balls.
+        """
+        found = {name: self.telemetry.samples.get(id(p)) for name, p, _ in self.named()}
+        return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Per parameter: lr, steps made and skipped; at the last sampled step the update's RMS and ratio to the weight."""
+        table = {}
+        for name, p, group in self.named():
+            state, sample = self.state.get(p, {}), self.telemetry.samples.get(id(p))
+            row = {"lr": float(group["lr"])}
+            row |= {key: float(state[key]) for key in ("steps", "skipped") if key in state}
+            if sample is not None:
+                row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
+                if sample.inexactness is not None:
+                    row |= {k: float(getattr(sample.inexactness, k)) for k in ("delta", "gap", "overshoot", "factor")}
+            table[name] = row
+        return table
 
     def _check_gradient(self, p: Tensor) -> None:
         assert p.grad is not None
@@ -218,13 +239,19 @@ class LMOOptimizer(Optimizer):
         seen = gradient.lerp(m, group["momentum"]) if group["nesterov"] else m
         lr, ball, length, scale = group["lr"], self.ball(group), self.length(group), SCALES[group["scale"]]
 
+        answers: list[tuple[Ball, Tensor, Tensor]] = []
+
         def move(matrix: Tensor) -> Tensor:
             d_hat = ball.answer(matrix)
+            if self.telemetry.sampling:
+                answers.append((ball, matrix, d_hat))
             dual = -(matrix * d_hat).sum(dim=(-2, -1) if matrix.ndim >= 2 else None, keepdim=True)
             return d_hat * (scale(*sides(matrix.shape)) * length(group["radius"], dual))
 
         kept = 1.0 - lr * (1.0 if group["constrained"] else group["weight_decay"])
         moved = (p * kept + lr * self.view(group).apply(move, seen)).to(p.dtype)
+        if self.telemetry.sampling and bool(finite):
+            self.telemetry.record(p, moved - p * kept, answers)
         self._commit(p, finite, moved, state, {"momentum_buffer": m})
 
     def _adamw_step(self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any]) -> None:
@@ -240,6 +267,8 @@ class LMOOptimizer(Optimizer):
             eps=group["adamw_eps"],
             weight_decay=group["weight_decay"],
         )
+        if self.telemetry.sampling and bool(finite):
+            self.telemetry.record(p, moved - p * (1.0 - group["lr"] * group["weight_decay"]), ())
         self._commit(p, finite, moved, state, {"exp_avg": first, "exp_avg_sq": second})
 
     @staticmethod
@@ -292,42 +321,10 @@ class LMOOptimizer(Optimizer):
         return {**super().__getstate__(), "_values": self._values, **self._options()}
 
     def _options(self) -> dict[str, Any]:
-        return {"on_nonfinite": self.on_nonfinite, "state_dtype": self.state_dtype, "why": self.why}
-
-
-FOREIGN = ("ns_coefficients", "ns_steps", "eps", "adjust_lr_fn")
-"""Entries of torch.optim.Muon's groups that the ball and the scale replace."""
-
-
-def _check_options(group: dict[str, Any]) -> None:
-    lr, momentum = group["lr"], group["momentum"]
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError(f"lr must have one element, got shape {tuple(lr.shape)}")
-    for name in ("lr", "weight_decay", "radius"):
-        value = float(group[name])
-        if not 0.0 <= value < float("inf"):
-            raise ValueError(f"{name} must be finite and not negative, got {value}")
-    if not 0.0 <= float(momentum) < 1.0:
-        raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
-    if group["algorithm"] not in ("lmo", "adamw"):
-        raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
-    if not all(0.0 <= beta < 1.0 for beta in group["betas"]):
-        raise ValueError(f"betas must lie in [0, 1), got {group['betas']}")
-    if group["scale"] not in SCALES:
-        raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
-    if group["momentum_init"] not in MOMENTUM_INITS:
-        raise ValueError(f"momentum_init must be first-gradient or zero, got {group['momentum_init']!r}")
-    if group["constrained"] and group["weight_decay"]:
-        raise ValueError("constrained=True is a weight decay of 1 already: leave out weight_decay")
-    if group["constrained"] and not group["length"].startswith("fixed"):
-        raise ValueError("constrained=True steps by lr * radius: leave out length")
-    if group["constrained"] and group["scale"] != "none":
-        raise ValueError(
-            "constrained=True steps inside a ball: put the factor by shape into the ball's scale, not scale="
-        )
-
-
-def _tensors(params: Any) -> Iterable[Tensor]:
-    if isinstance(params, Tensor):
-        return [params]
-    return [entry[1] if isinstance(entry, tuple) else entry for entry in params]
+        telemetry = Telemetry(self.telemetry.every)  # samples are of parameters that a copy does not have
+        return {
+            "on_nonfinite": self.on_nonfinite,
+            "state_dtype": self.state_dtype,
+            "why": self.why,
+            "telemetry": telemetry,
+        }

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
@@ -32,6 +33,7 @@ class Line:
     flops: int
     share: float
     design_error: float | None
+    last: Inexactness | None
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Explanation:
 
     def __str__(self) -> str:
         table = Table(title="What each parameter gets")
-        for title in (
+        titles = (
             "parameter",
             "shape",
             "matrices",
@@ -55,12 +57,15 @@ class Explanation:
             "flops",
             "cost",
             "delta",
-        ):
+        )
+        for title in (*titles, "last delta, gap, overshoot"):
             table.add_column(title, no_wrap=title in ("parameter", "shape"))
         for line in self.lines:
             delta = "" if line.design_error is None else f"{line.design_error:.3f}"
             flops, cost = (f"{line.flops:.2g}", f"{line.share:.0%}") if line.flops else ("", "")
-            numbers = (f"{line.lr:g}", f"{line.scale:.3g}", line.oracle, flops, cost, delta)
+            last = line.last
+            sampled = "" if last is None else f"{last.delta:.2f}, {last.gap:+.3f}, {last.overshoot:.2f}"
+            numbers = (f"{line.lr:g}", f"{line.scale:.3g}", line.oracle, flops, cost, delta, sampled)
             table.add_row(line.name, _times(line.shape), line.view, line.algorithm, line.why, *numbers)
         stream = io.StringIO()
         Console(file=stream, width=200).print(table)
@@ -75,6 +80,7 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
     if not isinstance(optimizer, LMOOptimizer):
         raise TypeError(f"explain needs an optimizer of this library, got {type(optimizer).__name__}")
     drafts = list(_drafts(optimizer))
+    measured = optimizer.inexactness()
     total = sum(flops for *_, flops in drafts) or 1
     lines = []
     for name, p, group, flops in drafts:
@@ -94,6 +100,7 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
                 oracle=str(polar) if lmo and polar else "",
                 flops=flops,
                 share=flops / total,
+                last=measured.get(name),
                 design_error=polar.error_bound(polar.map.lower or 1e-3) if lmo and polar else None,
             )
         )
@@ -101,17 +108,12 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
 
 
 def _drafts(optimizer: LMOOptimizer) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
-    count = 0
-    for group in optimizer.param_groups:
-        names = group.get("param_names")
-        for i, p in enumerate(group["params"]):
-            flops = 0
-            ball = optimizer.ball(group)
-            if group["algorithm"] == "lmo" and isinstance(ball, Spectral):
-                shapes = optimizer.view(group).shapes(p.shape)
-                flops = sum(prod(s[:-2]) * ball.polar.flops(*s[-2:]) for s in shapes)
-            yield (names[i] if names else str(count)), p, group, flops
-            count += 1
+    for name, p, group in optimizer.named():
+        flops, ball = 0, optimizer.ball(group)
+        if group["algorithm"] == "lmo" and isinstance(ball, Spectral):
+            shapes = optimizer.view(group).shapes(p.shape)
+            flops = sum(prod(s[:-2]) * ball.polar.flops(*s[-2:]) for s in shapes)
+        yield name, p, group, flops
 
 
 def _suspicious(lines: list[Line]) -> Iterator[str]:

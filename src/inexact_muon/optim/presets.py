@@ -48,6 +48,7 @@ class Muon(LMOOptimizer):
         polar: PolarMethod | str | None = None,
         state_dtype: torch.dtype | None = None,
         maximize: bool = False,
+        sample_every: int = 0,
         on_nonfinite: str = "skip",
     ) -> None:
         if eps != TORCH_EPS:
@@ -63,6 +64,7 @@ class Muon(LMOOptimizer):
             momentum_init="zero",
             state_dtype=state_dtype,
             maximize=maximize,
+            sample_every=sample_every,
             on_nonfinite=on_nonfinite,
         )
 
@@ -130,6 +132,7 @@ class Scion(LMOOptimizer):
         length: Length | str = "fixed",
         state_dtype: torch.dtype | None = None,
         maximize: bool = False,
+        sample_every: int = 0,
         on_nonfinite: str = "skip",
     ) -> None:
         super().__init__(
@@ -142,6 +145,7 @@ class Scion(LMOOptimizer):
             constrained=constrained,
             state_dtype=state_dtype,
             maximize=maximize,
+            sample_every=sample_every,
             on_nonfinite=on_nonfinite,
         )
 

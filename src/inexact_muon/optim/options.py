@@ -1,0 +1,67 @@
+"""The options of a parameter group: what they are called, and what they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from inexact_muon.optim.scales import SCALES
+from inexact_muon.schedules.grammar import nearest
+
+MOMENTUM_INITS = ("first-gradient", "zero")
+OWN = (
+    "algorithm",
+    "view",
+    "betas",
+    "adamw_eps",
+    "ball",
+    "length",
+    "radius",
+    "scale",
+    "constrained",
+    "momentum_init",
+    "nesterov",
+    "maximize",
+)
+"""Group entries that say which algorithm runs; a checkpoint of another optimizer may lack them."""
+
+FOREIGN = ("ns_coefficients", "ns_steps", "eps", "adjust_lr_fn")
+"""Entries of torch.optim.Muon's groups that the ball and the scale replace."""
+
+
+def check_options(group: dict[str, Any]) -> None:
+    """Raises one sentence on the first option of a complete group that is out of its range."""
+    lr, momentum = group["lr"], group["momentum"]
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError(f"lr must have one element, got shape {tuple(lr.shape)}")
+    for name in ("lr", "weight_decay", "radius"):
+        value = float(group[name])
+        if not 0.0 <= value < float("inf"):
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
+    if not 0.0 <= float(momentum) < 1.0:
+        raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+    if group["algorithm"] not in ("lmo", "adamw"):
+        raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
+    if not all(0.0 <= beta < 1.0 for beta in group["betas"]):
+        raise ValueError(f"betas must lie in [0, 1), got {group['betas']}")
+    if group["scale"] not in SCALES:
+        raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
+    if group["momentum_init"] not in MOMENTUM_INITS:
+        raise ValueError(f"momentum_init must be first-gradient or zero, got {group['momentum_init']!r}")
+    if group["constrained"] and group["weight_decay"]:
+        raise ValueError("constrained=True is a weight decay of 1 already: leave out weight_decay")
+    if group["constrained"] and not group["length"].startswith("fixed"):
+        raise ValueError("constrained=True steps by lr * radius: leave out length")
+    if group["constrained"] and group["scale"] != "none":
+        raise ValueError(
+            "constrained=True steps inside a ball: put the factor by shape into the ball's scale, not scale="
+        )
+
+
+def tensors_of(params: Any) -> Iterable[Tensor]:
+    """The parameters of a group as it was given: one, several, or (name, parameter) pairs."""
+    if isinstance(params, Tensor):
+        return [params]
+    return [entry[1] if isinstance(entry, tuple) else entry for entry in params]
