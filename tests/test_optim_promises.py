@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inexact_muon import Muon, Scion, lmo, polar
-from inexact_muon.optim import LMOOptimizer, gluon
+from inexact_muon.optim import LMOOptimizer, clip_grad_norm_, gluon
 from test_optim_equations import problem, train
 
 MAKERS: dict[str, Callable[[Any], LMOOptimizer]] = {
@@ -330,3 +330,82 @@ def test_random_state_and_default_dtype_are_untouched() -> None:
     state = torch.random.get_rng_state()
     train(Muon(params), params, gradients)
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_clipping_leaves_lmo_gradients_alone() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    optimizer = Muon.for_model(model, 0.02)
+    (100.0 * model(torch.ones(3, 6))).square().sum().backward()
+    before = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    norms = clip_grad_norm_(optimizer, 1.0)
+    aside = [p.grad for n, p in model.named_parameters() if n != "0.weight"]
+    assert torch.equal(model[0].weight.grad, before["0.weight"])
+    assert float(torch.nn.utils.get_total_norm(aside)) == pytest.approx(1.0, rel=1e-4)
+    assert float(norms["lmo"]) == pytest.approx(float(before["0.weight"].norm()))
+    assert float(norms["adamw"]) > 1.0
+    with pytest.raises(ValueError, match="max_norm must be positive"):
+        clip_grad_norm_(optimizer, 0.0)
+
+
+def test_gradient_scaler() -> None:
+    """A scaler at 2^16 skips the steps that overflow and changes none of the others."""
+    params, gradients = problem([(6, 9)], 3, torch.float32)
+    twin = [torch.nn.Parameter(p.detach().clone()) for p in params]
+    optimizer, other = Muon(params), Muon(twin)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    for k, step in enumerate(gradients):
+        scaler.scale(torch.zeros(()))  # starts the scaler
+        params[0].grad = step[0] * scaler.get_scale()
+        if k == 1:
+            params[0].grad[0, 0] = torch.inf
+        scaler.step(optimizer)
+        scaler.update()
+    train(other, twin, [gradients[0], gradients[2]])
+    assert torch.equal(params[0], twin[0])
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_two_runs_are_the_same_bits(name: str) -> None:
+    ends = []
+    for _ in range(2):
+        params, gradients = problem([(6, 9), (9, 6)], 5, torch.float32)
+        train(MAKERS[name](params), params, gradients)
+        ends.append(params)
+    for a, b in zip(*ends, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_autocast_changes_nothing() -> None:
+    params, gradients = problem([(6, 9)], 3, torch.float32)
+    twin = [torch.nn.Parameter(p.detach().clone()) for p in params]
+    train(Muon(twin), twin, gradients)
+    optimizer = Muon(params)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        train(optimizer, params, gradients)
+    assert torch.equal(params[0], twin[0])
+
+
+def test_awkward_parameters() -> None:
+    """Not contiguous, one row, one column, empty."""
+    base = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+    params = [torch.nn.Parameter(v) for v in (base.mT[:, ::2], base[:1], base[:, :1], base[:0])]
+    optimizer = Muon(params, lr=0.1)
+    for p in params:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert all(bool(p.isfinite().all()) for p in params)
+    assert optimizer.state[params[3]]["steps"] == 1
+
+
+def test_update_size_does_not_change_with_width() -> None:
+    """The spectral scale: activations of x -> W x move by the same RMS at every width (a coordinate check)."""
+    moves = []
+    for width in (32, 64, 128, 256):
+        generator = torch.Generator().manual_seed(width)
+        p = torch.nn.Parameter(torch.zeros(2 * width, width))
+        p.grad = torch.randn(2 * width, width, generator=generator)
+        Muon([p], lr=0.1, weight_decay=0.0, polar=polar.ExactSVD(), adjust_lr_fn="spectral").step()
+        x = torch.randn(width, generator=generator)
+        moves.append(float((p.detach() @ x).square().mean().sqrt() / x.square().mean().sqrt()))
+    for move in moves:
+        assert move == pytest.approx(0.1, rel=0.05)

@@ -67,3 +67,22 @@ def test_no_gradient_flows(name: str) -> None:
 def test_deterministic(name: str) -> None:
     m = matrix(16, 24, "log-uniform-1e-3", seed=1, dtype=torch.float32)
     assert torch.equal(METHODS[name](m), METHODS[name](m.clone()))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_callers_autocast_does_not_reach_inside(name: str) -> None:
+    m = matrix(16, 24, "log-uniform-1e-3", seed=1, dtype=torch.float32)
+    expected = METHODS[name](m)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = METHODS[name](m)
+    assert torch.equal(got, expected)
+
+
+def test_measuring_under_autocast() -> None:
+    m = matrix(140, 150, "gaussian", seed=1, dtype=torch.float32)
+    for ball in (lmo.Spectral(), lmo.Nuclear()):
+        d_hat = ball(m)
+        expected = measure(ball, m, d_hat)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(ball(m), d_hat)
+            assert measure(ball, m, d_hat) == expected

@@ -13,7 +13,7 @@ from inexact_muon.estimate import choose_plan, estimate
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.lmo.spectral import polar_error
 from inexact_muon.polar import PolarMethod
-from inexact_muon.polar._base import check_finite
+from inexact_muon.polar._base import check_finite, no_autocast
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.polar.scaling import to_unit_entries
 from inexact_muon.schedules import judge
@@ -95,10 +95,9 @@ def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[I
 
     For matrices stacked in one tensor the two are in common units, so that they may be summed.
     """
-    if isinstance(ball, Spectral) and not exact:
-        delta, inner, dual, overshoot = _spectral(ball, m, d_hat)
-    else:
-        delta, inner, dual, overshoot = _exact(ball, m, d_hat)
+    sampled = isinstance(ball, Spectral) and not exact
+    with no_autocast(m):
+        delta, inner, dual, overshoot = (_spectral if sampled else _exact)(ball, m, d_hat)
     gap = torch.where(dual > 0, 1.0 + inner / torch.where(dual > 0, dual, 1.0), 0.0)
     values = [delta, gap, overshoot]
     return Inexactness(*(value if delta.ndim else float(value) for value in values)), dual, -inner
@@ -138,8 +137,9 @@ def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor
     return ball.distance(m, d_hat), inner, ball.dual_norm(m.double()), ball.norm(d_hat.double())
 
 
-def _spectral(ball: Spectral, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _spectral(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The estimate, on m scaled to entries near 1 and transposed to be wide: nothing in it changes by that."""
+    assert isinstance(ball, Spectral)
     batch, (n, k) = m.shape[:-2], m.shape[-2:]
     work = torch.promote_types(m.dtype, torch.float32)
     plain = m.detach().to(work).reshape(-1, n, k)

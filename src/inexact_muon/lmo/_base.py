@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from inexact_muon.polar._base import check_finite, check_matrix
+from inexact_muon.polar._base import check_finite, check_matrix, no_autocast
 from inexact_muon.schedules.grammar import nearest, write
 
 Radius = Callable[[int, int], float]
@@ -75,7 +75,8 @@ class Ball(ABC):
 
     def answer(self, m: Tensor) -> Tensor:
         """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
-        return (-self.radius(m.shape) * self._direction(m)).to(m.dtype)
+        with no_autocast(m):
+            return (-self.radius(m.shape) * self._direction(m)).to(m.dtype)
 
     def exact(self, m: Tensor) -> Tensor:
         """The exact solution d, in float64. Where it is a set, the member with zeros."""

@@ -198,7 +198,7 @@ class LMOOptimizer(Optimizer):
         return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """Per parameter: lr, steps made and skipped; at the last sampled step the update's RMS and ratio to the weight."""
+        """Per parameter: lr, steps made and skipped; at the last sampled step the update's RMS and its ratio to W."""
         table = {}
         for name, p, group in self.named():
             state, sample = self.state.get(p, {}), self.telemetry.samples.get(id(p))

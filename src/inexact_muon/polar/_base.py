@@ -113,7 +113,8 @@ class PolarMethod(ABC):
         x = m.detach().reshape(-1, *m.shape[-2:])
         tall = x.shape[-2] > x.shape[-1]
         x = (x.mT if tall else x).to(torch.promote_types(m.dtype, torch.float32))
-        x = self._solve(to_unit_entries(x), self.compute_dtype(m))
+        with no_autocast(m):
+            x = self._solve(to_unit_entries(x), self.compute_dtype(m))
         return (x.mT if tall else x).to(m.dtype).reshape(m.shape)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
@@ -124,6 +125,11 @@ class PolarMethod(ABC):
             return torch.float64
         native = m.device.type == "cuda" and torch.cuda.get_device_capability(m.device) >= (8, 0)
         return torch.bfloat16 if native and torch.bfloat16 in self.dtypes else torch.float32
+
+
+def no_autocast(m: Tensor) -> torch.autocast:
+    """Products inside run in the dtype chosen here, also in a caller's autocast region."""
+    return torch.autocast(m.device.type, enabled=False)
 
 
 def check_matrix(m: object, what: str = "m") -> None:
