@@ -152,6 +152,8 @@ class LMOOptimizer(Optimizer):
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
         if not isinstance(p, Tensor):
             raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
+        if hasattr(p, "device_mesh"):
+            raise TypeError("sharded parameters (DTensor, FSDP2) are not supported yet; a shard has another update")
         if p.is_complex():
             raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
         if group["algorithm"] == "adamw":
@@ -222,15 +224,18 @@ class LMOOptimizer(Optimizer):
 
     def _update(self, p: Tensor, group: dict[str, Any]) -> None:
         assert p.grad is not None
-        gradient = p.grad.to(self.state_dtype or p.dtype)
+        lmo = group["algorithm"] == "lmo"
+        state = self._state(p, ("momentum_buffer",) if lmo else ("exp_avg", "exp_avg_sq"))
+        # The buffer's dtype, which a checkpoint may have set; a cast that overflows is not finite either.
+        gradient = p.grad.to(state["momentum_buffer" if lmo else "exp_avg"].dtype)
         gradient = -gradient if group["maximize"] else gradient
         finite = gradient.isfinite().all()
         gradient = torch.where(finite, gradient, 0.0)
-        step = self._lmo_step if group["algorithm"] == "lmo" else self._adamw_step
-        step(p, gradient, finite, group)
+        (self._lmo_step if lmo else self._adamw_step)(p, gradient, finite, group, state)
 
-    def _lmo_step(self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any]) -> None:
-        state = self._state(p, ("momentum_buffer",))
+    def _lmo_step(
+        self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any], state: dict[str, Tensor]
+    ) -> None:
         buffer = state["momentum_buffer"]
         weight = 1.0 - group["momentum"]
         m = buffer.lerp(gradient, weight)
@@ -254,8 +259,9 @@ class LMOOptimizer(Optimizer):
             self.telemetry.record(p, moved - p * kept, answers)
         self._commit(p, finite, moved, state, {"momentum_buffer": m})
 
-    def _adamw_step(self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any]) -> None:
-        state = self._state(p, ("exp_avg", "exp_avg_sq"))
+    def _adamw_step(
+        self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any], state: dict[str, Tensor]
+    ) -> None:
         moved, first, second = adamw_update(
             p,
             gradient,
