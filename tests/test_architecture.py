@@ -22,8 +22,8 @@ LAYERS = {
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
-INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "testing.py")
-"""Files with imports inside functions: the command line, lazy names, the extra `lab` and a parse without a cycle."""
+INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py")
+"""Files with imports inside functions: the command line, lazy names, and the extra `lab`."""
 
 TORCH_FREE = ("schedules",)
 FILES = sorted(SOURCE.rglob("*.py"))

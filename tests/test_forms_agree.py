@@ -26,6 +26,15 @@ def test_the_forms_agree(name: str, dtype: torch.dtype) -> None:
             assert float(torch.linalg.matrix_norm((one - other).double(), 2)) <= TOLERANCE[dtype], (n, m, spectrum)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPOSED)
+def test_the_forms_agree_at_a_real_size(name: str) -> None:
+    for spectrum in SPECTRA:
+        a = matrix(256, 1024, spectrum, seed=7, dtype=torch.float32)
+        one, other = (replace(COMPOSED[name], form=form)(a).double() for form in ("direct", "gram"))
+        assert float(torch.linalg.matrix_norm(one - other, 2)) <= TOLERANCE[torch.float32], spectrum
+
+
 @pytest.mark.parametrize("name", COMPOSED)
 def test_auto_is_one_of_the_two_and_the_cheaper(name: str) -> None:
     method = COMPOSED[name]

@@ -103,9 +103,9 @@ def test_every_ball_trains(ball: str) -> None:
 @pytest.mark.parametrize("adjust", [None, "original", "match_rms_adamw"])
 @pytest.mark.parametrize("shapes", [[(12, 20)], [(20, 12)], [(16, 16)]])
 def test_parity_with_torch(nesterov: bool, adjust: str | None, shapes: list[tuple[int, ...]]) -> None:
-    """Same polynomial, 50 steps, float32. torch computes it in bfloat16, so the answers differ by its rounding.
+    """Same polynomial, 50 steps, float32; torch computes it in bfloat16, which is all the difference.
 
-    Five Jordan steps in bfloat16 are within 0.03 of those in float32 (mean entry), and steps do not feed back.
+    The tolerance tells another Nesterov, scale, momentum or decay (0.01 and more) and another polynomial (0.006).
     """
     ours, gradients = problem(shapes, 50, torch.float32)
     theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
@@ -114,7 +114,7 @@ def test_parity_with_torch(nesterov: bool, adjust: str | None, shapes: list[tupl
     train(torch.optim.Muon(theirs, ns_steps=5, **options), theirs, gradients)
     for a, b in zip(ours, theirs, strict=True):
         moved = (b - a).detach().norm() / b.detach().norm()
-        assert float(moved) < 0.01
+        assert float(moved) < 0.002
 
 
 def test_parity_with_torch_in_its_own_dtype() -> None:
@@ -128,24 +128,20 @@ def test_parity_with_torch_in_its_own_dtype() -> None:
     assert float(torch.linalg.matrix_norm(step, 2)) < 0.1
 
 
-def test_sign_ball_is_sign_sgd() -> None:
+@pytest.mark.parametrize(
+    ("make", "direction"),
+    [(sign_sgd, lambda g: g.sign()), (normalised_sgd, lambda g: g / g.norm())],
+    ids=["sign-sgd", "normalised-sgd"],
+)
+def test_hand_written_updates(
+    make: Callable[..., LMOOptimizer], direction: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
     params, gradients = problem([(4, 5), (7,)], 5)
     expected = [p.detach().clone() for p in params]
-    train(sign_sgd(params, 0.1), params, gradients)
+    train(make(params, 0.1), params, gradients)
     for step in gradients:
         for w, g in zip(expected, step, strict=True):
-            w -= 0.1 * g.sign()
-    for p, w in zip(params, expected, strict=True):
-        torch.testing.assert_close(p.detach(), w)
-
-
-def test_euclidean_ball_is_normalised_sgd() -> None:
-    params, gradients = problem([(4, 5), (7,)], 5)
-    expected = [p.detach().clone() for p in params]
-    train(normalised_sgd(params, 0.1), params, gradients)
-    for step in gradients:
-        for w, g in zip(expected, step, strict=True):
-            w -= 0.1 * g / g.norm()
+            w -= 0.1 * direction(g)
     for p, w in zip(params, expected, strict=True):
         torch.testing.assert_close(p.detach(), w)
 

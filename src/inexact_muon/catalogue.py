@@ -215,10 +215,9 @@ def _family(alt: Any) -> Any:
     return alt.Color("family:N", title="family", scale=scale)
 
 
-def save(directory: Path) -> list[Path]:
+def save(table: list[Row], directory: Path) -> list[Path]:
     """Writes oracles.md, oracles.json, oracles.svg and oracles.png; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    table = rows()
     paths = [directory / f"oracles.{suffix}" for suffix in ("md", "json", "svg", "png")]
     paths[0].write_text(markdown(table))
     paths[1].write_text(json.dumps(records(table), indent=1) + "\n")

@@ -24,8 +24,8 @@ def demo(out: Path = Path("runs/demo")) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 190)
     with console.status("designing the oracles and drawing them"):
-        paths = catalogue.save(out)
         table = catalogue.rows()
+        paths = catalogue.save(table, out)
     shown = Table(
         title="Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
     )

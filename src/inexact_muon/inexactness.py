@@ -63,7 +63,7 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         d_hat: points downhill, as `ball(m)` does.
         exact: a singular value decomposition in float64. Otherwise, for the spectral ball, an estimate that takes
             at most a twentieth of the oracle's work (`inexact_muon.estimate`): delta within 10% while it is
-            below 0.9, the gap within 0.02 for an oracle of error up to about one half. It assumes that d_hat
+            below 0.9, the gap within 0.02 for an oracle of error up to about a third. It assumes that d_hat
             has the singular vectors of m, as every polar method returns; it is low if not. The other
             balls are always measured exactly.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Ball
-from inexact_muon.polar import ExactSVD, PolarMethod, Zolotarev
+from inexact_muon.polar import POLARS, ExactSVD, PolarMethod, Zolotarev, parse
 from inexact_muon.polar.exact import decompose
 from inexact_muon.polar.scaling import frobenius, gram_bound, guarded
 from inexact_muon.schedules import Schedule
@@ -55,8 +55,6 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
 
 def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:
     """Shape, dtype, zero, scale, purity, text and finiteness, on m or on a small Gaussian batch."""
-    from inexact_muon.polar import parse
-
     if m is None:
         m = torch.randn(2, 6, 9, generator=torch.Generator().manual_seed(0))
     before = m.clone()
@@ -70,7 +68,7 @@ def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:
     for power in (-40, 40):
         assert torch.equal(method(m * 2.0**power), x), f"{method}: 2^{power} m gives other bits than m"
     assert bool(((m * x).sum(dim=(-2, -1)) > 0).all()), f"{method}: the answer points away from m"
-    if method.name in _known_names():
+    if method.name in POLARS:
         assert parse(str(method)) == method, f"{method}: the text does not read back"
 
 
@@ -101,9 +99,3 @@ def _normaliser(method: PolarMethod, m: Tensor) -> Tensor:
         return frobenius(m)
     m = m.mT if m.shape[-2] > m.shape[-1] else m
     return gram_bound(m @ m.mT, method.normaliser)
-
-
-def _known_names() -> set[str]:
-    from inexact_muon.polar import POLARS
-
-    return set(POLARS)

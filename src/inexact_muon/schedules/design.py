@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from inexact_muon.schedules.remez import minimax, taylor
-from inexact_muon.schedules.scalar_map import Schedule, _polynomial_image
+from inexact_muon.schedules.scalar_map import Schedule, polynomial_image
 
 CUSHION = 0.02407327424182761
 """The ratio l/u at which the best quintic maps [l, u] to an interval of ratio 1/10 (its E is 9/11)."""
@@ -57,10 +57,10 @@ def _compose(degrees: tuple[int, ...], lower: float, safety: float, cushion: flo
     steps: list[tuple[float, ...]] = []
     for t, degree in enumerate(degrees):
         step, _ = minimax(degree, max(low, cushion * high), high)
-        centre = 0.5 * sum(_polynomial_image(step, low, high))
+        centre = 0.5 * sum(polynomial_image(step, low, high))
         factor = safety if t < len(degrees) - 1 else 1.0
         step = tuple(c / centre / factor ** (2 * k + 1) for k, c in enumerate(step))
-        low, high = _polynomial_image(step, low, high)
+        low, high = polynomial_image(step, low, high)
         high = max(high, 2.0 - low)  # the next step may meet the image of [l, safety*u]
         steps.append(step)
     return Schedule(lower, source, tuple(steps))

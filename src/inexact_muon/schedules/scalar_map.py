@@ -64,7 +64,7 @@ class Schedule(ScalarMap):
         bounds, high = [], 1.0
         for step in self.coefficients:
             bounds.append(high)
-            low, high = _polynomial_image(step, 0.0, high)
+            low, high = polynomial_image(step, 0.0, high)
             high = max(high, -low)
         return tuple(bounds)
 
@@ -83,7 +83,7 @@ class Schedule(ScalarMap):
         # The image of an interval under a continuous map is an interval, so going step by step
         # through (min, max) gives the range of the composition exactly.
         for step in self.coefficients:
-            low, high = _polynomial_image(step, low, high)
+            low, high = polynomial_image(step, low, high)
         return low, high
 
 
@@ -127,7 +127,7 @@ class Exact(ScalarMap):
         return float(np.sign(low)), float(np.sign(high))
 
 
-def _polynomial_image(step: tuple[float, ...], low: float, high: float) -> tuple[float, float]:
+def polynomial_image(step: tuple[float, ...], low: float, high: float) -> tuple[float, float]:
     """Range of one odd polynomial over [low, high]; s h(s^2) has derivative h(y) + 2 y h'(y)."""
     derivative = [(2 * k + 1) * c for k, c in enumerate(step)]
     roots = np.polynomial.polynomial.polyroots(np.trim_zeros(derivative, "b"))
