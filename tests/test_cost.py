@@ -20,12 +20,12 @@ def test_flops_of_compositions(name: str, shape: tuple[int, int], form: str) -> 
     assert method.flops(*shape) == counter.get_total_flops()
 
 
-def test_flops_of_the_rational_method() -> None:
+@pytest.mark.parametrize("method", [polar.Zolotarev(3), *(polar.Zolotarev(1, polish=d) for d in (3, 5, 9))], ids=str)
+def test_flops_of_the_rational_method(method: polar.Zolotarev) -> None:
     """The products are counted; torch's counter knows nothing of Cholesky, n^3 for factor and inverse."""
-    method = polar.Zolotarev(3)
     with FlopCounterMode(display=False) as counter:
         method(torch.randn(16, 40))
-    assert method.flops(16, 40) == counter.get_total_flops() + 3 * 16**3
+    assert method.flops(16, 40) == counter.get_total_flops() + method.poles * 16**3
 
 
 def test_the_table_of_the_digest() -> None:

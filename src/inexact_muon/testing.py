@@ -17,7 +17,7 @@ from inexact_muon.lmo import Ball
 from inexact_muon.polar import POLARS, ExactSVD, PolarMethod, Zolotarev, parse
 from inexact_muon.polar.exact import decompose
 from inexact_muon.polar.scaling import frobenius, gram_bound, guarded
-from inexact_muon.schedules import Schedule
+from inexact_muon.schedules import Polished, Schedule
 
 
 def rounding_term(method: PolarMethod, stored: torch.dtype, compute: torch.dtype, lower: float = 1e-3) -> float:
@@ -25,15 +25,17 @@ def rounding_term(method: PolarMethod, stored: torch.dtype, compute: torch.dtype
 
     Polynomials: noise of a few eps passes through the steps like a small singular value, so
     eps (8 + 2 slope), but at most 0.2 (bfloat16) and 0.1 (float16), where it saturates. Rational: the inverse of
-    a matrix with smallest eigenvalue `shift` moves by eps/shift. Exact: the polar factor itself has condition
-    number 1/lower, lower being the smallest singular value over the largest. Casting adds 2 eps of its dtype.
+    a matrix with smallest eigenvalue `shift` moves by eps/shift, and a polish multiplies that. Exact: the polar
+    factor itself has condition number 1/lower, lower being the smallest singular value over the largest. Casting
+    adds 2 eps of its dtype.
     """
     eps = torch.finfo(compute).eps
     cast = 2.0 * torch.finfo(stored).eps
     if isinstance(method, Zolotarev):
-        shift = min(method.map.poles)
+        shift = min(method.rational.poles)
         eps = eps if shift >= 16.0 * eps else torch.finfo(torch.float64).eps
-        return cast + 8.0 * eps + eps / (2.0 * shift)
+        gain = sum(map(abs, method.map.step)) if isinstance(method.map, Polished) else 1.0
+        return cast + gain * (8.0 * eps + eps / (2.0 * shift))
     if not isinstance(method.map, Schedule):
         return cast + 32.0 * eps / lower
     cap = {torch.bfloat16: 0.2, torch.float16: 0.1}.get(compute, math.inf)

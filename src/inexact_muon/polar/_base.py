@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,7 +12,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from inexact_muon.polar.scaling import NORMALISERS, to_unit_entries
+from inexact_muon.polar.batching import LIMIT, solve_all
+from inexact_muon.polar.scaling import NORMALISERS
 from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.schedules.scalar_map import ScalarMap
 
@@ -66,8 +68,8 @@ class PolarMethod(ABC):
         """Floating point operations for one n x m matrix (products only; see schedules.cost)."""
 
     @abstractmethod
-    def _solve(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The method on (batch, n, m), n <= m, largest entry of each matrix in [1, 2) or all zero."""
+    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        """The method on each of xs, (batch_i, n, m_i) of one n <= m_i, whose entries suit products or are all zero."""
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -108,14 +110,18 @@ class PolarMethod(ABC):
 
     def orthogonalise(self, m: Tensor) -> Tensor:
         """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
-        if m.numel() == 0:
-            return m.clone()
-        x = m.detach().reshape(-1, *m.shape[-2:])
-        tall = x.shape[-2] > x.shape[-1]
-        x = (x.mT if tall else x).to(torch.promote_types(m.dtype, torch.float32))
-        with no_autocast(m):
-            x = self._solve(to_unit_entries(x), self.compute_dtype(m))
-        return (x.mT if tall else x).to(m.dtype).reshape(m.shape)
+        return self.orthogonalise_all([m])[0]
+
+    def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
+        """`orthogonalise` of each, worked on together where that is faster (see `inexact_muon.polar.batching`).
+
+        Args:
+            limit: bytes of work space; one matrix takes up to six copies of itself whatever the limit.
+        """
+        if not ms:
+            return []
+        with no_autocast(ms[0]):
+            return solve_all(ms, self._solve, self.compute_dtype, limit)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         """The dtype of the products for this input."""

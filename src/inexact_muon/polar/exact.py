@@ -42,9 +42,13 @@ class ExactSVD(PolarMethod):
     def flops(self, n: int, m: int) -> int:
         return schedules.svd_flops(n, m)
 
-    def _solve(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        u, _, vh, kept = decompose(x, dtype)
-        return (u * kept.unsqueeze(-2)) @ vh
+    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        return [_isometry(x, dtype) for x in xs]
+
+
+def _isometry(x: Tensor, dtype: torch.dtype) -> Tensor:
+    u, _, vh, kept = decompose(x, dtype)
+    return (u * kept.unsqueeze(-2)) @ vh
 
 
 def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:

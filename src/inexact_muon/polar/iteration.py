@@ -1,23 +1,30 @@
-"""X -> p_T(... p_1(X)) for odd polynomials, in two forms that agree in exact arithmetic.
+"""X <- F_S(... F_1(X)), where each factor F multiplies X from the left by a function of X X^T.
 
-    direct   A = X X^T,  X <- h(A) X                                         at each step
-    gram     R = X X^T,  Q = I;  Z = h(R),  Q <- Q Z,  R <- Z R Z  at each step;  X <- Q X at the end
+    direct     one factor per polynomial:   A = X X^T,  X <- h(A) X
+    gram       one factor per segment of several:   R = X X^T,  Q = I;  Z = h(R),  Q <- Q Z,  R <- Z R Z;  X <- Q X
+    rational   one factor:   X <- (a I + sum_j r_j (X X^T + c_j I)^-1) X
 
 The Gram form does its steps on n x n matrices, which pays when m > 1.5 n. It squares the condition
 number, and rounding leaves tiny negative eigenvalues in R that grow by h(0)^2 a step; a restart
-(X <- Q X, R <- X X^T, Q <- I) stops both. Shapes: x is (batch, n, m), n <= m; gram is (batch, n, n).
+(a new segment) stops both. Everything but the two products of a factor is n x n, so matrices of one short
+side n and any m are worked on together. Shapes: xs are (batch_i, n, m_i), n <= m_i; gram is (sum batch_i, n, n).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import comb
 
 import torch
 from torch import Tensor
 
 from inexact_muon.polar.scaling import frobenius, gram_bound, guarded
+from inexact_muon.polar.symmetric import symmetric_product
 from inexact_muon.schedules.scalar_map import Schedule
+
+Factor = Callable[[Tensor], tuple[float, Tensor]]
+"""gram -> (a, B), standing for the matrix a I + B."""
 
 GRAM_ASPECT = 1.5
 """m/n above which the Gram form needs fewer products than the direct one, for every degree."""
@@ -28,53 +35,75 @@ def restarts(steps: int) -> tuple[int, ...]:
     return tuple(range(2, steps, 3))
 
 
-def normalised(x: Tensor, dtype: torch.dtype, normalise: str) -> tuple[Tensor, Tensor | None]:
-    """x over an upper bound on its largest singular value, in `dtype`, and its Gram matrix if formed.
+def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
+    """The factors one after the other, the first on xs over an upper bound on its largest singular value."""
+    wide = torch.finfo(dtype).bits >= 32
+    bound: Tensor | None = None
+    if wide:
+        # The bound is applied to n x n matrices only: no pass over X.
+        xs = [x.to(dtype) for x in xs]
+        gram = _gram(xs)
+        bound = guarded(gram_bound(gram, normalise), dtype)
+        gram = gram.div_(bound * bound)
+    else:
+        pairs = [normalised(x, dtype, normalise) for x in xs]
+        xs, gram = [x for x, _ in pairs], _join([g for _, g in pairs])
+    for k, factor in enumerate(factors):
+        a, b = factor(_gram(xs) if k else gram)
+        if wide:
+            b.diagonal(dim1=-2, dim2=-1).add_(a)
+            b = b if bound is None or k else b.div_(bound)
+        parts = zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)
+        # a I + B rounded to half precision would lose what B adds to a.
+        xs = [torch.bmm(q, x) if wide else torch.baddbmm(x, q, x, beta=a) for q, x in parts]
+    return list(xs)
+
+
+def normalised(x: Tensor, dtype: torch.dtype, normalise: str) -> tuple[Tensor, Tensor]:
+    """x over an upper bound on its largest singular value, in half precision, and its Gram matrix.
 
     The bound is computed in float32 or better from what was rounded to `dtype`.
     """
     if normalise == "frobenius":
-        return (x / guarded(frobenius(x), dtype)).to(dtype), None
+        x = (x / guarded(frobenius(x), dtype)).to(dtype)
+        return x, torch.bmm(x, x.mT)
     n = x.shape[-2]
     x = x * (n**0.5 / frobenius(x))  # rows of norm 1 on average: the Gram matrix suits half precision
     rounded = x.to(dtype)
-    gram = rounded @ rounded.mT
+    gram = torch.bmm(rounded, rounded.mT)
     bound = guarded(gram_bound(gram, normalise), dtype).to(x.dtype)
     return (x / bound).to(dtype), gram.to(x.dtype).div(bound * bound).to(dtype)
 
 
-def direct(x: Tensor, schedule: Schedule, gram: Tensor | None) -> Tensor:
-    """Two rectangular products a step."""
-    for step, upper in zip(schedule.coefficients, schedule.uppers, strict=True):
-        a, rest = polynomial(x @ x.mT if gram is None else gram, step, upper)
-        x, gram = torch.baddbmm(x, rest, x, beta=a), None
-    return x
+def factors_of(schedule: Schedule, again: Sequence[int]) -> list[Factor]:
+    """The factors of a composition that restarts after the steps `again`; after every one is the direct form."""
+    steps = list(zip(schedule.coefficients, schedule.uppers, strict=True))
+    edges = [0, *again, len(steps)]
+    return [_segment(steps[low:high]) for low, high in pairwise(edges)]
 
 
-def gram_form(x: Tensor, schedule: Schedule, gram: Tensor | None, again: Collection[int]) -> Tensor:
-    """Two rectangular products a segment; `again` are the steps after which it restarts."""
-    last = len(schedule.coefficients)
-    r = x @ x.mT if gram is None else gram
-    q: Tensor | None = None
-    for t, (step, upper) in enumerate(zip(schedule.coefficients, schedule.uppers, strict=True), start=1):
+def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
+    """Q after several steps in Gram space; Q h(R) and h(R) R h(R) are symmetric because all of them commute."""
+
+    def factor(r: Tensor) -> tuple[float, Tensor]:
+        (step, upper), *later = steps
         a, rest = polynomial(r, step, upper)
-        if q is None:
-            q = rest.clone()
-            q.diagonal(dim1=-2, dim2=-1).add_(a)
-        else:
-            q = torch.baddbmm(q, q, rest, beta=a)
-        if t == last or t in again:
-            x = q @ x
-            if t < last:
-                r, q = x @ x.mT, None
-        else:
-            right = torch.baddbmm(r, r, rest, beta=a)
-            r = torch.baddbmm(right, rest, right, beta=a)
-    return x
+        if not later:
+            return a, rest
+        q = rest.clone()
+        q.diagonal(dim1=-2, dim2=-1).add_(a)
+        for step, upper in later:
+            right = symmetric_product(r, rest, add=r, beta=a)
+            r = symmetric_product(rest, right, add=right, beta=a)
+            a, rest = polynomial(r, step, upper)
+            q = symmetric_product(q, rest, add=q, beta=a)
+        return 0.0, q
+
+    return factor
 
 
 def polynomial(gram: Tensor, step: tuple[float, ...], upper: float) -> tuple[float, Tensor]:
-    """h(A) as (a, B) with h(A) = a I + B, so that one fused product applies it.
+    """h(A) as (a, B) with h(A) = a I + B.
 
     Half precision and degree >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of
     absolute coefficients, and with it the rounding error, by 10 to 35.
@@ -88,12 +117,12 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float) -> tuple[flo
     if len(rest) == 1:
         return a, gram * rest[0]
     if len(rest) == 2:
-        return a, torch.baddbmm(gram, gram, gram, beta=rest[0], alpha=rest[1])
-    square = gram @ gram
+        return a, symmetric_product(gram, gram, add=gram, beta=rest[0], alpha=rest[1])
+    square = symmetric_product(gram, gram)
     if len(rest) <= 4:  # b A + A^2 (c I + d A + e A^2)
         inner = gram * rest[2] if len(rest) == 3 else torch.add(gram * rest[2], square, alpha=rest[3])
         inner.diagonal(dim1=-2, dim2=-1).add_(rest[1])
-        return a, torch.baddbmm(gram, square, inner, beta=rest[0])
+        return a, symmetric_product(square, inner, add=gram, beta=rest[0])
     return a, _horner(gram, square, rest)
 
 
@@ -103,7 +132,7 @@ def _horner(gram: Tensor, square: Tensor, rest: tuple[float, ...]) -> Tensor:
     total: Tensor | None = None
     for pair in reversed(pairs):
         term = gram * pair[0] if len(pair) == 1 else torch.add(gram * pair[0], square, alpha=pair[1])
-        total = term if total is None else torch.baddbmm(term, square, total)
+        total = term if total is None else symmetric_product(square, total, add=term, beta=1.0)
     assert total is not None
     return total
 
@@ -112,3 +141,11 @@ def expand_about(step: tuple[float, ...], shift: float) -> tuple[float, ...]:
     """Coefficients e_k with sum_k c_k y^k = sum_k e_k (y - shift)^k."""
     q = len(step)
     return tuple(sum(step[j] * comb(j, k) * shift ** (j - k) for j in range(k, q)) for k in range(q))
+
+
+def _gram(xs: Sequence[Tensor]) -> Tensor:
+    return _join([symmetric_product(x, x.mT) for x in xs])
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

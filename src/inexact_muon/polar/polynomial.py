@@ -13,7 +13,7 @@ from torch import Tensor
 
 from inexact_muon import schedules
 from inexact_muon.polar._base import PolarMethod
-from inexact_muon.polar.iteration import GRAM_ASPECT, direct, gram_form, normalised, restarts
+from inexact_muon.polar.iteration import GRAM_ASPECT, factors_of, restarts, run
 from inexact_muon.schedules.design import CUSHION
 
 
@@ -49,12 +49,16 @@ class _Composition(PolarMethod):
             return extra + schedules.gram_flops(n, m, degrees, restarts(len(degrees)))
         return extra + schedules.direct_flops(n, m, degrees)
 
-    def _solve(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        gram_wanted = self.runs_gram(x.shape[-2], x.shape[-1], dtype)
-        x, gram = normalised(x, dtype, self.normaliser)
-        if gram_wanted:
-            return gram_form(x, self.map, gram, restarts(len(self.map.coefficients)))
-        return direct(x, self.map, gram)
+    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        gram = [self.runs_gram(x.shape[-2], x.shape[-1], dtype) for x in xs]
+        steps = len(self.map.coefficients)
+        solved: dict[int, Tensor] = {}
+        for form, again in ((False, tuple(range(1, steps))), (True, restarts(steps))):
+            taken = [i for i, wanted in enumerate(gram) if wanted is form]
+            if taken:
+                answers = run([xs[i] for i in taken], factors_of(self.map, again), dtype, self.normaliser)
+                solved.update(zip(taken, answers, strict=True))
+        return [solved[i] for i in range(len(xs))]
 
 
 @dataclass(frozen=True)

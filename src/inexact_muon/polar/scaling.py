@@ -51,13 +51,17 @@ def guarded(bound: Tensor, dtype: torch.dtype) -> Tensor:
 def gram_bound(gram: Tensor, normalise: str) -> Tensor:
     """An upper bound on the largest singular value of X from X X^T."""
     wide = gram.to(torch.promote_types(gram.dtype, torch.float32))
-    # Dividing by the trace first keeps fourth powers inside the range of the dtype.
+    if normalise == "schatten4":
+        return torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True).sqrt()
     trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    if normalise == "frobenius":
+        return trace.sqrt()
+    # Dividing by the trace first keeps fourth powers inside the range of the dtype.
     trace = torch.where(trace > 0, trace, torch.ones_like(trace))
     unit = wide / trace
     if normalise == "schatten8":
         return (trace * torch.linalg.vector_norm(unit @ unit, dim=(-2, -1), keepdim=True).sqrt()).sqrt()
-    schatten4 = torch.linalg.vector_norm(unit, dim=(-2, -1), keepdim=True)
     rows = unit.abs().sum(-1, keepdim=True).amax(-2, keepdim=True)
-    bounds = {"schatten4": schatten4, "gershgorin": rows, "tightest": torch.minimum(schatten4, rows)}
-    return (trace * bounds[normalise]).sqrt()
+    if normalise == "tightest":
+        rows = torch.minimum(rows, torch.linalg.vector_norm(unit, dim=(-2, -1), keepdim=True))
+    return (trace * rows).sqrt()

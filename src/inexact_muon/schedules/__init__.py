@@ -19,7 +19,9 @@ from inexact_muon.schedules.published import jordan as jordan
 from inexact_muon.schedules.published import you as you
 from inexact_muon.schedules.remez import minimax as minimax
 from inexact_muon.schedules.scalar_map import Exact as Exact
+from inexact_muon.schedules.scalar_map import Polished as Polished
 from inexact_muon.schedules.scalar_map import Rational as Rational
 from inexact_muon.schedules.scalar_map import ScalarMap as ScalarMap
 from inexact_muon.schedules.scalar_map import Schedule as Schedule
+from inexact_muon.schedules.zolotarev import polished_zolotarev as polished_zolotarev
 from inexact_muon.schedules.zolotarev import zolotarev as zolotarev

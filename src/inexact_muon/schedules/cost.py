@@ -31,10 +31,14 @@ def gram_flops(n: int, m: int, degrees: Sequence[int], restarts: Collection[int]
     return segments * 4 * n * n * m + 2 * n**3 * squares
 
 
-def rational_flops(n: int, m: int, poles: int) -> int:
-    """Gram matrix, a Cholesky factor (n^3/3) and its inverse (2n^3/3) per pole, one product."""
+def rational_flops(n: int, m: int, poles: int, polish: int = 0) -> int:
+    """Gram matrix, a Cholesky factor (n^3/3) and its inverse (2n^3/3) per pole, one product.
+
+    A polynomial of degree `polish` after it takes the new Gram matrix, h of it and a product more.
+    """
     n, m = min(n, m), max(n, m)
-    return 4 * n * n * m + poles * n**3
+    more = 2 + square_products(polish) if polish else 0
+    return 4 * n * n * m + poles * n**3 + 2 * n**3 * more
 
 
 def svd_flops(n: int, m: int) -> int:

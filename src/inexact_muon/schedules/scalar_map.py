@@ -1,4 +1,4 @@
-"""The three kinds of scalar map: composed odd polynomials, a rational function, the exact sign.
+"""The kinds of scalar map: composed odd polynomials, a rational function, the two in turn, the exact sign.
 
 A map is one object: numbers, the interval it was designed for and where the numbers come from. Its
 error is computed from the numbers and never looked up by name.
@@ -111,6 +111,25 @@ class Rational(ScalarMap):
         points = [low, high, *(x for x in self.extrema if low < x < high)]
         values = self.scalar(points)
         return float(values.min()), float(values.max())
+
+
+@dataclass(frozen=True)
+class Polished(ScalarMap):
+    """p(f(s)): an odd polynomial after a rational function.
+
+    Attributes:
+        step: coefficients (c_0, ..., c_q) of p.
+    """
+
+    rational: Rational
+    step: tuple[float, ...]
+
+    def scalar(self, s: ArrayLike) -> Array:
+        x = self.rational.scalar(s)
+        return x * np.polynomial.polynomial.polyval(x * x, self.step)
+
+    def image(self, low: float, high: float) -> tuple[float, float]:
+        return polynomial_image(self.step, *self.rational.image(low, high))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,126 @@
+"""Many matrices at once: those of one shape in one stack, those of one short side in one call.
+
+A large matrix stays where it is, since copying it into a stack would cost a pass and win nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from inexact_muon.polar.scaling import to_unit_entries
+
+STACKED = 2**18
+"""Matrices of up to so many entries are copied into one stack with the others of their shape."""
+
+COPIES = 6
+"""Upper bound on what a method holds at once, in copies of its input: see benchmarks/memory.py."""
+
+LIMIT = 256 * 2**20
+"""Bytes that the work on several matrices may take; a single one takes what it needs."""
+
+CACHE = 16 * 2**20
+"""Bytes of work that a CPU does at once: more is not faster, and large temporaries cost page faults."""
+
+_SAFE = 2.0**24
+
+Solve = Callable[[list[Tensor], torch.dtype], list[Tensor]]
+
+
+def solve_all(
+    ms: Sequence[Tensor], solve: Solve, compute_dtype: Callable[[Tensor], torch.dtype], limit: int = LIMIT
+) -> list[Tensor]:
+    """`solve` on every matrix of ms, each (..., n, m), in the shape and dtype it came in.
+
+    Args:
+        solve: gets stacks (batch_i, n, m_i) of one n <= m_i with entries of moderate size, and the compute dtype.
+        limit: bytes of work at once; at least one matrix is worked on.
+    """
+    limit = min(limit, CACHE) if ms[0].device.type == "cpu" else limit
+    pieces: list[list[Tensor]] = [[] for _ in ms]
+    for members in _alike(ms):
+        for chunk in _chunks([(i, part) for i in members for part in _parts(ms[i], limit)], limit):
+            stacks, places = _stacked([part for _, part in chunk])
+            solved = solve([_moderate(x) for x in stacks], compute_dtype(ms[members[0]]))
+            for (i, part), (stack, low) in zip(chunk, places, strict=True):
+                pieces[i].append(solved[stack][low : low + len(part)])
+    return [_joined(found, m) for found, m in zip(pieces, ms, strict=True)]
+
+
+def _alike(ms: Sequence[Tensor]) -> list[list[int]]:
+    """Indices by short side, dtype and device, in order of first appearance."""
+    groups: dict[object, list[int]] = {}
+    for i, m in enumerate(ms):
+        if m.numel():
+            groups.setdefault((min(m.shape[-2:]), m.dtype, m.device), []).append(i)
+    return list(groups.values())
+
+
+def _wide(m: Tensor) -> Tensor:
+    x = m.detach().reshape(-1, *m.shape[-2:])
+    return x.mT if x.shape[-2] > x.shape[-1] else x
+
+
+def _parts(m: Tensor, limit: int) -> list[Tensor]:
+    """m as (batch, n, m) with n <= m, cut along the batch where it is over the limit."""
+    x = _wide(m)
+    return list(torch.split(x, max(1, limit // _work(x[:1]))))
+
+
+def _work(x: Tensor) -> int:
+    return COPIES * x.numel() * max(4, x.element_size())
+
+
+def _chunks(parts: list[tuple[int, Tensor]], limit: int) -> Iterator[list[tuple[int, Tensor]]]:
+    """Consecutive parts whose work fits the limit together."""
+    chunk: list[tuple[int, Tensor]] = []
+    total = 0
+    for entry in parts:
+        size = _work(entry[1])
+        if chunk and total + size > limit:
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(entry)
+        total += size
+    if chunk:
+        yield chunk
+
+
+def _stacked(parts: list[Tensor]) -> tuple[list[Tensor], list[tuple[int, int]]]:
+    """Stacks, and for each part its (stack, first row)."""
+    groups: dict[object, list[int]] = {}
+    for k, part in enumerate(parts):
+        small = part[0].numel() <= STACKED
+        groups.setdefault(tuple(part.shape[-2:]) if small else k, []).append(k)
+    stacks: list[Tensor] = []
+    places: list[tuple[int, int]] = [(0, 0)] * len(parts)
+    for members in groups.values():
+        low = 0
+        for k in members:
+            places[k] = (len(stacks), low)
+            low += len(parts[k])
+        stacks.append(torch.cat([parts[k] for k in members]) if len(members) > 1 else parts[members[0]])
+    return stacks, places
+
+
+def _moderate(x: Tensor) -> Tensor:
+    """x in float32 or wider, brought to entries near 1 by powers of two; not touched where products are safe anyway.
+
+    Looking at its size waits for the device, so that only a CPU skips the pass.
+    """
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    if x.device.type == "cpu":
+        size = torch.linalg.vector_norm(x, dim=(-2, -1))
+        if bool(((size > 1.0 / _SAFE) & (size < _SAFE)).all()):
+            return x
+    return to_unit_entries(x)
+
+
+def _joined(pieces: list[Tensor], m: Tensor) -> Tensor:
+    """The answer to m from the pieces of its batch."""
+    if not pieces:
+        return m.clone()
+    x = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    return (x.mT if m.shape[-2] > m.shape[-1] else x).to(m.dtype).reshape(m.shape)
