@@ -6,6 +6,7 @@ import torch
 from cases import POLARS
 from inexact_muon.polar import symmetric
 from inexact_muon.polar.batching import COPIES
+from inexact_muon.polar.inverse import spd_inverse
 from inexact_muon.polar.symmetric import symmetric_product
 from matrices import matrix
 
@@ -67,3 +68,25 @@ def test_symmetric_products(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_matrices_take_symmetric_products() -> None:
     x = torch.randn(1, 400, 410, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(symmetric_product(x, x.mT), x @ x.mT)
+
+
+@pytest.mark.parametrize("n", [1, 31, 64, 100, 128, 255, 256])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_inverses(n: int, batch: int) -> None:
+    """By blocks or by the library, to the accuracy of a Cholesky factor at condition number 1e6."""
+    spectrum = torch.logspace(0, -6, n, dtype=torch.float64)
+    q = torch.linalg.qr(torch.randn(batch, n, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64))[0]
+    a = (q * spectrum) @ q.mT
+    exact = (q / spectrum) @ q.mT
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 0.3)):
+        inverse, failed = spd_inverse(a.to(dtype))
+        assert not failed.any()
+        assert float((inverse.double() - exact).abs().max() * spectrum[-1]) < tolerance
+
+
+@pytest.mark.parametrize("n", [20, 128])
+def test_inverses_say_what_failed(n: int) -> None:
+    a = torch.eye(n).repeat(5, 1, 1)
+    a[3, n - 1, n - 1] = -1.0
+    a[1, 0, 0] = -1.0
+    assert spd_inverse(a)[1].tolist() == [False, True, False, True, False]

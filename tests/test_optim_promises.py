@@ -419,19 +419,3 @@ def test_a_saved_buffer_keeps_its_dtype_under_another_state_dtype() -> None:
     resumed.load_state_dict(through_disk(saved.state_dict()))
     train(resumed, params, gradients[2:])
     assert resumed.state[params[0]]["momentum_buffer"].dtype == torch.bfloat16
-
-
-def test_sharded_parameters_are_refused() -> None:
-    """A shard orthogonalised by itself is another update: better none than that."""
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        mesh = init_device_mesh("cpu", (1,))
-        p = torch.nn.Parameter(distribute_tensor(torch.randn(4, 6), mesh, [Shard(0)]))
-        with pytest.raises(TypeError, match="sharded parameters"):
-            Muon([p])
-    finally:
-        dist.destroy_process_group()

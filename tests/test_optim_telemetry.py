@@ -1,11 +1,14 @@
 """What the optimizer reports is what happened, and reporting changes nothing."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, explain, lmo, measure, polar
 from inexact_muon.optim import LMOOptimizer, Split
+from inexact_muon.optim.telemetry import measuring_cost, oracle_flops
 from models import MODELS
 from test_optim_equations import problem, train
 
@@ -54,7 +57,7 @@ def test_stacks_weight_the_gap_by_dual_norms() -> None:
 def test_sampling_changes_nothing_and_keeps_its_rhythm(every: int) -> None:
     params, gradients = problem([(6, 9)], 7, torch.float32)
     twin = [nn.Parameter(p.detach().clone()) for p in params]
-    optimizer = Muon(params, sample_every=every)
+    optimizer = Muon(params, sample_every=every, sample_share=math.inf)
     seen = set()
     for step in gradients:
         train(optimizer, params, [step])
@@ -105,3 +108,27 @@ def test_bad_rhythm(bad: object) -> None:
     params, _ = problem([(3, 4)], 0)
     with pytest.raises(ValueError, match="sample_every must be an integer"):
         Muon(params, sample_every=bad)  # type: ignore[arg-type]
+
+
+def test_parameters_take_turns_within_a_share_of_the_work() -> None:
+    """The first sample is of all; then everyone comes up equally often, at a cost of the share asked for."""
+    params, gradients = problem([(64, 64)] * 3 + [(64, 192)], 200, torch.float32)
+    optimizer = Muon(params, sample_every=1, sample_share=2.0)
+    counts, spent = [0] * 4, 0.0
+    for k, step in enumerate(gradients):
+        train(optimizer, params, [step])
+        for i, p in enumerate(params):
+            if optimizer.telemetry.samples[id(p)].step == k + 1:
+                counts[i] += 1
+                spent += measuring_cost(lmo.Spectral(), p.shape) if k else 0.0
+    work = sum(oracle_flops(lmo.Spectral(), p.shape) for p in params)
+    assert 0.9 * 2.0 * work * 200 < spent <= 2.0 * work * 200
+    assert max(counts) - min(counts) <= 1
+    assert min(counts) > 3
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_bad_share(bad: float) -> None:
+    params, _ = problem([(3, 4)], 0)
+    with pytest.raises(ValueError, match="sample_share must be positive"):
+        Muon(params, sample_share=bad)

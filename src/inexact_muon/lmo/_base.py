@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.polar._base import check_finite, check_matrix, no_autocast
+from inexact_muon.polar.batching import LIMIT
 from inexact_muon.schedules.grammar import nearest, write
 
 Radius = Callable[[int, int], float]
@@ -75,8 +76,18 @@ class Ball(ABC):
 
     def answer(self, m: Tensor) -> Tensor:
         """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
-        with no_autocast(m):
-            return (-self.radius(m.shape) * self._direction(m)).to(m.dtype)
+        return -self.radius(m.shape) * self.directions([m])[0]
+
+    def directions(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
+        """z with `answer(m)` = -radius z, for each of ms; a ball may work on them together.
+
+        Args:
+            limit: bytes of work space, if several are worked on at once.
+        """
+        if not ms:
+            return []
+        with no_autocast(ms[0]):
+            return [self._direction(m).to(m.dtype) for m in ms]
 
     def exact(self, m: Tensor) -> Tensor:
         """The exact solution d, in float64. Where it is a set, the member with zeros."""

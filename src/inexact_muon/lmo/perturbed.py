@@ -44,8 +44,8 @@ class Perturbed(Ball):
         if self.direction not in DIRECTIONS:
             raise ValueError(f"perturbed: direction must be random or worst, got {self.direction!r}")
 
-    def answer(self, m: Tensor) -> Tensor:
-        return (self.inner.exact(m) + self.delta * self._error(m)).to(m.dtype)
+    def _direction(self, m: Tensor) -> Tensor:
+        return -self.inner.exact(m) - self.delta * self._error(m)
 
     def _error(self, m: Tensor) -> Tensor:
         if self.direction == "worst":
@@ -64,9 +64,6 @@ class Perturbed(Ball):
 
     def _dual_norm(self, g: Tensor) -> Tensor:
         return self.inner.dual_norm(g)
-
-    def _direction(self, m: Tensor) -> Tensor:
-        return -self.answer(m)
 
     def _exact_direction(self, m: Tensor) -> Tensor:
         return -self.inner.exact(m)

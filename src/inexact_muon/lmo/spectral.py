@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import ClassVar
@@ -13,6 +13,7 @@ from torch import Tensor
 from inexact_muon.lmo._base import UNIT, Ball, Radius
 from inexact_muon.lmo.entries import unit
 from inexact_muon.polar import ExactSVD, PolarExpress, PolarMethod
+from inexact_muon.polar.batching import LIMIT
 from inexact_muon.polar.exact import decompose
 from inexact_muon.polar.probes import probes
 from inexact_muon.polar.scaling import to_unit_entries
@@ -43,6 +44,9 @@ class Spectral(Ball):
 
     def _direction(self, m: Tensor) -> Tensor:
         return self.polar.orthogonalise(m)
+
+    def directions(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
+        return self.polar.orthogonalise_all(ms, limit)
 
     def _exact_direction(self, m: Tensor) -> Tensor:
         return ExactSVD()(m)

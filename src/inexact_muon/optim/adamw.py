@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor
 
+Number = float | Tensor
+"""A float where the host knows the value, else a tensor of one element."""
 
-def adamw_update(
-    p: Tensor,
+
+def cast(weight: Number, like: Tensor) -> Any:
+    """A weight as `lerp` wants it."""
+    return weight.to(like.dtype) if isinstance(weight, Tensor) else weight
+
+
+def adamw_(
     gradient: Tensor,
     first: Tensor,
     second: Tensor,
-    step: Tensor,
-    *,
-    lr: float | Tensor,
+    step: Number,
     betas: tuple[float, float],
     eps: float,
-    weight_decay: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(W, m, v) after one step of AdamW (arXiv 1711.05101, Algorithm 2), as torch.optim.AdamW computes it.
+    on: Number = 1.0,
+) -> Tensor:
+    """The direction d of AdamW (arXiv 1711.05101, Algorithm 2), as torch.optim.AdamW computes it; moments in place.
 
     m <- b1 m + (1-b1) g,  v <- b2 v + (1-b2) g^2,  step counts from 1
-    W <- (1 - lr wd) W - lr (m/(1-b1^step)) / (sqrt(v/(1-b2^step)) + eps)
+    d = (m/(1-b1^step)) / (sqrt(v/(1-b2^step)) + eps),  W <- (1 - lr wd) W - lr d
+
+    Args:
+        on: 0 leaves the moments as they are.
     """
-    first = first.lerp(gradient, 1.0 - betas[0])
-    second = second.lerp(gradient * gradient, 1.0 - betas[1])
-    correction = [1.0 - torch.pow(torch.as_tensor(beta, dtype=torch.float64), step) for beta in betas]
-    direction = (first / correction[0]) / ((second / correction[1]).sqrt() + eps)
-    return (p * (1.0 - lr * weight_decay) - lr * direction).to(p.dtype), first, second
+    first.lerp_(gradient, cast((1.0 - betas[0]) * on, first))
+    second.lerp_(gradient * gradient, cast((1.0 - betas[1]) * on, second))
+    one, two = (1.0 - beta**step for beta in betas)
+    return (first / one).div_((second / two).sqrt_().add_(eps))

@@ -13,7 +13,8 @@ masks on the device.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 import torch
@@ -23,14 +24,17 @@ from torch.optim import Optimizer
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, parse
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import adamw_update
+from inexact_muon.optim.adamw import Number
+from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.options import FOREIGN, OWN, check_options, tensors_of
 from inexact_muon.optim.scales import SCALES
-from inexact_muon.optim.telemetry import Telemetry
+from inexact_muon.optim.telemetry import SHARE, Telemetry, measuring_cost, oracle_flops
+from inexact_muon.optim.update import Job, is_finite, make_job, momentum, move, move_adamw
 from inexact_muon.optim.views import View
 from inexact_muon.optim.views import parse as parse_view
+from inexact_muon.polar.batching import LIMIT, within, work
 from inexact_muon.schedules.grammar import nearest, write
 
 
@@ -53,8 +57,12 @@ class LMOOptimizer(Optimizer):
         view: how a parameter is cut into matrices: whole, flatten or split.
         algorithm: "lmo", or "adamw" for a group that shall get AdamW with `betas` and `adamw_eps`.
         maximize: ascend.
+        keep: probability with which a parameter moves in a step (Drop-Muon); one that does not keeps its momentum.
         sample_every: measure inexactness and update size at the first and every so many steps; 0 for never.
+        sample_share: after the first time, a sampled step measures so many parameters, in turn, as take this share of
+            the oracles' work; math.inf measures all of them.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
+        memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
     """
 
     def __init__(
@@ -77,14 +85,19 @@ class LMOOptimizer(Optimizer):
         betas: tuple[float, float] = (0.9, 0.95),
         adamw_eps: float = 1e-8,
         maximize: bool = False,
+        keep: float = 1.0,
         sample_every: int = 0,
+        sample_share: float = SHARE,
         on_nonfinite: str = "skip",
+        memory_limit: int = LIMIT,
     ) -> None:
         if on_nonfinite not in ("skip", "raise"):
             raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
         self._values: dict[str, Any] = {}
         self.why: dict[str, str] = {}
-        self.telemetry = Telemetry(sample_every)
+        self.auto = False
+        self.telemetry = Telemetry(sample_every, sample_share)
+        self.memory_limit = memory_limit
         self.on_nonfinite = on_nonfinite
         self.state_dtype = state_dtype
         defaults = {
@@ -103,6 +116,8 @@ class LMOOptimizer(Optimizer):
             "betas": betas,
             "adamw_eps": adamw_eps,
             "maximize": maximize,
+            "keep": keep,
+            "turn": 0,
         }
         super().__init__(params, defaults)
 
@@ -152,8 +167,6 @@ class LMOOptimizer(Optimizer):
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
         if not isinstance(p, Tensor):
             raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
-        if hasattr(p, "device_mesh"):
-            raise TypeError("sharded parameters (DTensor, FSDP2) are not supported yet; a shard has another update")
         if p.is_complex():
             raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
         if group["algorithm"] == "adamw":
@@ -174,13 +187,36 @@ class LMOOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        ready = [(group, p) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        ready = [(group, p) for group, p in self._drawn() if p.grad is not None]
         for _, p in ready:
             self._check_gradient(p)
-        self.telemetry.begin()
+        self.telemetry.begin(lambda: self._costs(ready))
+        for chunk in self._chunks([(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
+            self._move_lmo(chunk)
         for group, p in ready:
-            self._update(p, group)
+            if group["algorithm"] == "adamw":
+                self._move_adamw(group, p)
+        for group in self.param_groups:
+            group["turn"] += 1
         return loss
+
+    def _drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        """The parameters that move in this step: each with probability `keep`, drawn from `turn` and its place."""
+        place = 0
+        for group in self.param_groups:
+            for p in group["params"]:
+                place += 1
+                if group["keep"] >= 1.0 or Random(f"{group['turn']}/{place}").random() < group["keep"]:
+                    yield group, p
+
+    def _chunks(self, ready: list[tuple[dict[str, Any], Tensor]]) -> Iterator[list[tuple[dict[str, Any], Tensor]]]:
+        """Parameters that are worked on together: alike ones next to each other, within the memory limit."""
+
+        def likeness(entry: tuple[dict[str, Any], Tensor]) -> tuple[Any, ...]:
+            shape = self.view(entry[0]).shapes(entry[1].shape)[0]
+            return entry[0]["ball"], min(sides(shape)), shape
+
+        return within([(entry, work(entry[1])) for entry in sorted(ready, key=likeness)], self.memory_limit)
 
     def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
         """(name or running index, parameter, group) of every parameter."""
@@ -217,74 +253,74 @@ class LMOOptimizer(Optimizer):
         assert p.grad is not None
         if p.grad.layout != torch.strided:
             raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-        if self.on_nonfinite == "raise" and not bool(p.grad.isfinite().all()):
+        if self.on_nonfinite == "raise" and not bool(is_finite(p.grad)):
             raise ValueError(
                 f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed"
             )
 
-    def _update(self, p: Tensor, group: dict[str, Any]) -> None:
-        assert p.grad is not None
-        lmo = group["algorithm"] == "lmo"
-        state = self._state(p, ("momentum_buffer",) if lmo else ("exp_avg", "exp_avg_sq"))
-        # The buffer's dtype, which a checkpoint may have set; a cast that overflows is not finite either.
-        gradient = p.grad.to(state["momentum_buffer" if lmo else "exp_avg"].dtype)
-        gradient = -gradient if group["maximize"] else gradient
-        finite = gradient.isfinite().all()
-        gradient = torch.where(finite, gradient, 0.0)
-        (self._lmo_step if lmo else self._adamw_step)(p, gradient, finite, group, state)
+    def _move_lmo(self, chunk: list[tuple[dict[str, Any], Tensor]]) -> None:
+        """Algorithm 1 on several parameters: everything is computed before anything is written."""
+        jobs = [make_job(p, group, self._state(p, ("momentum_buffer",))) for group, p in chunk]
+        for job in jobs:
+            if job.finite is False:
+                job.count()
+        jobs = [job for job in jobs if job.finite is not False]
+        seen = [momentum(job) for job in jobs]
+        matrices = [self.view(job.group).cut(gathered(m)) for job, (m, _) in zip(jobs, seen, strict=True)]
+        moves = self._directions(jobs, matrices)
+        for job, (m, weight), cut, parts in zip(jobs, seen, matrices, moves, strict=True):
+            factors = [self._factor(job.group, matrix, z) for matrix, z in zip(cut, parts, strict=True)]
+            self._sample(job, cut, parts, factors)
+            move(job, m, weight, parts, factors, self.view(job.group))
 
-    def _lmo_step(
-        self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any], state: dict[str, Tensor]
-    ) -> None:
-        buffer = state["momentum_buffer"]
-        weight = 1.0 - group["momentum"]
-        m = buffer.lerp(gradient, weight)
-        if group["momentum_init"] == "first-gradient":
-            m = torch.where(state["steps"] > 0, m, gradient)
-        seen = gradient.lerp(m, group["momentum"]) if group["nesterov"] else m
-        lr, ball, length, scale = group["lr"], self.ball(group), self.length(group), SCALES[group["scale"]]
+    def _directions(self, jobs: list[Job], matrices: list[list[Tensor]]) -> list[list[Tensor]]:
+        """One call of each ball for all of its matrices."""
+        found: list[list[Tensor]] = [[] for _ in jobs]
+        for text in dict.fromkeys(job.group["ball"] for job in jobs):
+            places = [i for i, job in enumerate(jobs) if job.group["ball"] == text for _ in matrices[i]]
+            given = [m for i, job in enumerate(jobs) if job.group["ball"] == text for m in matrices[i]]
+            for i, z in zip(places, self._values[text].directions(given, self.memory_limit), strict=True):
+                found[i].append(z)
+        return found
 
-        answers: list[tuple[Ball, Tensor, Tensor]] = []
+    def _factor(self, group: dict[str, Any], matrix: Tensor, z: Tensor) -> Number:
+        """What multiplies lr z: the ball's radius, the scale by shape and the length."""
+        length, radius = self.length(group), self.ball(group).radius(matrix.shape)
+        factor: Number = group["radius"]
+        if length.needs_dual:
+            dual = (matrix * z).sum(dim=(-2, -1) if matrix.ndim >= 2 else None, keepdim=True) * radius
+            factor = length(group["radius"], dual)
+        return radius * SCALES[group["scale"]](*sides(matrix.shape)) * factor
 
-        def move(matrix: Tensor) -> Tensor:
-            d_hat = ball.answer(matrix)
-            if self.telemetry.sampling:
-                answers.append((ball, matrix, d_hat))
-            dual = -(matrix * d_hat).sum(dim=(-2, -1) if matrix.ndim >= 2 else None, keepdim=True)
-            return d_hat * (scale(*sides(matrix.shape)) * length(group["radius"], dual))
+    def _costs(self, ready: list[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, float, float]]:
+        """(id, cost of measuring, work of the oracle) of each parameter."""
+        for group, p in ready:
+            lmo = group["algorithm"] == "lmo"
+            shapes = self.view(group).shapes(p.shape) if lmo else []
+            ball = self.ball(group)
+            yield (
+                id(p),
+                sum(measuring_cost(ball, shape) for shape in shapes),
+                sum(oracle_flops(ball, s) for s in shapes),
+            )
 
-        kept = 1.0 - lr * (1.0 if group["constrained"] else group["weight_decay"])
-        moved = (p * kept + lr * self.view(group).apply(move, seen)).to(p.dtype)
-        if self.telemetry.sampling and bool(finite):
-            self.telemetry.record(p, moved - p * kept, answers)
-        self._commit(p, finite, moved, state, {"momentum_buffer": m})
+    def _sample(self, job: Job, cut: list[Tensor], parts: list[Tensor], factors: Sequence[Number]) -> None:
+        if id(job.p) not in self.telemetry.chosen or not bool(job.finite):
+            return
+        ball = self.ball(job.group)
+        size = sum(float((z.double() * f).square().sum()) for f, z in zip(factors, parts, strict=True)) ** 0.5
+        answers = [(ball, m, -ball.radius(m.shape) * z) for m, z in zip(cut, parts, strict=True)]
+        self.telemetry.record(job.p, float(job.group["lr"]) * size, answers)
 
-    def _adamw_step(
-        self, p: Tensor, gradient: Tensor, finite: Tensor, group: dict[str, Any], state: dict[str, Tensor]
-    ) -> None:
-        moved, first, second = adamw_update(
-            p,
-            gradient,
-            state["exp_avg"],
-            state["exp_avg_sq"],
-            state["steps"] + 1,
-            lr=group["lr"],
-            betas=group["betas"],
-            eps=group["adamw_eps"],
-            weight_decay=group["weight_decay"],
-        )
-        if self.telemetry.sampling and bool(finite):
-            self.telemetry.record(p, moved - p * (1.0 - group["lr"] * group["weight_decay"]), ())
-        self._commit(p, finite, moved, state, {"exp_avg": first, "exp_avg_sq": second})
-
-    @staticmethod
-    def _commit(p: Tensor, finite: Tensor, moved: Tensor, state: dict[str, Tensor], new: dict[str, Tensor]) -> None:
-        """Writes parameter and state where the gradient was finite, and counts; no host synchronisation."""
-        p.copy_(torch.where(finite, moved, p))
-        for key, value in new.items():
-            state[key].copy_(torch.where(finite, value, state[key]))
-        state["steps"] += finite
-        state["skipped"] += ~finite
+    def _move_adamw(self, group: dict[str, Any], p: Tensor) -> None:
+        job = make_job(p, group, self._state(p, ("exp_avg", "exp_avg_sq")))
+        if job.finite is False:
+            job.count()
+            return
+        direction = move_adamw(job)
+        if id(p) in self.telemetry.chosen and bool(job.finite):
+            size = float(gathered(torch.linalg.vector_norm(direction.double())))
+            self.telemetry.record(p, float(group["lr"]) * size, ())
 
     def _state(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[p]
@@ -301,7 +337,8 @@ class LMOOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a checkpoint of this class, of torch.optim.Muon or of KellerJordan's Muon.
 
-        The algorithm stays the constructor's: if the file was written under another ball, a warning names both.
+        The algorithm stays the constructor's: if the file was written under another ball, a warning names both. An
+        oracle that was chosen automatically is the file's.
         Buffers keep the dtype that was saved.
         """
         own = [{key: group[key] for key in OWN} for group in self.param_groups]
@@ -309,6 +346,8 @@ class LMOOptimizer(Optimizer):
         for group, mine in zip(self.param_groups, own, strict=True):
             for key in ("ball", "length", "view", "algorithm"):
                 saved = group.get(key, mine[key])
+                if key == "ball" and self.auto and saved != mine[key]:
+                    mine[key] = self._register(saved, Ball, parse)  # what was chosen once stays
                 if saved != mine[key]:
                     warnings.warn(f"checkpoint was made with {saved}; keeping {mine[key]}", stacklevel=2)
                 group[key] = mine[key]
@@ -327,10 +366,14 @@ class LMOOptimizer(Optimizer):
         return {**super().__getstate__(), "_values": self._values, **self._options()}
 
     def _options(self) -> dict[str, Any]:
-        telemetry = Telemetry(self.telemetry.every)  # samples are of parameters that a copy does not have
+        telemetry = Telemetry(
+            self.telemetry.every, self.telemetry.share
+        )  # samples are of parameters that a copy does not have
         return {
             "on_nonfinite": self.on_nonfinite,
             "state_dtype": self.state_dtype,
+            "memory_limit": self.memory_limit,
+            "auto": self.auto,
             "why": self.why,
             "telemetry": telemetry,
         }

@@ -16,6 +16,7 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.telemetry import oracle_flops
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,8 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
 def _drafts(optimizer: LMOOptimizer) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
     for name, p, group in optimizer.named():
         flops, ball = 0, optimizer.ball(group)
-        if group["algorithm"] == "lmo" and isinstance(ball, Spectral):
-            shapes = optimizer.view(group).shapes(p.shape)
-            flops = sum(prod(s[:-2]) * ball.polar.flops(*s[-2:]) for s in shapes)
+        if group["algorithm"] == "lmo":
+            flops = sum(oracle_flops(ball, shape) for shape in optimizer.view(group).shapes(p.shape))
         yield name, p, group, flops
 
 

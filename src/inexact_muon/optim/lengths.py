@@ -19,6 +19,7 @@ class Length(ABC):
     """Length of a step, in units of lr, from the radius and the dual norm of the momentum."""
 
     name: ClassVar[str]
+    needs_dual: ClassVar[bool] = True
 
     @abstractmethod
     def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
@@ -33,6 +34,7 @@ class Fixed(Length):
     """radius: the LMO step of Muon, Scion, SignSGD and normalised SGD."""
 
     name: ClassVar[str] = "fixed"
+    needs_dual: ClassVar[bool] = False
 
     def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
         return radius

@@ -24,6 +24,8 @@ OWN = (
     "momentum_init",
     "nesterov",
     "maximize",
+    "keep",
+    "turn",
 )
 """Group entries that say which algorithm runs; a checkpoint of another optimizer may lack them."""
 
@@ -42,6 +44,8 @@ def check_options(group: dict[str, Any]) -> None:
             raise ValueError(f"{name} must be finite and not negative, got {value}")
     if not 0.0 <= float(momentum) < 1.0:
         raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+    if not 0.0 < group["keep"] <= 1.0:
+        raise ValueError(f"keep must lie in (0, 1], got {group['keep']}")
     if group["algorithm"] not in ("lmo", "adamw"):
         raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
     if not all(0.0 <= beta < 1.0 for beta in group["betas"]):

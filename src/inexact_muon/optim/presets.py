@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
-from inexact_muon.optim.routing import routes
-from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
+from inexact_muon.optim.routing import Route, routes
+from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, cheapest, parse
 from inexact_muon.schedules.published import JORDAN
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
@@ -31,6 +32,7 @@ class Muon(LMOOptimizer):
             "spectral": sqrt(out/in); "none": 1.
         eps: accepted for compatibility; the answer does not depend on the gradient's scale, so nothing needs a floor.
         polar: a polar method or its text.
+        core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Muon(LMOOptimizer):
         maximize: bool = False,
         sample_every: int = 0,
         on_nonfinite: str = "skip",
+        **core: Any,
     ) -> None:
         if eps != TORCH_EPS:
             warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
@@ -66,6 +69,7 @@ class Muon(LMOOptimizer):
             maximize=maximize,
             sample_every=sample_every,
             on_nonfinite=on_nonfinite,
+            **core,
         )
 
     @classmethod
@@ -85,7 +89,7 @@ class Muon(LMOOptimizer):
         `explain(optimizer)` shows what each parameter gets and why.
 
         Args:
-            polar: the oracle; "auto" is PolarExpress(5).
+            polar: the oracle; "auto" is `polar.cheapest` for each shape, decided here; a checkpoint's choice stays.
             adamw: lr (default 3e-4), betas, weight_decay and adamw_eps of the AdamW groups.
             rules: (glob on the name, "lmo" or "adamw") pairs that come before anything else.
             split: glob on the name -> rows of the blocks of a fused weight.
@@ -95,15 +99,20 @@ class Muon(LMOOptimizer):
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
         aside = {"lr": 3e-4, **(adamw or {})}
-        groups: dict[tuple[str, str], dict[str, Any]] = {}
+        auto = isinstance(polar, str) and polar == "auto"
+        groups: dict[tuple[Any, ...], dict[str, Any]] = {}
         for route in made:
-            extra = aside if route.algorithm == "adamw" else {}
-            empty = {"params": [], "algorithm": route.algorithm, "view": str(route.view), **extra}
-            group = groups.setdefault((route.algorithm, str(route.view)), empty)
+            # By shape whatever `polar` is, so that a checkpoint loads under another choice.
+            lmo = route.algorithm == "lmo"
+            n, m = _largest(route) if lmo else (0, 0)
+            entry: dict[str, Any] = {"algorithm": route.algorithm, "view": str(route.view), **({} if lmo else aside)}
+            if lmo and auto:
+                entry["ball"] = Spectral(polar=cheapest(n, m, device=route.parameter.device))
+            group = groups.setdefault((route.algorithm, str(route.view), n, m), {"params": [], **entry})
             group["params"].append((route.name, route.parameter))
-        oracle = PolarExpress(5) if isinstance(polar, str) and polar == "auto" else polar
-        optimizer = cls(list(groups.values()), lr, polar=oracle, **options)
+        optimizer = cls(list(groups.values()), lr, polar=None if auto else polar, **options)
         optimizer.why = {route.name: route.why for route in made}
+        optimizer.auto = auto
         return optimizer
 
 
@@ -118,6 +127,7 @@ class Scion(LMOOptimizer):
     Args:
         momentum: weight of the old buffer, 1 minus what Scion's own code calls momentum.
         ball, radius: for all layers, or per group: `{"params": ..., "ball": lmo.Sign(scale="rms"), "radius": 3000.0}`.
+        core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit.
     """
 
     def __init__(
@@ -134,6 +144,7 @@ class Scion(LMOOptimizer):
         maximize: bool = False,
         sample_every: int = 0,
         on_nonfinite: str = "skip",
+        **core: Any,
     ) -> None:
         super().__init__(
             params,
@@ -147,6 +158,7 @@ class Scion(LMOOptimizer):
             maximize=maximize,
             sample_every=sample_every,
             on_nonfinite=on_nonfinite,
+            **core,
         )
 
 
@@ -177,6 +189,12 @@ def gluon(
 ) -> LMOOptimizer:
     """Gluon (arXiv 2505.13416): layer-wise steps ||m||*/(L0 + L1 ||m||*); other constants per group by `length`."""
     return LMOOptimizer(params, lr, momentum, ball=Spectral() if ball is None else ball, length=Smooth(l0, l1))
+
+
+def _largest(route: Route) -> tuple[int, int]:
+    """The sides of the largest matrix of a parameter, the shorter first."""
+    n, m = sorted(max((shape[-2:] for shape in route.view.shapes(route.parameter.shape)), key=prod))
+    return n, m
 
 
 def _oracle(

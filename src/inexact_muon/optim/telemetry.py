@@ -1,18 +1,24 @@
 """What happened at the last sampled step, per parameter: inexactness, update size, skipped steps.
 
-Sampling reads values on the host; between samples nothing is measured and nothing waits.
+Sampling reads values on the host; between samples nothing is measured and nothing waits. The first sampled step
+measures every parameter; later ones take turns, as many at a time as a share of the oracles' work pays for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf, prod
 
 import torch
 from torch import Tensor
 
-from inexact_muon.inexactness import Inexactness, assess
-from inexact_muon.lmo import Ball
+from inexact_muon.inexactness import SMALL, Inexactness, assess
+from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.optim.layout import gathered
+
+SHARE = 0.1
+"""Of the work of a sampled step's oracles that measuring may add."""
 
 
 @dataclass
@@ -27,33 +33,70 @@ class Sample:
 
 @dataclass
 class Telemetry:
-    """Every `every` steps (0: never), a sample of each parameter."""
+    """Every `every` steps (0: never), a sample of some parameters.
+
+    Attributes:
+        share: of the oracles' work in sampled steps that measuring may take, once every parameter has a sample.
+        credit: what of it has not been spent.
+        chosen: ids of the parameters to sample in this step.
+    """
 
     every: int = 0
+    share: float = SHARE
     step: int = 0
+    credit: float = 0.0
     samples: dict[int, Sample] = field(default_factory=dict)
+    chosen: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 0:
             raise ValueError(f"sample_every must be an integer of at least 0, got {self.every!r}")
+        if not self.share > 0.0:
+            raise ValueError(f"sample_share must be positive, got {self.share!r}")
 
-    def begin(self) -> None:
-        """A step of the optimizer begins."""
+    def begin(self, moving: Callable[[], Iterable[tuple[int, float, float]]]) -> None:
+        """A step begins; `moving` tells, if asked, (id, cost of measuring, work of the oracle) of each parameter."""
         self.step += 1
+        self.chosen = set()
+        if self.every == 0 or (self.step - 1) % self.every:
+            return
+        entries = list(moving())
+        self.credit += self.share * sum(work for _, _, work in entries)
+        for key, cost, _ in sorted(entries, key=lambda entry: self._age(entry[0])):
+            if key in self.samples:
+                if cost > self.credit:
+                    break  # it is this one's turn: the cheaper ones after it wait, too
+                self.credit -= cost
+            self.chosen.add(key)
+        # What is left after everybody had a turn is not saved up, what the next in turn needs is.
+        self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
 
-    @property
-    def sampling(self) -> bool:
-        """Whether this step is sampled: the first, and every `every`-th after it."""
-        return self.every > 0 and (self.step - 1) % self.every == 0
+    def _age(self, key: int) -> int:
+        return self.samples[key].step if key in self.samples else -1
 
-    def record(self, p: Tensor, update: Tensor, answers: Iterable[tuple[Ball, Tensor, Tensor]]) -> None:
-        """Keeps the sample of p: its update, and (ball, m, d_hat) for each matrix that was seen."""
-        size = float(torch.linalg.vector_norm(update.double()))
-        weight = float(torch.linalg.vector_norm(p.double()))
-        ratio = size / weight if weight > 0 else float("inf") if size > 0 else 0.0
+    def record(self, p: Tensor, size: float, answers: Iterable[tuple[Ball, Tensor, Tensor]]) -> None:
+        """Keeps the sample of p: the Frobenius norm of its update, and (ball, m, d_hat) for each matrix seen."""
+        weight = float(gathered(torch.linalg.vector_norm(p.double())))
+        ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
         parts = [(ball, m, d_hat) for ball, m, d_hat in answers if m.numel()]
         inexactness = combine(parts) if parts else None
-        self.samples[id(p)] = Sample(self.step, inexactness, size / max(1, update.numel()) ** 0.5, ratio)
+        self.samples[id(p)] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio)
+
+
+def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:
+    """Time to measure one answer, in floating point operations of a matrix product (benchmarks/telemetry.py).
+
+    Estimates are matrix-vector products, which wait for memory; below 129 the estimate decomposes.
+    """
+    if not isinstance(ball, Spectral):
+        return 8.0 * prod(shape)
+    n, m = sorted(shape[-2:])
+    return 2.0 * prod(shape[:-2]) * n * n * m * (4.0 if n >= 512 else 40.0 if n > SMALL else 150.0)
+
+
+def oracle_flops(ball: Ball, shape: Sequence[int]) -> int:
+    """Floating point operations of the oracle on a matrix or a stack of them; 0 for balls with a closed form."""
+    return prod(shape[:-2]) * ball.polar.flops(shape[-2], shape[-1]) if isinstance(ball, Spectral) else 0
 
 
 def combine(answers: list[tuple[Ball, Tensor, Tensor]]) -> Inexactness:

@@ -6,7 +6,7 @@ A view is a frozen value with a text, like balls and lengths.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,12 +23,16 @@ class View(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """`function` on each matrix of x, put together in the shape of x."""
+    def cut(self, x: Tensor) -> list[Tensor]:
+        """The matrices of x, of the shapes that `shapes` says."""
+
+    @abstractmethod
+    def join(self, matrices: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+        """The tensor of this shape whose matrices they are: join(cut(x), x.shape) is x."""
 
     @abstractmethod
     def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
-        """What `function` gets for a tensor of this shape; leading dimensions are a batch."""
+        """Shapes of the matrices of a tensor of this shape; leading dimensions are a batch."""
 
     def __str__(self) -> str:
         return write(self)
@@ -40,8 +44,11 @@ class Whole(View):
 
     name: ClassVar[str] = "whole"
 
-    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        return function(x)
+    def cut(self, x: Tensor) -> list[Tensor]:
+        return [x]
+
+    def join(self, matrices: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+        return matrices[0]
 
     def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
         return [tuple(shape)]
@@ -53,8 +60,11 @@ class Flatten(View):
 
     name: ClassVar[str] = "flatten"
 
-    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        return function(x.flatten(1)).reshape(x.shape)
+    def cut(self, x: Tensor) -> list[Tensor]:
+        return [x.flatten(1)]
+
+    def join(self, matrices: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+        return matrices[0].reshape(tuple(shape))
 
     def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
         return [(shape[0], int(torch.Size(shape[1:]).numel()))]
@@ -72,8 +82,11 @@ class Split(View):
 
     rows: int | tuple[int, ...] = 3
 
-    def apply(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        return torch.cat([function(block) for block in torch.split(x, self._sizes(x.shape))])
+    def cut(self, x: Tensor) -> list[Tensor]:
+        return list(torch.split(x, self._sizes(x.shape)))
+
+    def join(self, matrices: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+        return torch.cat(list(matrices))
 
     def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
         return [(rows, *shape[1:]) for rows in self._sizes(shape)]

@@ -6,6 +6,11 @@ parse("polar-express:5")              # the same from text
 """
 
 from inexact_muon.polar._base import PolarMethod as PolarMethod
+from inexact_muon.polar.choice import Choice as Choice
+from inexact_muon.polar.choice import cheapest as cheapest
+from inexact_muon.polar.choice import choose as choose
+from inexact_muon.polar.costs import Costs as Costs
+from inexact_muon.polar.costs import calibrate as calibrate
 from inexact_muon.polar.exact import ExactSVD as ExactSVD
 from inexact_muon.polar.polynomial import Cans as Cans
 from inexact_muon.polar.polynomial import Cesista as Cesista

@@ -5,7 +5,8 @@ A large matrix stays where it is, since copying it into a stack would cost a pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ CACHE = 16 * 2**20
 
 _SAFE = 2.0**24
 
+Item = TypeVar("Item")
 Solve = Callable[[list[Tensor], torch.dtype], list[Tensor]]
 
 
@@ -41,7 +43,7 @@ def solve_all(
     limit = min(limit, CACHE) if ms[0].device.type == "cpu" else limit
     pieces: list[list[Tensor]] = [[] for _ in ms]
     for members in _alike(ms):
-        for chunk in _chunks([(i, part) for i in members for part in _parts(ms[i], limit)], limit):
+        for chunk in within((((i, part), work(part)) for i in members for part in _parts(ms[i], limit)), limit):
             stacks, places = _stacked([part for _, part in chunk])
             solved = solve([_moderate(x) for x in stacks], compute_dtype(ms[members[0]]))
             for (i, part), (stack, low) in zip(chunk, places, strict=True):
@@ -66,23 +68,23 @@ def _wide(m: Tensor) -> Tensor:
 def _parts(m: Tensor, limit: int) -> list[Tensor]:
     """m as (batch, n, m) with n <= m, cut along the batch where it is over the limit."""
     x = _wide(m)
-    return list(torch.split(x, max(1, limit // _work(x[:1]))))
+    return list(torch.split(x, max(1, limit // work(x[:1]))))
 
 
-def _work(x: Tensor) -> int:
+def work(x: Tensor) -> int:
+    """Bytes that a method may need at once for x."""
     return COPIES * x.numel() * max(4, x.element_size())
 
 
-def _chunks(parts: list[tuple[int, Tensor]], limit: int) -> Iterator[list[tuple[int, Tensor]]]:
-    """Consecutive parts whose work fits the limit together."""
-    chunk: list[tuple[int, Tensor]] = []
+def within(items: Iterable[tuple[Item, int]], limit: int) -> Iterator[list[Item]]:
+    """Consecutive items whose sizes fit the limit together; one at least."""
+    chunk: list[Item] = []
     total = 0
-    for entry in parts:
-        size = _work(entry[1])
+    for item, size in items:
         if chunk and total + size > limit:
             yield chunk
             chunk, total = [], 0
-        chunk.append(entry)
+        chunk.append(item)
         total += size
     if chunk:
         yield chunk

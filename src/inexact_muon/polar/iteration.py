@@ -51,7 +51,8 @@ def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, nor
     for k, factor in enumerate(factors):
         a, b = factor(_gram(xs) if k else gram)
         if wide:
-            b.diagonal(dim1=-2, dim2=-1).add_(a)
+            if a:
+                b.diagonal(dim1=-2, dim2=-1).add_(a)
             b = b if bound is None or k else b.div_(bound)
         parts = zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)
         # a I + B rounded to half precision would lose what B adds to a.
@@ -119,10 +120,14 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float) -> tuple[flo
     if len(rest) == 2:
         return a, symmetric_product(gram, gram, add=gram, beta=rest[0], alpha=rest[1])
     square = symmetric_product(gram, gram)
-    if len(rest) <= 4:  # b A + A^2 (c I + d A + e A^2)
-        inner = gram * rest[2] if len(rest) == 3 else torch.add(gram * rest[2], square, alpha=rest[3])
+    if len(rest) == 3:  # b A + A^2 (c I + d A)
+        inner = gram * rest[2]
         inner.diagonal(dim1=-2, dim2=-1).add_(rest[1])
         return a, symmetric_product(square, inner, add=gram, beta=rest[0])
+    if len(rest) == 4 and rest[3]:  # b A + e A^2 (c/e I + d/e A + A^2)
+        inner = torch.add(square, gram, alpha=rest[2] / rest[3])
+        inner.diagonal(dim1=-2, dim2=-1).add_(rest[1] / rest[3])
+        return a, symmetric_product(square, inner, add=gram, beta=rest[0], alpha=rest[3])
     return a, _horner(gram, square, rest)
 
 

@@ -18,7 +18,7 @@ from inexact_muon.schedules.design import CUSHION
 
 
 @dataclass(frozen=True)
-class _Composition(PolarMethod):
+class Composition(PolarMethod):
     """Shared by all of them: how a schedule is run."""
 
     @cached_property
@@ -62,7 +62,7 @@ class _Composition(PolarMethod):
 
 
 @dataclass(frozen=True)
-class NewtonSchulz(_Composition):
+class NewtonSchulz(Composition):
     """Classical Newton-Schulz: the Taylor polynomial of degree 3, 5, 7 or 9 at every step.
 
     Never overshoots, converges with order (degree+1)/2, and is slow to lift small singular values: degree
@@ -82,7 +82,7 @@ class NewtonSchulz(_Composition):
 
 
 @dataclass(frozen=True)
-class Jordan(_Composition):
+class Jordan(Composition):
     """Jordan's quintic (3.4445, -4.7750, 2.0315) at every step: the Muon that everybody runs.
 
     Steep, so that five steps reach singular values of 1.5e-3, and never closer to 1 than 0.3182.
@@ -98,7 +98,7 @@ class Jordan(_Composition):
 
 
 @dataclass(frozen=True)
-class You(_Composition):
+class You(Composition):
     """J. You's lists of 5 or 6 quintics."""
 
     name: ClassVar[str] = "you"
@@ -111,7 +111,7 @@ class You(_Composition):
 
 
 @dataclass(frozen=True)
-class Cesista(_Composition):
+class Cesista(Composition):
     """F. Cesista's list of 5 quintics."""
 
     name: ClassVar[str] = "cesista"
@@ -137,7 +137,7 @@ def bears(dtype: torch.dtype, degrees: Iterable[int], safety: float) -> bool:
 
 
 @dataclass(frozen=True)
-class PolarExpress(_Composition):
+class PolarExpress(Composition):
     """Minimax composition with cushion and safety factor, made for (steps, lower, degree): arXiv 2505.16932.
 
     Attributes:
@@ -168,7 +168,7 @@ class PolarExpress(_Composition):
 
 
 @dataclass(frozen=True)
-class Cans(_Composition):
+class Cans(Composition):
     """Pure minimax composition, the smallest delta on [lower, 1] for its degrees: arXiv 2506.10935.
 
     With no tolerance for singular values above its design interval, it is sound in float32 and float64 only.
@@ -192,7 +192,7 @@ class Cans(_Composition):
 
 
 @dataclass(frozen=True)
-class Polynomial(_Composition):
+class Polynomial(Composition):
     """Anyone's own schedule: one tuple of coefficients of s, s^3, s^5, ... per step."""
 
     name: ClassVar[str] = "polynomial"

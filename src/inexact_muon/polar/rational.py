@@ -11,6 +11,7 @@ from torch import Tensor
 
 from inexact_muon import schedules
 from inexact_muon.polar._base import PolarMethod
+from inexact_muon.polar.inverse import spd_inverse
 from inexact_muon.polar.iteration import polynomial, run
 from inexact_muon.polar.symmetric import symmetric_product
 
@@ -83,12 +84,13 @@ class Zolotarev(PolarMethod):
         # whose terms are all of size 1; multiplying Q by G Q would lose two digits more.
         (c,), (a,) = poles, residues
         v = _inverses(gram, poles, [a])
-        moved = symmetric_product(v, v, add=v, beta=a - 2.0 * c, alpha=-c).add_(gram).mul_(scale**2)
-        moved.diagonal(dim1=-2, dim2=-1).add_(2.0 * a * scale**2)
+        square = scale * scale
+        moved = symmetric_product(v, v, add=v, beta=square * (a - 2.0 * c), alpha=-square * c).add_(gram, alpha=square)
+        moved.diagonal(dim1=-2, dim2=-1).add_(2.0 * a * square)
         assert isinstance(self.map, schedules.Polished)
         lead, rest = polynomial(moved, self.map.step, 1.0)
         v.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        return 0.0, symmetric_product(v, rest, add=v, beta=lead).mul_(scale)
+        return 0.0, symmetric_product(v, rest, add=v, beta=lead * scale, alpha=scale)
 
 
 def _inverses(gram: Tensor, shifts: Sequence[float], weights: Sequence[float]) -> Tensor:
@@ -99,9 +101,8 @@ def _inverses(gram: Tensor, shifts: Sequence[float], weights: Sequence[float]) -
     plain = diagonal.clone()
     for shift, weight in zip(shifts, weights, strict=True):
         torch.add(plain, shift, out=diagonal)
-        factor, failed = torch.linalg.cholesky_ex(gram.mT)  # column-major, as the library wants it
-        failures |= failed != 0
-        inverse = torch.cholesky_inverse(factor)
+        inverse, failed = spd_inverse(gram)
+        failures |= failed
         total = inverse.mul_(weight) if total is None else total.add_(inverse, alpha=weight)
     diagonal.copy_(plain)
     assert total is not None

@@ -1,0 +1,130 @@
+"""The arithmetic of one step of one parameter, in place.
+
+Numbers are floats where the host knows them. On an accelerator, where looking at a gradient would wait for it, whether
+it is finite stays a tensor of one element, and multiplies: a weight, decay or step of zero changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.optim.adamw import Number, adamw_, cast
+from inexact_muon.optim.layout import gathered, laid_out
+from inexact_muon.optim.views import View
+
+HOSTED = ("cpu",)
+"""Devices on which the host may look at values."""
+
+
+@dataclass
+class Job:
+    """A parameter to be moved: its group, state, gradient in the state's dtype, and whether that is finite."""
+
+    group: dict[str, Any]
+    p: Tensor
+    state: dict[str, Tensor]
+    gradient: Tensor
+    finite: bool | Tensor
+
+    def times(self, value: Number) -> Number:
+        """value, or zero if the gradient is not finite."""
+        return value if isinstance(self.finite, bool) else self.finite * value
+
+    def count(self) -> None:
+        """One step made, or skipped."""
+        if isinstance(self.finite, bool):
+            self.state["steps" if self.finite else "skipped"] += 1
+        else:
+            self.state["steps"] += self.finite
+            self.state["skipped"] += ~self.finite
+
+
+def is_finite(gradient: Tensor) -> bool | Tensor:
+    """Whether all entries are; a bool where the host may look."""
+    if gradient.device.type not in HOSTED:
+        return gathered(gradient.isfinite().all())
+    # A sum of squares is one fast pass; only if that is not finite the entries may still be.
+    size = float(gathered(torch.linalg.vector_norm(gradient)))
+    return isfinite(size) or bool(gathered(gradient.isfinite().all()))
+
+
+def make_job(p: Tensor, group: dict[str, Any], state: dict[str, Tensor]) -> Job:
+    """The gradient as the buffers want it, zero where it is not finite and the host does not know."""
+    assert p.grad is not None
+    buffer = state["momentum_buffer" if group["algorithm"] == "lmo" else "exp_avg"]
+    gradient = p.grad.to(buffer.dtype)  # a cast that overflows is not finite either
+    gradient = -gradient if group["maximize"] else gradient
+    finite = is_finite(gradient)
+    if isinstance(finite, Tensor):
+        gradient = torch.where(finite, gradient, 0.0)
+    return Job(group, p, state, gradient, finite)
+
+
+def momentum(job: Job) -> tuple[Tensor, Number]:
+    """(what the ball sees, weight of the gradient in the new buffer); changes nothing.
+
+    m = mu b + (1 - mu) g; with Nesterov mu m + (1 - mu) g = mu^2 b + (1 - mu^2) g.
+    """
+    group, steps = job.group, job.state["steps"]
+    mu = group["momentum"]
+    weight: Number = 1.0 - mu
+    seen: Number = 1.0 - mu * mu if group["nesterov"] else weight
+    if group["momentum_init"] == "first-gradient":
+        if steps.device.type in HOSTED:
+            weight, seen = (weight, seen) if int(steps) else (1.0, 1.0)
+        else:
+            weight, seen = (torch.where(steps > 0, w, 1.0) for w in (weight, seen))
+    buffer = job.state["momentum_buffer"]
+    return torch.lerp(buffer, job.gradient, cast(seen, buffer)), weight
+
+
+def move(
+    job: Job, seen: Tensor, weight: Number, parts: Sequence[Tensor], factors: Sequence[Number], view: View
+) -> None:
+    """Writes parameter and buffer: W <- (1 - lr decay) W - lr sum_i factor_i z_i, b <- b + weight (g - b)."""
+    group, p, buffer = job.group, job.p, job.state["momentum_buffer"]
+    lr = group["lr"]
+    decay = 1.0 if group["constrained"] else group["weight_decay"]
+    first = factors[0]
+    if isinstance(first, Tensor) or any(factor != first for factor in factors):
+        parts = [z * factor for z, factor in zip(parts, factors, strict=True)]
+        first = 1.0
+    z = laid_out(view.join(parts, p.shape), p)
+    if decay:
+        p.mul_(1.0 - job.times(lr * decay))
+    step = job.times(lr * first)
+    if isinstance(step, Tensor):
+        p.sub_(z * step)
+    else:
+        p.add_(z, alpha=-step)
+    if job.finite is True and not group["nesterov"]:
+        buffer.copy_(seen)
+    else:
+        buffer.lerp_(job.gradient, cast(job.times(weight), buffer))
+    job.count()
+
+
+def move_adamw(job: Job) -> Tensor:
+    """Writes parameter and moments; returns the direction, for the size of the update."""
+    group, p, state = job.group, job.p, job.state
+    steps = state["steps"]
+    made: Number = int(steps) + 1 if steps.device.type in HOSTED else steps.double() + 1.0
+    on: Number = 1.0 if job.finite is True else job.times(1.0)
+    direction = adamw_(
+        job.gradient, state["exp_avg"], state["exp_avg_sq"], made, group["betas"], group["adamw_eps"], on
+    )
+    if group["weight_decay"]:
+        p.mul_(1.0 - job.times(group["lr"] * group["weight_decay"]))
+    step = job.times(group["lr"])
+    if isinstance(step, Tensor):
+        p.sub_(direction * step)
+    else:
+        p.add_(direction, alpha=-step)
+    job.count()
+    return direction

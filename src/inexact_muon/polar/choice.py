@@ -1,0 +1,134 @@
+"""The cheapest oracle for a wanted accuracy: candidates in the order of their cost, the first that is good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+
+from inexact_muon.polar._base import PolarMethod
+from inexact_muon.polar.costs import ACCELERATOR, CPU, Costs
+from inexact_muon.polar.polynomial import Cans, PolarExpress
+from inexact_muon.polar.rational import Zolotarev
+from inexact_muon.schedules.judge import judge
+
+LONGEST = 8
+"""Steps, or poles, of the largest candidates."""
+
+LOWERS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+"""Intervals for which candidates are designed when a spectrum is given."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, what it costs (in n x n x n products, on the table's device) and how good it is by which measure."""
+
+    method: PolarMethod
+    cost: float
+    why: str
+
+
+def cheapest(
+    n: int,
+    m: int,
+    delta: float = 0.065,
+    lower: float = 1e-3,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    **more: Any,
+) -> PolarMethod:
+    """The cheapest method with `error_bound(lower) <= delta` for one n x m matrix: see `choose`, which says why.
+
+    Example:
+        >>> str(cheapest(768, 3072, delta=0.065, lower=1e-3))
+        'zolotarev(poles=3)'
+    """
+    return choose(n, m, delta, lower, dtype, device, **more).method
+
+
+def choose(
+    n: int,
+    m: int,
+    delta: float = 0.065,
+    lower: float = 1e-3,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    *,
+    spectrum: ArrayLike | None = None,
+    gap: float = 0.03,
+    overshoot: float = 1.07,
+    costs: Costs | None = None,
+) -> Choice:
+    """The cheapest method that is good enough, with its cost and the reason.
+
+    Deterministic: it decides by the shipped cost table of the kind of device.
+
+    Args:
+        dtype: compute dtype; None takes float32 on a CPU and bfloat16 elsewhere.
+        device: cpu by default.
+        spectrum: singular values; the method shall then have at most this gap and overshoot on them, and delta and
+            lower are not used.
+        costs: another table, such as `calibrate()` gives.
+    """
+    if min(n, m) < 1:
+        raise ValueError(f"n and m must be at least 1, got {n} and {m}")
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    if not 0.0 < lower < 1.0:
+        raise ValueError(f"lower must lie in (0, 1), got {lower}")
+    on_cpu = device is None or torch.device(device).type == "cpu"
+    half = dtype in (torch.bfloat16, torch.float16) or (dtype is None and not on_cpu)
+    table = costs or (CPU if on_cpu else ACCELERATOR)
+    for cost, method in _ordered(n, m, (lower,) if spectrum is None else LOWERS, half, dtype, table):
+        if spectrum is None:
+            error = method.error_bound(lower)
+            if error <= delta:
+                return Choice(method, cost, f"error {error:.3g} <= {delta:g} on [{lower:g}, 1]")
+        else:
+            found = judge(method.map, spectrum, method.normaliser)
+            if found.gap <= gap and found.overshoot <= overshoot:
+                why = f"gap {found.gap:.3g} <= {gap:g}, overshoot {found.overshoot:.3g} <= {overshoot:g}"
+                return Choice(method, cost, why)
+    wanted = f"delta={delta:g} at lower={lower:g}" if spectrum is None else f"gap={gap:g}, overshoot={overshoot:g}"
+    raise ValueError(f"no candidate reaches {wanted} in {'half precision' if half else 'this dtype'}: ask for less")
+
+
+def _ordered(
+    n: int, m: int, lowers: tuple[float, ...], half: bool, dtype: torch.dtype | None, costs: Costs
+) -> list[tuple[float, PolarMethod]]:
+    """Candidates by cost; of equals the one with fewer steps, whose text is shorter."""
+    made = [_with_dtype(method, dtype) for lower in lowers for method in _candidates(lower, half)]
+    priced = [(costs.of(method, n, m), method) for method in made]
+    return sorted((p for p in priced if p[0] < float("inf")), key=lambda p: (p[0], len(str(p[1])), str(p[1])))
+
+
+@lru_cache(maxsize=64)
+def _candidates(lower: float, half: bool) -> tuple[PolarMethod, ...]:
+    return tuple(_half(lower) if half else _full(lower))
+
+
+def _half(lower: float) -> Iterator[PolarMethod]:
+    for steps in range(1, LONGEST + 1):
+        yield PolarExpress(steps, lower=lower)
+
+
+def _full(lower: float) -> Iterator[PolarMethod]:
+    """Low degrees first and 3 at most once: no other order was ever better (table of the tests)."""
+    for ninth in range(5):
+        for fifth in range(LONGEST + 1 - ninth):
+            for third in (0, 1):
+                degrees = (3,) * third + (5,) * fifth + (9,) * ninth
+                if degrees and len(degrees) <= LONGEST:
+                    yield Cans(len(degrees), lower=lower, degree=degrees if len(set(degrees)) > 1 else degrees[0])
+    for poles in range(1, LONGEST + 1):
+        yield Zolotarev(poles, lower=lower)
+    for degree in (3, 5, 9):
+        yield Zolotarev(1, lower=lower, polish=degree)
+
+
+def _with_dtype(method: PolarMethod, dtype: torch.dtype | None) -> PolarMethod:
+    return method if dtype is None else replace(method, dtype=dtype)
