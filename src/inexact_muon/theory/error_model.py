@@ -62,8 +62,8 @@ def _lower(lower: float) -> float:
     return lower
 
 
-def _order(degree: int) -> int:
+def _order(degree: int) -> float:
     """q+1 of degree 2q+1."""
     if degree < 3 or degree % 2 != 1:
         raise ValueError(f"degree must be odd and at least 3, got {degree}")
-    return (int(degree) + 1) // 2
+    return (degree + 1) / 2

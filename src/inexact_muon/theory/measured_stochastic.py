@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import inf, sqrt
 
 from inexact_muon.theory._base import StochasticOptimum, check_alpha, check_noise, check_oracle, check_positive
 from inexact_muon.theory.deterministic import measured_deterministic_optimal
@@ -94,6 +94,5 @@ def measured_stochastic_leading_iterations(
 def _alpha_star(D0: float, L: float, K: float, rho_sigma: float, gap: float, overshoot: float) -> float:
     check_positive(D0=D0, L=L, K=K)
     check_oracle(gap, overshoot)
-    if rho_sigma == 0.0:
-        return 1.0
-    return 2.0 * sqrt(D0 * L * overshoot / (K * (1.0 - gap + overshoot))) / rho_sigma
+    scale = D0 * L * overshoot / (K * (1.0 - gap + overshoot))
+    return 2.0 * sqrt(scale) / rho_sigma if rho_sigma else inf

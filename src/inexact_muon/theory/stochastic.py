@@ -150,16 +150,12 @@ def stochastic_leading_iterations(D0: float, L: float, rho_sigma: float, eps: fl
 
 
 def smallest(bound: Callable[[float], float], around: float) -> float:
-    """alpha in (0, 1] with the smallest bound: a grid over many decades around a guess, then a local search."""
-    low = log(min(around, 1.0)) - 10.0
-    grid = np.linspace(low, 0.0, 400)
+    """alpha in (0, 1] with the smallest bound: a grid from far below a guess up to 1, then a local search."""
+    grid = np.linspace(log(min(around, 1.0)) - 10.0, 0.0, 120)
     best = int(np.argmin([bound(exp(t)) for t in grid]))
-    if best == len(grid) - 1 and bound(1.0) <= bound(exp(grid[-1] - 1e-9)):
-        return 1.0
     ends = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    return exp(
-        float(minimize_scalar(lambda t: bound(exp(t)), bounds=ends, method="bounded", options={"xatol": 1e-10}).x)
-    )
+    found = minimize_scalar(lambda t: bound(exp(t)), bounds=ends, method="bounded", options={"xatol": 1e-10})
+    return min(1.0, exp(float(found.x)), key=bound)
 
 
 def _without_noise(D0: float, L: float, K: float, delta: float) -> tuple[float, float, float]:
