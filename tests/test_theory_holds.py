@@ -91,7 +91,7 @@ def test_layers(balls: tuple[lmo.Ball, ...]) -> None:
 
 @pytest.mark.parametrize("ball", [*SPECTRAL, *OTHERS], ids=lambda b: str(b)[-40:])
 def test_descent_lemmas_at_every_step(ball: lmo.Ball) -> None:
-    """Per step and per run, under noise; ours also after the reverse triangle inequality, and it implies the paper's."""
+    """Per step and per run, under noise; ours also after the reverse triangle inequality; it implies the paper's."""
     L, K, gamma = QUADRATIC.smoothness(ball), 20, 0.05
     run = verify.follow(QUADRATIC, ball, K, lambda *_: gamma, np.full(K, 0.4), sigma=1.0, runs=4)
     for k in range(K):
