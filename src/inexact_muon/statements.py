@@ -145,7 +145,7 @@ def text(value: Any) -> str:
 
 
 def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The statement and its counterpart, at each delta; the two-number ones at (gap, overshoot) = (delta, 1 + delta)."""
+    """The statement and its counterpart at each delta; for the two-number one (gap, overshoot) = (delta, 1 + delta)."""
     other = s.name.removeprefix("measured-") if s.source == "ours" else f"measured-{s.name}"
     rows = []
     for statement in (s, *([BOUNDS[other]] if other in BOUNDS else [])):
@@ -154,7 +154,7 @@ def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
         fixed = {p: values.get(p, EXAMPLE[p]) for p in needed}
         for delta in np.linspace(0.0, 0.95, 96).tolist():
             varied = {"delta": delta, "gap": delta, "overshoot": 1.0 + delta}
-            varied |= {f"{p}s": [x] * len(EXAMPLE["deltas"]) for p, x in varied.items()}
+            varied |= {f"{p}s": [x] * len(fixed[f"{p}s"]) for p, x in varied.items() if f"{p}s" in fixed}
             result = statement.function(**{p: varied.get(p, fixed[p]) for p in needed})
             rows += [
                 {"curve": label, "delta": delta, "quantity": field, "value": float(value)}
@@ -178,7 +178,7 @@ def draw(s: Statement, values: dict[str, Any], path: Path) -> None:
     if not rows:
         raise ValueError(f"{s.name} gives a sequence: there is no single curve to draw")
     path.parent.mkdir(parents=True, exist_ok=True)
-    scale = alt.Scale(type="log" if all(row["value"] > 0 for row in rows) else "linear", zero=False)
+    scale = alt.Scale(type="log" if all(row["value"] > 0 for row in rows) else "linear", zero=False, nice=False)
     chart = alt.Chart(alt.Data(values=rows)).mark_line()
     panel = chart.encode(
         x=alt.X("delta:Q", title="delta"),
