@@ -19,6 +19,9 @@ EQUIVALENT = {
     "stochastic.stochastic_iterations: 1.0 -> 1.1": "upper end of the bracket of a root",
     "stochastic.stochastic_iterations: 1e-300 -> 1.1000000000000002e-300": "tolerance of a root",
     "stochastic.stochastic_iterations: 1e-14 -> 1.1e-14": "tolerance of a root",
+    "measured_stochastic.measured_stochastic_iterations: 1.0 -> 1.1": "lower end of the bracket of a root",
+    "measured_stochastic.measured_stochastic_iterations: 100.0 -> 110.00000000000001": "upper end of it",
+    "measured_stochastic.measured_stochastic_iterations: 1e-10 -> 1.1000000000000001e-10": "tolerance of a root",
     "stochastic.smallest: 1e-10 -> 1.1000000000000001e-10": "tolerance of a search",
 }
 """Mutants that change nothing that is promised, and why."""

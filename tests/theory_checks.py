@@ -153,8 +153,10 @@ def one_step_of_the_momentum_error(t: ModuleType) -> None:
     gammas, alphas, deltas = wave(40, 0.01, 0.2), wave(40, 0.1, 1.0), wave(40, 0.0, 0.6)
     errors = t.measured_momentum_errors(3.0, 0.7, gammas, alphas, [1 + d for d in deltas])
     for k in range(1, 40):
-        step = t.momentum_error_step(errors[k - 1], 3.0, 0.7, gammas[k - 1], alphas[k], deltas[k - 1])
-        assert errors[k] <= step * (1 + 1e-12)
+        ours = t.measured_momentum_error_step(errors[k - 1], 3.0, 0.7, gammas[k - 1], alphas[k], 1 + deltas[k - 1])
+        paper = t.momentum_error_step(errors[k - 1], 3.0, 0.7, gammas[k - 1], alphas[k], deltas[k - 1])
+        assert errors[k] <= ours * (1 + 1e-12) <= paper * (1 + 1e-9)
+    same(t.measured_momentum_error_step(2.0, 3.0, 0.7, 0.1, 0.6, 1.5), 0.4 * (2.0 + 3.0 * 0.1 * 1.5) + 0.6 * 0.7)
 
 
 # Theorem 2 and Corollary 3
@@ -307,6 +309,11 @@ def stochastic_counts(t: ModuleType) -> None:
     for gap, nu in PAIRS:
         K = t.measured_stochastic_leading_iterations(D0, L, rho_sigma, eps, gap, nu)
         same(t.measured_stochastic_minimum(D0, L, K, rho_sigma, gap, nu).bound, eps, 1e-4)
+    for noise, eps in ((4.0, 0.1), (0.01, 0.5)):
+        K = t.measured_stochastic_iterations(D0, L, noise, eps, 0.3, 0.8)
+        same(t.measured_stochastic_minimum(D0, L, K, noise, 0.3, 0.8).bound, eps, 1e-8)
+    without = t.measured_deterministic_iterations(D0, L, 0.1, 0.3, 0.8)
+    assert t.measured_stochastic_iterations(D0, L, 0.0, 0.1, 0.3, 0.8) == without
 
 
 @check
@@ -322,6 +329,16 @@ def ours_sums_the_recursion(t: ModuleType) -> None:
             spent += gamma * c * rho_sigma * sum((1 - alpha) ** (k + 1) for k in range(5000))
             bound = t.measured_stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
             same(bound, spent / (K * gamma * (1 - gap)), 1e-9)
+            terms = t.measured_stochastic_terms(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
+            kept, lag = 1 - gap, 1 / alpha - 1
+            for name, value in (
+                ("initial", D0 / (K * gamma)),
+                ("start", c * rho_sigma * lag / K),
+                ("noise", c * rho_sigma * (alpha / (2 - alpha)) ** 0.5),
+                ("step", L * gamma * nu * nu / 2),
+                ("drift", c * L * gamma * nu * lag),
+            ):
+                same(getattr(terms, name), value / kept, 1e-9)
             shifted = t.measured_stochastic_bound_next(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
             same(shifted, bound + L * gamma * nu)
 

@@ -43,6 +43,7 @@ EXAMPLE: dict[str, Any] = {
     "k": 0.0,
     "gamma_previous": 0.01,
     "delta_previous": 0.1,
+    "overshoot_previous": 1.1,
     "lower": 0.1,
     "steps": 5.0,
     "degree": 5.0,

@@ -44,16 +44,19 @@ from inexact_muon.theory.layerwise import worst_layer_factor as worst_layer_fact
 from inexact_muon.theory.lemmas import descent as descent
 from inexact_muon.theory.lemmas import measured_descent as measured_descent
 from inexact_muon.theory.lemmas import measured_momentum_error as measured_momentum_error
+from inexact_muon.theory.lemmas import measured_momentum_error_step as measured_momentum_error_step
 from inexact_muon.theory.lemmas import momentum_error as momentum_error
 from inexact_muon.theory.lemmas import momentum_error_step as momentum_error_step
 from inexact_muon.theory.measured_stochastic import measured_stochastic_bound as measured_stochastic_bound
 from inexact_muon.theory.measured_stochastic import measured_stochastic_bound_next as measured_stochastic_bound_next
 from inexact_muon.theory.measured_stochastic import measured_stochastic_gamma as measured_stochastic_gamma
+from inexact_muon.theory.measured_stochastic import measured_stochastic_iterations as measured_stochastic_iterations
 from inexact_muon.theory.measured_stochastic import (
     measured_stochastic_leading_iterations as measured_stochastic_leading_iterations,
 )
 from inexact_muon.theory.measured_stochastic import measured_stochastic_minimum as measured_stochastic_minimum
 from inexact_muon.theory.measured_stochastic import measured_stochastic_optimal as measured_stochastic_optimal
+from inexact_muon.theory.measured_stochastic import measured_stochastic_terms as measured_stochastic_terms
 from inexact_muon.theory.smoothness import l0l1_bound as l0l1_bound
 from inexact_muon.theory.smoothness import l0l1_iterations as l0l1_iterations
 from inexact_muon.theory.smoothness import measured_l0l1_bound as measured_l0l1_bound

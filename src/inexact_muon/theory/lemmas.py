@@ -34,6 +34,20 @@ def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: 
     return float(f - gamma * (1.0 - gap) * dual_momentum + reach * error_next + 3.0 * L / 2.0 * reach**2)
 
 
+def measured_momentum_error_step(
+    previous: float, L: float, rho_sigma: float, gamma_previous: float, alpha: float, overshoot_previous: float
+) -> float:
+    """E_k <= (1-alpha_k) (E_{k-1} + L gamma_{k-1} nu_{k-1}) + alpha_k rho sigma.
+
+    True, and too weak for the theorem: its fixed point has the whole noise rho sigma. The unrolled lemma averages it.
+    """
+    check_alpha(alpha)
+    check_noise(rho_sigma)
+    check_positive(L=L, gamma_previous=gamma_previous)
+    check_overshoot(overshoot_previous)
+    return (1.0 - alpha) * (previous + L * gamma_previous * overshoot_previous) + alpha * rho_sigma
+
+
 def momentum_error_step(
     previous: float, L: float, rho_sigma: float, gamma_previous: float, alpha: float, delta_previous: float
 ) -> float:

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import exp, inf, log, sqrt
+
+from scipy.optimize import brentq
 
 from inexact_muon.theory._base import StochasticOptimum, check_alpha, check_noise, check_oracle, check_positive
-from inexact_muon.theory.deterministic import measured_deterministic_optimal
-from inexact_muon.theory.stochastic import smallest
+from inexact_muon.theory.deterministic import measured_deterministic_iterations, measured_deterministic_optimal
+from inexact_muon.theory.stochastic import Terms, smallest
+
+
+def measured_stochastic_terms(
+    D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, gap: float, overshoot: float
+) -> Terms:
+    """1/(1-eta) times D0/(K gamma), c rho sigma a/K, c rho sigma s, L gamma nu^2/2, L gamma nu c a: the five terms.
+
+    c = 1-eta+nu, a = (1-alpha)/alpha, s = sqrt(alpha/(2-alpha)).
+    """
+    check_positive(D0=D0, L=L, K=K, gamma=gamma)
+    check_alpha(alpha)
+    check_noise(rho_sigma)
+    check_oracle(gap, overshoot)
+    kept = 1.0 - gap
+    lag = (1.0 - alpha) / alpha
+    c = (kept + overshoot) / kept
+    return Terms(
+        D0 / (K * gamma * kept),
+        c * rho_sigma * lag / K,
+        c * rho_sigma * sqrt(alpha / (2.0 - alpha)),
+        L * gamma * overshoot**2 / (2.0 * kept),
+        c * L * gamma * overshoot * lag,
+    )
 
 
 def measured_stochastic_bound(
@@ -17,15 +42,7 @@ def measured_stochastic_bound(
     c = 1-eta+nu, a = (1-alpha)/alpha, s = sqrt(alpha/(2-alpha)); gap and overshoot bound those of every step of every
     run. Averages over a run are not enough. At (delta, 1+delta) it lies below Theorem 2, term by term.
     """
-    check_positive(D0=D0, L=L, K=K, gamma=gamma)
-    check_alpha(alpha)
-    check_noise(rho_sigma)
-    check_oracle(gap, overshoot)
-    lag = (1.0 - alpha) / alpha
-    c = 1.0 - gap + overshoot
-    noise = c * rho_sigma * (lag / K + sqrt(alpha / (2.0 - alpha)))
-    step = L * gamma * overshoot * (c * lag + overshoot / 2.0)
-    return (D0 / (K * gamma) + noise + step) / (1.0 - gap)
+    return sum(measured_stochastic_terms(D0, L, K, rho_sigma, gamma, alpha, gap, overshoot))
 
 
 def measured_stochastic_bound_next(
@@ -75,6 +92,22 @@ def measured_stochastic_minimum(
 
     alpha = smallest(bound, _alpha_star(D0, L, K, rho_sigma, gap, overshoot))
     return StochasticOptimum(measured_stochastic_gamma(D0, L, K, alpha, gap, overshoot), alpha, bound(alpha))
+
+
+def measured_stochastic_iterations(
+    D0: float, L: float, rho_sigma: float, eps: float, gap: float, overshoot: float
+) -> float:
+    """The K at which measured_stochastic_minimum is eps, found numerically; without noise the deterministic count."""
+    check_positive(eps=eps)
+    without = measured_deterministic_iterations(D0, L, eps, gap, overshoot)
+    if rho_sigma == 0.0:
+        return without
+
+    def excess(t: float) -> float:  # t = log K; noise only adds to the bound, so that it is positive at `low`
+        return log(measured_stochastic_minimum(D0, L, exp(t), rho_sigma, gap, overshoot).bound / eps)
+
+    low = log(without) - 1.0
+    return exp(float(brentq(excess, low, low + 100.0, xtol=1e-10)))
 
 
 def measured_stochastic_leading_iterations(
