@@ -5,18 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon import cli, statements, theory
+from inexact_muon import statements, theory
+from test_catalogue import run as run_command
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.argv", ["inexact-muon", "theory", *arguments])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    out, err = capsys.readouterr()
-    return code, out, err
+    return run_command(monkeypatch, capsys, "theory", *arguments)
 
 
 def test_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
