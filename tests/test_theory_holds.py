@@ -121,6 +121,24 @@ def test_momentum_error_at_every_step(ball: lmo.Ball) -> None:
         assert (error <= bound + 5 * spread).all()
 
 
+@pytest.mark.parametrize("ball", [EXACT, Perturbed(EXACT, 0.5, "worst"), Perturbed(lmo.Sign(), 0.3)], ids=str)
+def test_weighted_means_under_noise(ball: lmo.Ball) -> None:
+    """Lemma 4 and ours before they are weakened to a minimum, each with its weights and its steps."""
+    K, D0, L = 60, QUADRATIC.initial_gap, QUADRATIC.smoothness(ball)
+    gammas, alphas = theory.agnostic_schedule(K, 0.3, 0.8)
+    run = verify.follow(QUADRATIC, ball, K, lambda k, *_: float(gammas[k]), alphas, sigma=0.5, runs=64)
+    d, gap, nu, rho_sigma = run.delta.max(1), run.gap.max(1), run.overshoot.max(1), 0.5 * ball.rho((4, 3))
+    ours = theory.measured_varying_bound(D0, L, rho_sigma, gammas, alphas, gap, nu)
+    assert np.average(run.dual[:-1].mean(1), weights=gammas * (1 - gap)) <= ours
+    paper = theory.varying_bound(D0, L, rho_sigma, gammas, alphas, d)
+    assert np.average(run.dual[1:].mean(1), weights=gammas * (1 - d)) <= paper
+    errors = run.error.mean(1)
+    ours = theory.measured_general_bound(D0, L, gammas, gap, nu, errors)
+    assert np.average(run.dual[:-1].mean(1), weights=gammas * (1 - gap)) <= ours
+    paper = theory.general_stochastic_bound(D0, L, gammas, d, errors)
+    assert np.average(run.dual[1:].mean(1), weights=gammas * (1 - d)) <= paper
+
+
 @pytest.mark.parametrize("ball", [*SPECTRAL, *OTHERS], ids=lambda b: str(b)[-40:])
 def test_two_numbers_lie_where_delta_says(ball: lmo.Ball) -> None:
     run = verify.follow(QUADRATIC, ball, 20, lambda *_: 0.05, np.full(20, 0.4), sigma=1.0, runs=4)

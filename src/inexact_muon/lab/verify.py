@@ -129,15 +129,7 @@ def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[Row]:
     paper = theory.deterministic_general(D0, L, gamma, d) if d.max() < 1 else inf
     ours = theory.measured_deterministic_general(D0, L, gamma, gap, nu)
     yield Row("Theorem 1", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
-    guess = sqrt(2.0 * D0 / (K * L))
-    for statement, rule in (("Corollary 1", guess), ("Corollary 2", None)):
-        if rule is None:  # gamma* needs the largest overshoot beforehand: that of the run before is the guess
-            rule = guess / nu.max()
-        run = follow(problem, ball, K, lambda *_, g=rule: g)
-        worst, gap_max, nu_max = run.worst()
-        paper = theory.deterministic_bound(D0, L, K, rule, worst) if worst < 1 else inf
-        ours = theory.measured_deterministic_bound(D0, L, K, rule, gap_max, nu_max)
-        yield Row(statement, *names, float(run.dual[:-1].mean()), 0.0, paper, ours)
+    yield from _constant(problem, ball, K, D0, L)
     paper_run, run = _adaptive(problem, ball, K, lambda dual: L)
     if paper_run:
         left, d = float(paper_run.dual[:-1].min()), paper_run.delta[:, 0]
@@ -147,6 +139,43 @@ def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[Row]:
     paper = theory.adaptive_bound(D0, L, d) if d.max() < 1 else inf
     ours = theory.measured_adaptive_bound(D0, L, gap, nu)
     yield Row("Theorem 3, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+
+
+def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -> Iterator[Row]:
+    names, exact = (problem.name, str(ball)), theory.deterministic_optimal(D0, L, K, 0.0).gamma
+
+    def bounds(run: Trace, least: float = 0.0) -> tuple[float, float, float]:
+        """The left side, the paper's bound for a delta of at least `least`, and ours for a run with a constant step."""
+        worst, gap, nu = run.worst()
+        worst = max(worst, least)
+        gamma = float(run.gamma[0, 0])
+        paper = theory.deterministic_bound(D0, L, K, gamma, worst) if worst < 1 else inf
+        return float(run.dual[:-1].mean()), paper, theory.measured_deterministic_bound(D0, L, K, gamma, gap, nu)
+
+    left, paper, ours = bounds(follow(problem, ball, K, lambda *_: exact))
+    yield Row("Corollary 1", *names, left, 0.0, paper, ours)
+    run, delta = _foreseen(lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), lambda r: r.worst()[0])
+    if delta < 1:
+        left, _, ours = bounds(run)
+        yield Row("Corollary 2", *names, left, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
+    run, nu = _foreseen(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), lambda r: r.worst()[2], 1.0)
+    left, paper, _ = bounds(run, nu - 1.0)
+    ours = theory.measured_deterministic_optimal(D0, L, K, run.worst()[1], nu).bound
+    yield Row("Corollary 2, two numbers", *names, left, 0.0, paper, ours)
+
+
+def _foreseen(
+    run: Callable[[float], Trace], number: Callable[[Trace], float], guess: float = 0.0
+) -> tuple[Trace, float]:
+    """A run whose step was chosen for a number that it then keeps to, and that number.
+
+    gamma* needs the largest delta or overshoot beforehand: the largest so far, until a run stays below it.
+    """
+    while True:
+        found = run(guess)
+        if number(found) <= guess * (1.0 + 1e-9):
+            return found, guess
+        guess = number(found)
 
 
 def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], float]) -> tuple[Trace | None, Trace]:
@@ -163,7 +192,7 @@ def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], f
 
 
 def _alone(statement: str, problem: str, oracle: str, left: float, bound: float) -> Row:
-    """A row of a run whose step is the paper's: there is nothing to compare with."""
+    """A row with a single bound, for a run whose step is that of one version."""
     return Row(statement, problem, oracle, left, 0.0, bound, bound)
 
 
@@ -196,14 +225,14 @@ def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int
     errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, nu)
     papers = theory.momentum_errors(L, rho_sigma, gammas, alphas, d) if sure else np.full(K, inf)
     yield Row("Lemma 3", *names, *_interval(run.error.mean(0)), float(papers.mean()), float(errors.mean()))
-    # The weights of the mean, gamma_k (1-eta_k), bound below the smallest of the expected norms.
     ours = theory.measured_varying_bound(D0, L, rho_sigma, gammas, alphas, gap, nu)
     paper = theory.varying_bound(D0, L, rho_sigma, gammas, alphas, d) if sure else inf
-    least = int(np.argmin(run.dual[1:-1].mean(1))) + 1
-    yield Row("Theorem 4", *names, *_interval(run.dual[least]), paper, ours)
+    # The paper's minimum is over k = 1..K, ours over k < K: the larger of the two is below both bounds.
+    left = max(_interval(dual[dual.mean(1).argmin()]) for dual in (run.dual[1:], run.dual[:-1]))
+    yield Row("Theorem 4", *names, *left, paper, ours)
     paper = theory.time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(d.max())) if sure else inf
     ours = theory.measured_time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(gap.max()), float(nu.max()))
-    yield Row("Theorem 4, closed", *names, *_interval(run.dual[least]), paper, ours)
+    yield Row("Theorem 4, closed", *names, *left, paper, ours)
 
 
 def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[Row]:
