@@ -206,7 +206,8 @@ def _table(header: list[str], lines: Iterable[list[str]]) -> str:
 
 def figure(data: dict[str, Any]) -> Any:
     """Looseness by statement, tightening by oracle, and the optimum's formula against its minimum."""
-    return alt.hconcat(_looseness(data["rows"]), alt.vconcat(_by_oracle(data["rows"]), _optima(data["optima"])))
+    right = alt.vconcat(_by_oracle(data["rows"]), _optima(data["optima"])).resolve_scale(shape="independent")
+    return alt.hconcat(_looseness(data["rows"]), right)
 
 
 def _looseness(rows: list[dict[str, Any]]) -> Any:
@@ -252,13 +253,14 @@ def _optima(table: list[dict[str, Any]]) -> Any:
         for quantity in ("gamma", "alpha", "bound")
     ]
     chart = alt.Chart(alt.Data(values=values), title="Optimum by formula against the numerical minimum")
-    dashes = alt.Legend(symbolType="stroke", symbolStrokeColor="black")
-    return chart.mark_line(point=True).encode(
+    base = chart.encode(
         x=alt.X("K:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e", values=list(HORIZONS[1::2]))),
         y=alt.Y("difference:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="relative difference"),
         color=_colour(),
-        strokeDash=alt.StrokeDash("quantity:N", title=None, legend=dashes),
-    ).properties(width=380, height=230)  # fmt: skip
+        detail="quantity:N",
+    )
+    points = base.mark_point(filled=True, size=50).encode(shape=alt.Shape("quantity:N", title=None))
+    return (base.mark_line(opacity=0.5) + points).properties(width=380, height=230)
 
 
 def _colour() -> Any:
