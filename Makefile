@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.ready
 
-.PHONY: demo test test-slow lint types bench figures clean
+.PHONY: demo test test-slow lint types bench figures study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -26,6 +26,9 @@ bench: $(SETUP)
 
 figures: $(SETUP)
 	$(BIN)/inexact-muon demo --out docs/figures
+
+study-theory: $(SETUP)
+	$(BIN)/python -m inexact_muon.lab.verify_study --out docs/figures
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs

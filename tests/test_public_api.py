@@ -6,9 +6,9 @@ import pytest
 
 import inexact_muon
 from cases import BALLS, POLARS
-from inexact_muon import lmo, optim, polar, schedules
+from inexact_muon import lmo, optim, polar, schedules, theory
 
-MODULES = (inexact_muon, polar, lmo, optim, schedules)
+MODULES = (inexact_muon, polar, lmo, optim, schedules, theory)
 
 
 def public(module: object) -> dict[str, object]:

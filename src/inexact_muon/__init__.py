@@ -24,7 +24,7 @@ _LAZY = {
     **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
     **dict.fromkeys(("Muon", "Scion", "explain"), "inexact_muon.optim"),
 }
-_SUBPACKAGES = ("lmo", "optim", "polar", "schedules")
+_SUBPACKAGES = ("lmo", "optim", "polar", "schedules", "theory")
 
 
 def __getattr__(name: str) -> Any:

@@ -59,10 +59,35 @@ def delta(
     tables.delta(oracle, shape, spectrum, checkpoint)
 
 
+def theory(
+    name: Annotated[str, tyro.conf.Positional] = "list",
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set"), tyro.conf.UseAppendAction] = (),
+    plot: Path | None = None,
+) -> None:
+    """Every statement of the paper and its two-number version: `list` them, or evaluate one.
+
+    Example: inexact-muon theory stochastic-optimal --set delta=0.1 --set K=1e5 --plot optimum.svg
+
+    Args:
+        name: list, or the name of a statement.
+        settings: name=value, once for each parameter; the rest are assumed, and shown as such.
+        plot: draw it over delta, to an .svg, .png, .html or .json file.
+    """
+    from rich.console import Console
+
+    from inexact_muon import statements
+
+    console = Console(width=None if sys.stdout.isatty() else 190)
+    if name == "list":
+        statements.show_all(console)
+    else:
+        statements.show(name, settings, plot, console)
+
+
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     try:
-        tyro.extras.subcommand_cli_from_dict({"demo": demo, "delta": delta}, prog="inexact-muon")
+        tyro.extras.subcommand_cli_from_dict({"demo": demo, "delta": delta, "theory": theory}, prog="inexact-muon")
     except (ValueError, TypeError, FileNotFoundError) as error:
         print(f"inexact-muon: {error}", file=sys.stderr)
         raise SystemExit(2) from None

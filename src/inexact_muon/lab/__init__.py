@@ -1,0 +1,1 @@
+"""Problems, runs and studies."""

@@ -1,0 +1,1 @@
+"""Problems to optimise; `matrix` has those whose constants are known."""

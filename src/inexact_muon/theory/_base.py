@@ -1,0 +1,117 @@
+"""What a statement is, and the conditions that all of them share.
+
+Symbols, everywhere in `theory`: D0 = f(x^0) - f*, or anything above it; L the smoothness constant of Assumption 2, in
+the ball's norm; K iterations; rho_sigma = rho sigma, noise as seen by the dual norm; gamma the step size; alpha
+the weight of the new gradient, m <- (1-alpha) m + alpha g; delta the error of Assumption 1; gap and overshoot
+the two numbers (eta, nu), or upper bounds on them over a run; E_k = E||m^{k+1} - grad_k||*, the momentum error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Numbers = float | Sequence[float] | Floats
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One function of this package.
+
+    Attributes:
+        statement: what it computes, as a formula.
+        source: where the paper states it; "ours" for the two-number versions, proved in docs/theory.md.
+        kind: bound, optimum, count, step, lemma, factor or model.
+    """
+
+    name: str
+    statement: str
+    source: str
+    kind: str
+    function: Callable[..., Any]
+
+
+class Optimum(NamedTuple):
+    """A step size and the bound it gives."""
+
+    gamma: float
+    bound: float
+
+
+class StochasticOptimum(NamedTuple):
+    """A step size, a momentum weight and the bound they give."""
+
+    gamma: float
+    alpha: float
+    bound: float
+
+    @property
+    def clipped(self) -> bool:
+        """Whether alpha is at its upper end 1, no momentum: the formula asked for 1 or more, or there is no noise."""
+        return self.alpha >= 1.0
+
+
+def check_positive(**values: Numbers) -> None:
+    """Each named value, or every entry of it, is positive and finite."""
+    for name, value in values.items():
+        entries = np.asarray(value, dtype=float)
+        if entries.size == 0 or not np.all((entries > 0.0) & np.isfinite(entries)):
+            raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+def check_noise(rho_sigma: float) -> None:
+    """Noise may be zero."""
+    if not 0.0 <= rho_sigma < float("inf"):
+        raise ValueError(f"rho_sigma must be finite and not negative, got {rho_sigma}")
+
+
+def check_alpha(alpha: Numbers) -> None:
+    """0 < alpha <= 1; alpha = 1 is no momentum."""
+    entries = np.asarray(alpha, dtype=float)
+    if not np.all((entries > 0.0) & (entries <= 1.0)):
+        raise ValueError(f"alpha must lie in (0, 1], got {alpha}: it is the weight of the new gradient, 1 - momentum")
+
+
+def check_overshoot(overshoot: Numbers) -> None:
+    """A norm, or a bound on it."""
+    check_positive(overshoot=overshoot)
+
+
+def check_oracle(gap: Numbers, overshoot: Numbers) -> None:
+    """gap < 1, and overshoot >= 1 - gap, which |<m, d_hat>| <= dual_norm(m) norm(d_hat) makes true of every oracle."""
+    kept = 1.0 - np.asarray(gap, dtype=float)
+    if not np.all(np.isfinite(kept) & (kept > 0.0)):
+        raise ValueError(f"gap must be below 1, got {gap}: at 1 or above the answer does not go downhill at all")
+    check_overshoot(overshoot)
+    if not np.all(np.asarray(overshoot, dtype=float) >= kept * (1.0 - 1e-9)):
+        raise ValueError(
+            f"overshoot {overshoot} is below 1 - gap for gap {gap}: no answer keeps more descent than its norm"
+        )
+
+
+def worst_pair(delta: Any) -> tuple[Any, Any]:
+    """(gap, overshoot) = (delta, 1 + delta), the largest that Assumption 1 allows; refuses delta >= 1."""
+    entries = np.asarray(delta, dtype=float)
+    if not np.all((entries >= 0.0) & (entries < 1.0)):
+        raise ValueError(
+            f"delta must lie in [0, 1), got {delta}: at 1 or above d_hat = 0 is allowed, which never descends, "
+            "so that no bound can hold"
+        )
+    value = entries if entries.ndim else float(entries)
+    return value, 1.0 + value
+
+
+def aligned(**sequences: Numbers) -> list[Floats]:
+    """The sequences as arrays of one shape; a single number stands for a constant sequence."""
+    arrays = [np.asarray(values, dtype=float) for values in sequences.values()]
+    shapes = {array.shape for array in arrays if array.ndim}
+    if len(shapes) > 1:
+        found = ", ".join(f"{name} {a.shape}" for name, a in zip(sequences, arrays, strict=True))
+        raise ValueError(f"the sequences must have one length, one entry a step, got {found}")
+    shape = shapes.pop() if shapes else (1,)
+    return [np.broadcast_to(array, shape) for array in arrays]

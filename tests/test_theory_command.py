@@ -1,0 +1,102 @@
+"""`inexact-muon theory`: lists, evaluates, draws, and says what is wrong in one sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inexact_muon import statements, theory
+from test_catalogue import run as run_command
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    return run_command(monkeypatch, capsys, "theory", *arguments)
+
+
+def test_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(monkeypatch, capsys, "list")
+    assert code == 0
+    for s in theory.BOUNDS.values():
+        assert s.name in out
+    assert run(monkeypatch, capsys)[1] == out
+
+
+@pytest.mark.parametrize("name", theory.BOUNDS)
+def test_every_statement_can_be_looked_at(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(monkeypatch, capsys, name)
+    assert (code, err) == (0, "")
+    assert "(assumed)" in out
+    assert theory.BOUNDS[name].source in out
+
+
+def test_values_are_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(
+        monkeypatch, capsys, "deterministic_optimal", "--set", "delta=0.3", "--set", "L=2", "--set", "K=50"
+    )
+    gamma, bound = theory.deterministic_optimal(1.0, 2.0, 50, 0.3)
+    assert code == 0
+    assert f"{gamma:.6g}" in out
+    assert f"{bound:.6g}" in out
+    assert out.count("(assumed)") == 1
+    _, out, _ = run(monkeypatch, capsys, "layerwise-iterations", "--set", "deltas=0.1,0.5,0.2")
+    assert f"{theory.layerwise_iterations(1.0, 0.1, [0.1, 0.5, 0.2]):.6g}" in out
+
+
+def test_clipping_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "upper end 1" in run(monkeypatch, capsys, "stochastic-optimal", "--set", "K=1")[1]
+    assert "upper end 1" not in run(monkeypatch, capsys, "stochastic-optimal")[1]
+
+
+@pytest.mark.parametrize("name", ["stochastic-optimal", "measured-deterministic-bound", "layerwise-bound", "rho"])
+def test_plot(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("altair", reason="the picture needs the extra `lab`")
+    path = tmp_path / "new" / f"{name}.json"
+    code, out, err = run(monkeypatch, capsys, name, "--plot", str(path))
+    if name == "rho":
+        assert code == 2
+        assert "does not depend on delta" in err
+        return
+    assert code == 0
+    assert str(path) in out
+    drawn = json.dumps(json.loads(path.read_text()))
+    assert "paper" in drawn
+    assert "two numbers" in drawn
+
+
+def test_plot_as_svg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("altair", reason="the picture needs the extra `lab`")
+    code, _, _ = run(monkeypatch, capsys, "stochastic-bound", "--plot", str(tmp_path / "b.svg"))
+    assert code == 0
+    assert (tmp_path / "b.svg").read_text().startswith("<svg")
+
+
+def test_curves_are_the_statements() -> None:
+    rows = statements.curves(theory.BOUNDS["stochastic-bound"], {**statements.EXAMPLE, "K": 77.0})
+    at = {r["curve"]: r["value"] for r in rows if abs(r["delta"] - 0.5) < 1e-9}
+    assert at["paper"] == theory.stochastic_bound(1.0, 1.0, 77.0, 1.0, 0.01, 0.1, 0.5)
+    assert at["two numbers (delta, 1 + delta)"] == theory.measured_stochastic_bound(1, 1, 77.0, 1, 0.01, 0.1, 0.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("stochastic-optimum",), "did you mean 'stochastic-optimal'"),
+        (("deterministic-bound", "--set", "detla=0.1"), "did you mean 'delta'"),
+        (("deterministic-bound", "--set", "delta"), "--set takes name=value"),
+        (("deterministic-bound", "--set", "delta=small"), "delta must be a number"),
+        (("deterministic-bound", "--set", "delta=0.1,0.2"), "delta is one number"),
+        (("deterministic-bound", "--set", "delta=1"), "so that no bound can hold"),
+        (("measured-deterministic-bound", "--set", "gap=1"), "does not go downhill"),
+        (("deterministic-bound", "--plot", "bound.txt"), "--plot writes .svg"),
+        (("momentum-errors", "--plot", "errors.svg"), "gives a sequence"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
