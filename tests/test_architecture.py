@@ -21,11 +21,12 @@ LAYERS = {
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "lmo", "polar", "schedules"),
     "testing": ("lmo", "polar", "schedules"),
-    "cli": ("catalogue", "statements", "tables"),
+    "bench": ("optim", "inexactness", "lmo", "polar", "schedules"),
+    "cli": ("bench", "catalogue", "statements", "tables"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
-INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py")
+INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py", "page.py")
 """Files with imports inside functions: the command line, lazy names, and the extra `lab`."""
 
 TORCH_FREE = ("schedules", "statements", "theory")
