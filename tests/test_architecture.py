@@ -16,7 +16,7 @@ LAYERS = {
     "lmo": ("polar", "schedules"),
     "estimate": ("polar", "schedules"),
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
-    "optim": ("inexactness", "lmo", "polar", "schedules"),
+    "optim": ("estimate", "inexactness", "lmo", "polar", "schedules", "theory"),
     "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "lmo", "polar", "schedules"),
