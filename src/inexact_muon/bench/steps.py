@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from inexact_muon.bench.oracles import GPT2_LAYER, quintics
-from inexact_muon.bench.timing import interleaved, native_bfloat16, peak_memory
+from inexact_muon.bench.timing import Work, interleaved, native_bfloat16, peak_memory
 from inexact_muon.optim import Muon
 from inexact_muon.schedules.published import JORDAN
 
@@ -26,12 +26,12 @@ ADAMW, PLAIN, TORCH, OURS = (
 )
 
 PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "pytorch_optimizer.Muon": ("pytorch_optimizer", "Muon", {"lr": 1e-3}),
-    "heavyball.Muon": ("heavyball", "Muon", {"lr": 1e-3}),
-    "timm.optim.Muon": ("timm.optim", "Muon", {"lr": 1e-3}),
-    "muon.SingleDeviceMuon": ("muon", "SingleDeviceMuon", {"lr": 1e-3}),
+    "pytorch_optimizer.Muon": ("pytorch_optimizer", "Muon", {"use_muon": True}),
+    "heavyball.Muon": ("heavyball", "Muon", {}),
+    "timm.optim.Muon": ("timm.optim", "Muon", {}),
+    "muon.SingleDeviceMuon": ("muon", "SingleDeviceMuon", {}),
 }
-"""Name -> (module, class, arguments)."""
+"""Name -> (module, class, what its parameter group needs)."""
 
 
 class Plain(torch.optim.Optimizer):
@@ -77,13 +77,25 @@ def optimizers(shapes: tuple[tuple[int, int], ...], peers: bool) -> dict[str, to
         "Muon(polar-express:5)": Muon(params()),
     }
     if peers:
-        for name, (module, cls, arguments) in PEERS.items():
+        for name, (module, cls, group) in PEERS.items():
             try:
-                made[name] = getattr(importlib.import_module(module), cls)(params(), **arguments)
-                made[name].step()
+                made[name] = getattr(importlib.import_module(module), cls)([{"params": params(), **group}], lr=1e-3)
+                stepping(made[name])()
             except (ImportError, RuntimeError, TypeError, AttributeError):
                 made.pop(name, None)  # not installed, or not usable here: the table has no row for it
     return made
+
+
+def stepping(optimizer: torch.optim.Optimizer) -> Work:
+    """A step with the gradients put back first: some optimizers drop them."""
+    given = [(p, p.grad) for group in optimizer.param_groups for p in group["params"]]
+
+    def work() -> None:
+        for p, gradient in given:
+            p.grad = gradient
+        optimizer.step()
+
+    return work
 
 
 def compare(rounds: int, peers: bool, tick: Callable[[], object]) -> list[dict[str, Any]]:
@@ -91,7 +103,7 @@ def compare(rounds: int, peers: bool, tick: Callable[[], object]) -> list[dict[s
     rows: list[dict[str, Any]] = []
     for name, shapes in SETS.items():
         made = optimizers(shapes, peers)
-        works = {key: optimizer.step for key, optimizer in made.items()}
+        works = {key: stepping(optimizer) for key, optimizer in made.items()}
         count = 5 * rounds if shapes == SMALL else rounds
         times = interleaved(works, count, tick)
         for key in made:
