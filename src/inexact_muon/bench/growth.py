@@ -42,8 +42,8 @@ def measured(rounds: int, tick: Callable[[], object]) -> list[dict[str, Any]]:
     return [{"kind": kind, "x": x, "seconds": times.seconds(f"{kind} {x}")} for kind, x in works]
 
 
-def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """time ~ side^a for sides of 256 and more, ~ count^b."""
+def exponents(rows: list[dict[str, Any]]) -> tuple[float, float]:
+    """(a, b): time ~ side^a for sides of 256 and more, ~ count^b."""
     sides = [(r["x"], r["seconds"]) for r in rows if r["kind"] == "side" and r["x"] >= 256]
     counts = [(r["x"], r["seconds"]) for r in rows if r["kind"] == "count"]
-    return {"side": fit(*zip(*sides, strict=True)), "count": fit(*zip(*counts, strict=True))}
+    return fit(*zip(*sides, strict=True)), fit(*zip(*counts, strict=True))

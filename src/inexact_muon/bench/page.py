@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,35 @@ from rich.table import Table
 
 from inexact_muon.bench import growth, oracles, steps
 from inexact_muon.bench.timing import WARM
+from inexact_muon.schedules.grammar import nearest
 
 Report = dict[str, Any]
 
 
-def run(peers: bool, rounds: int, console: Console) -> Report:
-    """All four parts; progress by rounds."""
-    total = 5 * (rounds + WARM) + 5 * rounds + WARM
+PARTS = ("oracles", "steps", "growth", "memory")
+
+
+def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS) -> Report:
+    """The parts asked for; progress by rounds."""
+    for part in parts:
+        if part not in PARTS:
+            raise ValueError(f"unknown part {part!r}: {nearest(part, PARTS)}")
+    length = {"oracles": 3 * (rounds + WARM), "steps": 6 * rounds + 2 * WARM, "growth": rounds + WARM, "memory": 1}
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("benchmark", total=total)
+        task = progress.add_task("benchmark", total=sum(length[part] for part in parts))
 
         def tick() -> None:
             progress.advance(task)
 
-        report: Report = {"machine": steps.machine(), "oracles": oracles.compare(rounds, tick)}
-        report["steps"] = steps.compare(rounds, peers, tick)
-        report["growth"] = growth.measured(rounds, tick)
-        report["memory"] = steps.memory()
-    report["exponents"] = growth.exponents(report["growth"])
+        report: Report = {"machine": steps.machine()}
+        if "oracles" in parts:
+            report["oracles"] = oracles.compare(rounds, tick)
+        if "steps" in parts:
+            report["steps"] = steps.compare(rounds, peers, tick)
+        if "growth" in parts:
+            report["growth"] = growth.measured(rounds, tick)
+        if "memory" in parts:
+            report["memory"] = steps.memory()
     return report
 
 
@@ -48,7 +60,7 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
                     f"{r['gap']:+.3f}",
                     f"{r['overshoot']:.3f}",
                 ]
-                for r in report["oracles"]
+                for r in report.get("oracles", ())
             ],
         ),
         (
@@ -56,7 +68,7 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
             ["matrices", "optimizer", "over ours", "over AdamW"],
             [
                 [r["set"], r["optimizer"], f"{r['ours']:.2f} ({r['low']:.2f}-{r['high']:.2f})", f"{r['adamw']:.1f}"]
-                for r in report["steps"]
+                for r in report.get("steps", ())
             ],
         ),
         (
@@ -69,21 +81,21 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
                     f"{r['copies of the largest']:.1f}",
                     f"{r['allowed'] / 2**20:.0f}",
                 ]
-                for r in report["memory"]
+                for r in report.get("memory", ())
             ],
         ),
     ]
-    return made
+    return [table for table in made if table[2]]
 
 
 def closing(report: Report) -> list[str]:
     """Sentences under the tables."""
     machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
-    side, count = report["exponents"]["side"], report["exponents"]["count"]
-    return [
-        f"Machine: {machine}.",
-        f"Time grows as side^{side:.2f} (256 and more) and as count^{count:.2f}.",
-    ]
+    sentences = [f"Machine: {machine}."]
+    if "growth" in report:
+        side, count = growth.exponents(report["growth"])
+        sentences.append(f"Time grows as side^{side:.2f} (256 and more) and as count^{count:.2f}.")
+    return sentences
 
 
 def show(report: Report, console: Console) -> None:
@@ -114,7 +126,7 @@ def save(report: Report, path: Path) -> list[Path]:
     path.write_text(json.dumps(report, indent=1) + "\n")
     page = path.with_suffix(".md")
     page.write_text(markdown(report))
-    return [path, page, *draw(report, path.with_suffix(".svg"))]
+    return [path, page, *(draw(report, path.with_suffix(".svg")) if "growth" in report else ())]
 
 
 def draw(report: Report, path: Path) -> list[Path]:
@@ -127,7 +139,7 @@ def draw(report: Report, path: Path) -> list[Path]:
         x = alt.X("x:Q", scale=alt.Scale(type="log"), title=kind)
         return base.mark_line(point=True).encode(x=x, y=alt.Y("ms:Q", scale=alt.Scale(type="log"), title="ms"))
 
-    side, count = report["exponents"]["side"], report["exponents"]["count"]
+    side, count = growth.exponents(report["growth"])
     chart = alt.hconcat(
         panel("side", f"one n x n matrix: n^{side:.2f}"),
         panel("aspect", "384 x 384k, three poles"),
