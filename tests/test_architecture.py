@@ -17,6 +17,7 @@ LAYERS = {
     "optim": ("inexactness", "lmo", "polar", "schedules"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "lmo", "polar", "schedules"),
+    "lab": ("inexactness", "lmo", "optim", "polar", "schedules"),
     "testing": ("lmo", "polar", "schedules"),
     "cli": ("catalogue", "tables"),
 }
@@ -80,7 +81,9 @@ def test_sizes(path: Path) -> None:
             assert node.end_lineno - node.lineno + 1 - docstring <= 60, node.name
 
 
-@pytest.mark.parametrize("module", ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli"])
+@pytest.mark.parametrize(
+    "module", ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli", "inexact_muon.lab.store"]
+)
 def test_starts_without_torch(module: str) -> None:
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
