@@ -19,7 +19,7 @@ LAYERS = {
     "tables": ("inexactness", "lmo", "polar", "schedules"),
     "lab": ("inexactness", "lmo", "optim", "polar", "schedules"),
     "testing": ("lmo", "polar", "schedules"),
-    "cli": ("catalogue", "tables"),
+    "cli": ("catalogue", "lab", "tables"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 

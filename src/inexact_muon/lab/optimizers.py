@@ -48,7 +48,7 @@ def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
 
 
 def scion(model: nn.Module, options: Scion) -> torch.optim.Optimizer:
-    """Spectral balls for hidden matrices, the sign ball for the output and everything else.
+    """Spectral balls for hidden matrices, the sign ball for the output, and of radius 1 for everything else.
 
     A kernel's radius is sqrt(out/in)/k^2, as in Scion's own code; the ball of the flattened kernel gives
     sqrt(out/(in k^2)), and the radius the missing 1/k.
@@ -58,10 +58,10 @@ def scion(model: nn.Module, options: Scion) -> torch.optim.Optimizer:
     for route in optim.routes(model):
         parameter = route.parameter
         ball: lmo.Ball = lmo.Sign()
-        radius = options.radius
+        radius = 1.0
         if route.algorithm == "lmo":
             ball = inside
-            radius /= parameter.shape[-1] if parameter.ndim == 4 else 1
+            radius = options.radius / (parameter.shape[-1] if parameter.ndim == 4 else 1)
         elif parameter.ndim == 2 and "embedding" not in route.why:
             ball, radius = lmo.Sign(scale="rms"), options.head_radius
         entry = [(route.name, parameter)]

@@ -1,0 +1,101 @@
+"""What `inexact-muon run` and `sweep` do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from inexact_muon.lab import spec as specs
+from inexact_muon.lab import study
+from inexact_muon.lab.board import Board, best, figures, label
+from inexact_muon.lab.engines import ENGINES, EngineOptions
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.execute import check, execute
+from inexact_muon.lab.store import Outcome, Store
+from inexact_muon.lab.study import Plan, read_changes
+from inexact_muon.lab.sweep import interrupts, sweep
+from inexact_muon.schedules.grammar import nearest
+
+
+def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int) -> None:
+    """One training run in this process, or in torchrun's."""
+    torch.set_num_threads(threads)
+    spec = specs.load(path, read_changes(changes))
+    folder = out or Path("runs") / f"{path.stem}-{spec.id}"
+    check(spec)
+    if int(os.environ.get("RANK", "0")) > 0:
+        with interrupts() as stop:
+            execute(spec, folder / "runs" / spec.id, stopping=lambda: stop.asked)
+        return
+    plan = Plan(name=path.stem, title=path.stem, figure="", varied=(), runs=(spec,))
+    console = Console()
+    opened = Store(folder, plan)
+    try:
+        outcome = _train(plan, opened, console)
+    finally:
+        opened.close()
+    console.print(f"{outcome.state} at step {outcome.step}: {figures(outcome)}", highlight=False)
+    console.print(f"inexact-muon show {folder} {spec.id}", soft_wrap=True, highlight=False)
+    if outcome.state == "failed":
+        raise SystemExit(1)
+
+
+def _train(plan: Plan, opened: Store, console: Console) -> Outcome:
+    (spec,) = plan.runs
+    board = Board(plan, console)
+
+    def report(step: int, loss: float) -> None:
+        board.running[spec.id] = (step, loss)
+        board.tick()
+
+    with interrupts() as stop, board:
+        opened.begin(spec.id)
+        outcome = execute(spec, opened.run_folder(spec.id), report, lambda: stop.asked, keep=True)
+    if outcome is None:
+        opened.give_back(spec.id)
+        raise KeyboardInterrupt("a checkpoint is written; the same command resumes")
+    opened.end(spec.id, outcome)
+    return outcome
+
+
+def sweep_file(
+    path: Path,
+    out: Path | None,
+    changes: Sequence[str],
+    engine: str,
+    workers: int | None,
+    address: str,
+    retry: bool,
+) -> None:
+    """Every run of a study."""
+    if engine not in ENGINES:
+        raise LabError(f"unknown engine {engine!r}: {nearest(engine, ENGINES)}")
+    if workers is not None and workers < 1:
+        raise LabError(f"--workers must be at least 1, got {workers}")
+    plan = study.load(path, read_changes(changes))
+    folder = out or Path("runs") / plan.name
+    options = EngineOptions(workers=workers, address=address, logs=folder / "submitit")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    try:
+        outcomes = sweep(plan, folder, lambda: ENGINES[engine](options), console, retry)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {folder}; the same command resumes") from None
+    states = [outcome.state for outcome in outcomes.values()]
+    summary = ", ".join(f"{states.count(s)} {s}" for s in ("finished", "diverged", "failed") if s in states)
+    console.print(f"{plan.name}: {len(plan.runs)} runs: {summary}", highlight=False)
+    winner = best(outcomes)
+    if winner is not None:
+        text = label(next(s for s in plan.runs if s.id == winner), plan.varied)
+        console.print(f"best: {winner} {text} {figures(outcomes[winner])}", highlight=False, soft_wrap=True)
+    console.print(f"inexact-muon list {folder}", soft_wrap=True, highlight=False)
+    failed = [run for run, outcome in outcomes.items() if outcome.state == "failed"]
+    if failed:
+        console.print(
+            f"inexact-muon show {folder} {failed[0]} says why; --retry tries failed runs again", soft_wrap=True
+        )
+        raise SystemExit(1)
