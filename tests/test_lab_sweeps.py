@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from rich.console import Console
 
 from inexact_muon.lab import curves, listing, store, study
 from inexact_muon.lab.board import Board, best, clock
+from inexact_muon.lab.decode import decode
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.events import Broken, Done, Event, Lost, Progress
 from inexact_muon.lab.execute import execute
@@ -138,9 +143,6 @@ def test_stopping_writes_checkpoints_and_resuming_gives_the_same_bits(tmp_path: 
 
     def interrupt(spec: RunSpec, times: int) -> None:
         if spec.id == IDS[1]:
-            import os
-            import signal
-
             os.kill(os.getpid(), signal.SIGINT)
             engine.stop()
 
@@ -299,3 +301,28 @@ def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (run.state, run.spec.steps, type(run.spec.optimizer).__name__) == ("finished", 7, "SGD")
     assert (tmp_path / "out" / "runs" / run.id / store.CHECKPOINT).exists()
     assert msgspec.json.decode((tmp_path / "out" / "runs" / run.id / store.OUTCOME).read_bytes())["step"] == 7
+
+
+def test_the_custom_example_of_the_page_runs_outside_the_repository(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "lab.md").read_text()
+    code = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    table = re.search(r'```toml\n(name = "two-moons".*?)```', page, flags=re.DOTALL)
+    assert code is not None
+    assert table is not None
+    assert code[1].count("\n") <= 30
+    (tmp_path / "my_problem.py").write_text(code[1])
+    (tmp_path / "my_study.toml").write_text(table[1])
+    source = str(Path(__file__).parent.parent / "src")
+    words = ["sweep", "my_study.toml", "--set", "steps=40", "--workers", "1"]
+    done = command(*words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": source})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "two-moons: 6 runs: 6 finished" in done.stdout
+    assert len(store.runs(tmp_path / "runs" / "two-moons")) == 6
+
+
+def test_the_run_of_the_page_is_a_run() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "lab.md").read_text()
+    table = re.search(r"```toml\n(steps = 250.*?)```", page, flags=re.DOTALL)
+    assert table is not None
+    found = decode(tomllib.loads(table[1]), RunSpec, "docs/lab.md")
+    assert (found.evaluate_every, found.telemetry.every) == (25, 25)

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from inexact_muon.lab.spec import RunSpec
+from inexact_muon.lab.spec import Named, RunSpec
 from inexact_muon.lab.store import Outcome
 from inexact_muon.lab.study import Plan, field_of
 
@@ -113,7 +113,9 @@ def label(spec: RunSpec, varied: Sequence[str]) -> str:
 
 
 def short(value: Any) -> str:
-    """A value in a few characters."""
+    """A value in a few characters; a whole section by its name."""
+    if isinstance(value, Named):
+        return str(type(value).__struct_config__.tag)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

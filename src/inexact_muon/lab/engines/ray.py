@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,11 @@ class RayEngine:
     def __init__(self, slots: int | None, address: str) -> None:
         self._ray = require("ray", "ray")
         try:
+            _knock(address)
             self._ray.init(address=address or None, log_to_driver=False, logging_level="warning")
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            why = str(error).splitlines()[0]
-            raise LabError(
-                f"no Ray cluster at {address or 'this machine'}: {why}; `ray start --head` makes one"
-            ) from None
+        except (OSError, RuntimeError, ValueError) as error:
+            where, why = address or "this machine", str(error).splitlines()[0]
+            raise LabError(f"no Ray cluster at {where}: {why}; `ray start --head` makes one") from None
         self.slots = slots or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         # A lost task must not start by itself while the sweep gives the run out again.
         self._train = self._ray.remote(num_cpus=1, max_retries=0)(train_remotely)
@@ -56,3 +56,10 @@ class RayEngine:
     def close(self) -> None:
         """Leaves the cluster."""
         self._ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Fails at once if nobody listens at host:port; Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
