@@ -82,7 +82,7 @@ def test_sizes(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli", "inexact_muon.lab.store"]
+    "module", ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli", "inexact_muon.lab.listing"]
 )
 def test_starts_without_torch(module: str) -> None:
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"

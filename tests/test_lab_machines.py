@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,21 +220,6 @@ def test_slurm_finishes_although_a_job_is_killed(tmp_path: Path, undisturbed: di
     said = child.communicate()[0]
     assert child.returncode == 0, said
     assert "was lost" in said
-    assert everything(out) == undisturbed
-
-
-@pytest.mark.slow
-def test_slurm_interrupted_resumes(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
-    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'inexact-muon[slurm]'")
-    out, study = tmp_path / "out", write_study(tmp_path, STUDY)
-    words = ["--out", out, "--engine", "slurm", "--address", "local", "--workers", "2"]
-    child = start("sweep", study, *words)
-    wait_for(out, 0.7, child, steps=200)
-    kill(child.pid, signal.SIGINT)
-    said = child.communicate()[0]
-    assert child.returncode == 130, said
-    time.sleep(0.5)
-    finish("sweep", study, "--out", out, "--workers", 2)
     assert everything(out) == undisturbed
 
 

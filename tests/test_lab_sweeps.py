@@ -294,7 +294,7 @@ def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
     path = tmp_path / "one.toml"
     path.write_text('steps = 9\nproblem.name = "cnn"\nproblem.widths = [4, 4, 4]\nbatch = 8\n')
-    run_file(path, tmp_path / "out", ["optimizer.name=sgd", "steps=7"], 1)
+    run_file(path, tmp_path / "out", ["optimizer.name=sgd", "steps=7"], 1, "")
     said = capsys.readouterr().out
     assert "finished at step 7: train_loss=" in said
     (run,) = store.runs(tmp_path / "out")
@@ -326,3 +326,21 @@ def test_the_run_of_the_page_is_a_run() -> None:
     assert table is not None
     found = decode(tomllib.loads(table[1]), RunSpec, "docs/lab.md")
     assert (found.evaluate_every, found.telemetry.every) == (25, 25)
+
+
+def test_run_one_of_a_study_into_its_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from inexact_muon.lab.commands import run_file
+
+    path = tmp_path / "study.toml"
+    path.write_text('name = "s"\nseeds = [0, 1]\n[base]\nsteps = 3\nbatch = 8\nproblem.name = "cnn"\n')
+    plan = study.load(path)
+    run_file(path, tmp_path / "out", [], 1, plan.runs[1].id[:8])
+    assert states(tmp_path / "out") == ["waiting", "finished"]
+    assert "finished at step 3" in capsys.readouterr().out
+    with pytest.raises(
+        LabError, match=rf"--pick zz must be the beginning of one id .*: {plan.runs[0].id} \(seed=0\), "
+    ):
+        run_file(path, tmp_path / "out", [], 1, "zz")
+    engine = Scripted()
+    go(tmp_path / "out", engine, plan)
+    assert engine.given == [plan.runs[0].id]

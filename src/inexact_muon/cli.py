@@ -65,6 +65,7 @@ def run(
     out: Path | None = None,
     set: tuple[str, ...] = (),
     threads: int = 1,
+    pick: str = "",
 ) -> None:
     """One training run; interrupted and started again, it goes on where it was.
 
@@ -72,14 +73,15 @@ def run(
     On several devices: torchrun --nproc-per-node 4 -m inexact_muon.cli run run.toml
 
     Args:
-        spec: TOML file of the run.
+        spec: TOML file of the run, or of a study with --pick.
         out: folder of the store; by default runs/NAME-ID.
         set: field=value pairs that win over the file.
         threads: threads of this process; the last bits of the result depend on it.
+        pick: the beginning of an id: that run of the study, into the study's store.
     """
     from inexact_muon.lab import commands
 
-    commands.run_file(spec, out, set, threads)
+    commands.run_file(spec, out, set, threads, pick)
 
 
 def sweep(

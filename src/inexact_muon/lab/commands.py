@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -16,27 +17,27 @@ from inexact_muon.lab.board import Board, best, figures, label
 from inexact_muon.lab.engines import ENGINES, EngineOptions
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
+from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome, Store
 from inexact_muon.lab.study import Plan, read_changes
 from inexact_muon.lab.sweep import interrupts, sweep
 from inexact_muon.schedules.grammar import nearest
 
 
-def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int) -> None:
+def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int, pick: str) -> None:
     """One training run in this process, or in torchrun's."""
     torch.set_num_threads(threads)
-    spec = specs.load(path, read_changes(changes))
-    folder = out or Path("runs") / f"{path.stem}-{spec.id}"
+    plan, spec = _choose(path, read_changes(changes), pick)
+    folder = out or Path("runs") / (plan.name if pick else f"{plan.name}-{spec.id}")
     check(spec)
     if int(os.environ.get("RANK", "0")) > 0:
         with interrupts() as stop:
             execute(spec, folder / "runs" / spec.id, stopping=lambda: stop.asked)
         return
-    plan = Plan(name=path.stem, title=path.stem, figure="", varied=(), runs=(spec,))
     console = Console()
     opened = Store(folder, plan)
     try:
-        outcome = _train(plan, opened, console)
+        outcome = _train(spec, opened, console)
     finally:
         opened.close()
     console.print(f"{outcome.state} at step {outcome.step}: {figures(outcome)}", highlight=False)
@@ -45,9 +46,25 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int)
         raise SystemExit(1)
 
 
-def _train(plan: Plan, opened: Store, console: Console) -> Outcome:
-    (spec,) = plan.runs
-    board = Board(plan, console)
+def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSpec]:
+    """The run of a spec file, or the one of a study whose id begins with `pick`."""
+    if not pick:
+        spec = specs.load(path, changes)
+        return _alone(spec, path.stem), spec
+    plan = study.load(path, changes)
+    found = [spec for spec in plan.runs if spec.id.startswith(pick)]
+    if len(found) != 1:
+        labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in found or plan.runs)
+        raise LabError(f"--pick {pick} must be the beginning of one id of {path}: {labels}")
+    return plan, found[0]
+
+
+def _alone(spec: RunSpec, name: str) -> Plan:
+    return Plan(name=name, title=name, figure="", varied=(), runs=(spec,))
+
+
+def _train(spec: RunSpec, opened: Store, console: Console) -> Outcome:
+    board = Board(_alone(spec, spec.id), console)
 
     def report(step: int, loss: float) -> None:
         board.running[spec.id] = (step, loss)

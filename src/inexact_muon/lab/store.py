@@ -99,12 +99,13 @@ class Store:
             )
 
     def _recover(self) -> None:
-        for (run,) in self._index.execute("select id from runs where state in ('waiting', 'running')").fetchall():
+        open_runs = "select id, state from runs where state in ('waiting', 'running')"
+        for run, state in self._index.execute(open_runs).fetchall():
             found = read_outcome(self.run_folder(run))
             if found is not None:
                 self.end(run, found)
-            else:
-                self._set(run, state="waiting")
+            elif state == "running":
+                self.give_back(run)
 
     def run_folder(self, run: str) -> Path:
         """Where a run keeps its curves, checkpoint and outcome."""

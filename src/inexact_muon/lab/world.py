@@ -48,7 +48,9 @@ def join(device: str, batch: int, accumulate: int) -> Iterator[World]:
     cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
     if cuda and not torch.cuda.is_available():
         raise LabError('device = "cuda": this machine has no usable GPU; use "auto" or "cpu"')
-    place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
+    if cuda and "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    place = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     if size == 1:
         yield World(0, 1, place)
         return

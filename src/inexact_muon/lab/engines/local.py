@@ -37,7 +37,7 @@ class LocalEngine:
         self.slots = slots
         self._false_starts = 0
         os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        self._workers = [self._start() for _ in range(slots)]
+        self._workers = [self._start(index) for index in range(slots)]
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
         """Gives a run to a free worker."""
@@ -54,7 +54,7 @@ class LocalEngine:
             self._read(worker, events)
             if dead:
                 events += self._bury(worker)
-                self._workers[index] = self._start()
+                self._workers[index] = self._start(index)
         return events
 
     def stop(self) -> None:
@@ -103,10 +103,10 @@ class LocalEngine:
             worker.channel.send(message)
 
     @staticmethod
-    def _start() -> Worker:
+    def _start(index: int) -> Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(theirs,))
+        process = context.Process(target=work, args=(theirs, index))
         process.start()
         theirs.close()
         return Worker(process, ours)

@@ -14,8 +14,9 @@ from inexact_muon.lab.spec import RunSpec
 
 
 class RayEngine:
-    """Tasks of one CPU each on the cluster at `address`, or on the one that is running here, or on a new one.
+    """Tasks of one CPU each, and of one GPU if the run asks for "cuda".
 
+    They run on the cluster at `address`, or on the one that is running here, or on a new one.
     The package must be installed on every node. By default as many runs at once as the cluster has CPUs.
     """
 
@@ -34,7 +35,8 @@ class RayEngine:
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
         """Starts a task."""
-        self._tasks[self._train.remote(prepare(spec, folder))] = (spec.id, folder)
+        task = self._train.options(num_gpus=int(spec.device == "cuda"))
+        self._tasks[task.remote(prepare(spec, folder))] = (spec.id, folder)
 
     def poll(self, timeout: float) -> list[Event]:
         """Tasks that have ended."""

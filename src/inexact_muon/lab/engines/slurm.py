@@ -34,6 +34,7 @@ class SlurmEngine:
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
         """Submits a job."""
+        self._executor.update_parameters(gpus_per_node=int(spec.device == "cuda"))
         self._jobs[spec.id] = (self._executor.submit(train_remotely, prepare(spec, folder)), folder)
 
     def poll(self, timeout: float) -> list[Event]:

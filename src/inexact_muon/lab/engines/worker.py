@@ -29,14 +29,17 @@ REPORT_EVERY = 0.2
 Channel: TypeAlias = "Connection[Any, Any]"
 
 
-def work(channel: Channel) -> None:
-    """Trains what comes through the channel, until told to leave."""
+def work(channel: Channel, index: int) -> None:
+    """Trains what comes through the channel, until told to leave; on the index-th GPU, if there are GPUs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     jobs: queue.SimpleQueue[tuple[RunSpec, Path] | None] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_listen, args=(channel, jobs, stop), daemon=True).start()
-    import_module("torch").set_num_threads(1)  # not at the top: the sweep, which starts workers, need not wait for it
+    torch = import_module("torch")  # not at the top: the sweep, which starts workers, need not wait for it
+    torch.set_num_threads(1)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(index % torch.cuda.device_count())
     execute = import_module("inexact_muon.lab.execute").execute
     channel.send(READY)
     while (job := jobs.get()) is not None:
