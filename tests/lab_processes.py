@@ -96,3 +96,8 @@ def everything(folder: Path) -> dict[str, Any]:
 
 def without_times(folder: Path, run: str) -> list[curves.Record]:
     return curves.results(store.run_folder(folder, run) / store.CURVES)
+
+
+def dies(channel: object, index: int) -> None:
+    """A worker that never gets ready."""
+    os._exit(3)

@@ -218,25 +218,33 @@ def test_a_lock_waits_for_its_holder(tmp_path: Path) -> None:
     child.communicate()
 
 
-HOLDER = """
-import sys
+OPEN = """
+import sys, time
 from pathlib import Path
 from inexact_muon.lab import store, study
 plan = study.plan(study.Study(name="four", base={"problem": {"name": "nanogpt"}}, seeds=(0, 1, 2, 3)), "four.toml")
 opened = store.Store(Path(sys.argv[1]), plan)
+done = store.Outcome(state="finished", step=1, result={"loss": 1.5})
+"""
+BUSY = """
 print("go", flush=True)
 while True:
     for spec in plan.runs:
         opened.begin(spec.id)
-        opened.end(spec.id, store.Outcome(state="finished", step=1, result={"loss": 1.5}))
+        opened.end(spec.id, done)
         opened.give_back(spec.id)
+"""
+ONE_END = """
+opened.end(plan.runs[0].id, done)
+print("go", flush=True)
+time.sleep(600)
 """
 
 
 def test_a_store_killed_while_writing_opens_again(tmp_path: Path) -> None:
     chance = random.Random(1)
     for _ in range(6):
-        child = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
+        child = subprocess.Popen([sys.executable, "-c", OPEN + BUSY, str(tmp_path)], stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(chance.random() * 0.1)
@@ -327,3 +335,13 @@ def test_a_read_only_disk_is_read_but_not_written(small_disk: Path) -> None:
         Store(small_disk / "new", PLAN)
     assert store.runs(small_disk)[0].outcome == DONE
     assert sorted(os.listdir(small_disk)) == ["lock", "runs", "store.sqlite"]
+
+
+def test_what_a_killed_sweep_left_is_read_from_a_read_only_disk(small_disk: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", OPEN + ONE_END, str(small_disk)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.kill()
+    child.communicate()
+    read_only(small_disk)
+    assert [r.state for r in store.runs(small_disk)] == ["finished", "waiting", "waiting", "waiting"]

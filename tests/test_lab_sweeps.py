@@ -21,6 +21,8 @@ from rich.console import Console
 from inexact_muon.lab import curves, listing, store, study
 from inexact_muon.lab.board import Board, best, clock
 from inexact_muon.lab.decode import decode
+from inexact_muon.lab.engines.local import LocalEngine
+from inexact_muon.lab.engines.worker import OUTPUT, captured
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.events import Broken, Done, Event, Lost, Progress
 from inexact_muon.lab.execute import execute
@@ -28,6 +30,7 @@ from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome
 from inexact_muon.lab.sweep import DEATHS, Stop, sweep
 from lab_cases import CNN, CUSTOM, SHORT
+from lab_processes import dies
 
 BASE = {**SHORT, "problem": CNN, "optimizer": {"name": "sgd"}}
 PLAN = study.plan(study.Study(name="some", base=BASE, seeds=(0, 1), grid=[{"steps": [6, 9]}]), "some.toml")
@@ -251,6 +254,36 @@ def test_sparkline() -> None:
     assert listing.sparkline([0.0, 1.0, 2.0, 7.0]) == "▁▂▃█"
     assert listing.sparkline([1.0]) == "▁"
     assert len(listing.sparkline([float(i) for i in range(1000)])) == 40
+
+
+def test_the_live_table_on_a_terminal(tmp_path: Path) -> None:
+    text = io.StringIO()
+    sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150, force_terminal=True))
+    assert "of 4 runs" in text.getvalue()
+    assert "4/4" in text.getvalue()
+
+
+# workers --------------------------------------------------------------------------------------------------------------
+
+
+def test_workers_that_never_get_ready_are_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inexact_muon.lab.engines.local.work", dies)
+    engine = LocalEngine(1)
+    with pytest.raises(LabError, match=r"workers die at their start \(exit code 3\)"):
+        [engine.poll(1.0) for _ in range(100)]
+    engine.close()
+
+
+def test_what_a_run_prints_is_in_its_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with captured(tmp_path / "quiet"):
+        pass
+    assert not (tmp_path / "quiet" / OUTPUT).exists()
+    with captured(tmp_path / "loud"):
+        os.write(1, b"one ")
+        os.write(2, b"two")
+    os.write(1, b"three")
+    assert (tmp_path / "loud" / OUTPUT).read_text() == "one two"
+    assert capfd.readouterr().out == "three"
 
 
 # the command line -----------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ def execute(
     report: Report = lambda step, loss: None,
     stopping: Callable[[], bool] = lambda: False,
     keep: bool = False,
+    patience: float = PATIENCE,
 ) -> Outcome | None:
     """Trains unless the folder holds the outcome; an exception in training is the outcome "failed".
 
@@ -31,12 +32,13 @@ def execute(
 
     Args:
         keep: keep the final weights, as a checkpoint.
+        patience: seconds to wait for another process that trains in this folder.
     """
     if int(os.environ.get("RANK", "0")) > 0:  # the first process of torchrun's alone writes
         return read_outcome(folder) or train(spec, folder, report, stopping)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with Lock(folder / "lock", f"another process trains in {folder}", PATIENCE):
+    with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
         found = read_outcome(folder)
         if found is None:
             found = _outcome(spec, folder, report, stopping, keep)

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import uuid
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import torch
@@ -53,7 +54,8 @@ def train_remotely(job: Job) -> Answer:
     spec, folder = from_json(job.spec), Path(job.folder)
     try:
         if (folder / TICKET).exists() and (folder / TICKET).read_text() == job.ticket:
-            execute(spec, folder)
+            # A job that outlived its sweep may still be training: then this one waits and takes its outcome.
+            execute(spec, folder, patience=inf)
             return Answer()
         with tempfile.TemporaryDirectory() as name:
             execute(spec, Path(name))
