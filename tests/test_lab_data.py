@@ -173,12 +173,18 @@ def test_a_short_or_missing_shard_is_refused(tmp_path: Path) -> None:
 def test_shards_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = pytest.importorskip("huggingface_hub")
 
-    def offline(*args: object, **options: object) -> None:
+    def offline(*args: object, local_dir: Path, **options: object) -> None:
+        (local_dir / ".cache").mkdir(parents=True)
         raise ConnectionError
 
     monkeypatch.setattr(hub, "hf_hub_download", offline)
-    with pytest.raises(LabError, match=r"fineweb_val_000000.bin cannot be fetched from huggingface.co"):
-        shards.read_shards(Shards(path=str(tmp_path), download=1))
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "mine.txt").write_text("mine")
+    for name in ("old", "new"):
+        with pytest.raises(LabError, match=r"fineweb_val_000000.bin cannot be fetched from huggingface.co"):
+            shards.read_shards(Shards(path=str(tmp_path / name), download=1))
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "old" / "mine.txt").read_text() == "mine"
 
 
 # images ---------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The header holds 20240520, the version 1 and the number of tokens.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +56,15 @@ def read_shard(path: Path) -> NDArray[np.uint16]:
 def fetch(folder: Path, shards: int) -> None:
     """The validation shard and so many training shards of FineWeb; those that are there are kept."""
     hub = require("huggingface_hub", "data")
+    hub.utils.logging.set_verbosity_error()
     names = ["fineweb_val_000000.bin", *(f"fineweb_train_{i:06d}.bin" for i in range(1, shards + 1))]
+    new = not folder.exists()
     for name in names:
         if (folder / name).exists():
             continue
         try:
             hub.hf_hub_download(REPOSITORY, name, repo_type="dataset", local_dir=folder)
         except Exception as error:  # whatever its HTTP library raises
+            if new and not any(folder.glob("*.bin")):
+                shutil.rmtree(folder, ignore_errors=True)  # the hub's notes about nothing; all else is ours to keep
             raise LabError(f"{name} cannot be fetched from huggingface.co ({type(error).__name__})") from None
