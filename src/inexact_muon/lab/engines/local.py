@@ -85,7 +85,8 @@ class LocalEngine:
                 if isinstance(message, Done | Broken):
                     worker.run = None
         except (EOFError, OSError):
-            pass  # it died; its exit code says how
+            worker.process.join(1)  # it is dying; its exit code will say how
+            worker.process.kill()
 
     def _bury(self, worker: Worker) -> list[Event]:
         worker.process.join()
