@@ -47,12 +47,11 @@ class LocalEngine:
 
     def poll(self, timeout: float) -> list[Event]:
         """Messages and deaths."""
-        wait([thing for w in self._workers for thing in (w.channel, w.process.sentinel)], timeout)
+        ready = wait([thing for w in self._workers for thing in (w.channel, w.process.sentinel)], timeout)
         events: list[Event] = []
         for index, worker in enumerate(self._workers):
-            dead = not worker.process.is_alive()  # asked first: what it sent before it died is still read
-            self._read(worker, events)
-            if dead:
+            self._read(worker, events)  # also what it sent before it died
+            if worker.process.sentinel in ready:
                 events += self._bury(worker)
                 self._workers[index] = self._start(index)
         return events
