@@ -268,7 +268,7 @@ def test_not_a_store(tmp_path: Path) -> None:
 def test_find_by_prefix(tmp_path: Path) -> None:
     Store(tmp_path, PLAN).close()
     assert store.find(tmp_path, IDS[0][:6]).id == IDS[0]
-    with pytest.raises(LabError, match="several runs begin with ''"):
+    with pytest.raises(LabError, match="4 runs begin with ''"):
         store.find(tmp_path, "")
     with pytest.raises(LabError, match="no run begins with 'xyz'"):
         store.find(tmp_path, "xyz")

@@ -54,7 +54,8 @@ def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSp
     plan = study.load(path, changes)
     found = [spec for spec in plan.runs if spec.id.startswith(pick)]
     if len(found) != 1:
-        labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in found or plan.runs)
+        known = (found or plan.runs)[:12]
+        labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in known)
         raise LabError(f"--pick {pick} must be the beginning of one id of {path}: {labels}")
     return plan, found[0]
 
@@ -96,6 +97,8 @@ def sweep_file(
         raise LabError(f"--workers must be at least 1, got {workers}")
     plan = study.load(path, read_changes(changes))
     folder = out or Path("runs") / plan.name
+    if engine == "local":
+        workers = min(workers or os.cpu_count() or 1, len(plan.runs))
     options = EngineOptions(workers=workers, address=address, logs=folder / "submitit")
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:

@@ -200,8 +200,8 @@ def find(folder: Path, text: str) -> Run:
     every = runs(folder)
     found = [run for run in every if run.id.startswith(text)]
     if len(found) != 1:
-        why = "several runs begin" if found else "no run begins"
-        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in found or every])}")
+        why = f"{len(found)} runs begin" if found else "no run begins"
+        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in found or every][:12])}")
     return found[0]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,7 @@ class EngineOptions:
 
 
 ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
-    "local": lambda options: LocalEngine(options.workers or os.cpu_count() or 1),
+    "local": lambda options: LocalEngine(options.workers or 1),
     "ray": lambda options: RayEngine(options.workers, options.address),
     "slurm": lambda options: SlurmEngine(options.workers, options.logs, options.address),
 }
