@@ -201,10 +201,12 @@ def test_a_failure_keeps_its_traceback_and_its_checkpoint(tmp_path: Path) -> Non
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     spec = run_spec({"problem": CNN})
+    (tmp_path / ".checkpoint.pt.4711").write_bytes(b"what a killed writer left")
     first = execute(spec, tmp_path)
     before = (tmp_path / store.CURVES).read_bytes()
     assert execute(spec, tmp_path) == first
     assert (tmp_path / store.CURVES).read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == [store.CURVES, "lock", store.OUTCOME]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:

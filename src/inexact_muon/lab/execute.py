@@ -9,7 +9,7 @@ from pathlib import Path
 
 from inexact_muon.lab import data, optimizers, problems
 from inexact_muon.lab.errors import LabError, writing
-from inexact_muon.lab.files import Lock
+from inexact_muon.lab.files import Lock, tidy
 from inexact_muon.lab.spec import Custom, RunSpec
 from inexact_muon.lab.store import CHECKPOINT, Outcome, read_outcome, write_outcome
 from inexact_muon.lab.trainer import Report, train
@@ -39,6 +39,7 @@ def execute(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
+        tidy(folder)
         found = read_outcome(folder)
         if found is None:
             found = _outcome(spec, folder, report, stopping, keep)

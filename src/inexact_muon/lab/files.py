@@ -26,6 +26,12 @@ def replace(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
 
 
+def tidy(folder: Path) -> None:
+    """Removes what a killed `replace` left in a folder that is ours alone."""
+    for left in folder.glob(".*.[0-9]*"):
+        left.unlink(missing_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Makes a rename in this folder durable."""
     handle = os.open(folder, os.O_RDONLY)
