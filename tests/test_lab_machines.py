@@ -76,12 +76,12 @@ def test_a_sentence_comes_back(tmp_path: Path) -> None:
     assert "there is no module 'nope'" in event.sentence
 
 
-def processes(*parts: bytes) -> list[int]:
-    """The processes whose command line has all of these parts."""
+def processes(*parts: bytes, file: str = "cmdline") -> list[int]:
+    """The processes whose command line (or environment) has all of these parts."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            line = (folder / "cmdline").read_bytes()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            line = (folder / file).read_bytes()
             if all(part in line for part in parts) and int(folder.name) != os.getpid():
                 found.append(int(folder.name))
     return found
@@ -155,24 +155,19 @@ def ray_cluster(tmp_path: Path) -> Iterator[str]:
     ray = shutil.which("ray", path=str(Path(sys.executable).parent))
     assert ray is not None
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
     port = 20000 + os.getpid() % 20000
-    head = [
-        ray,
-        "start",
-        "--head",
-        "--num-cpus=0",
-        f"--port={port}",
-        "--include-dashboard=false",
-        "--disable-usage-stats",
-    ]
-    subprocess.run(head, check=True, env=environment, timeout=300, **quiet)
-    for number in range(2):
-        node = [ray, "start", f"--address=127.0.0.1:{port}", "--num-cpus=1", f"--node-name=node{number}"]
-        subprocess.run(node, check=True, env=environment, timeout=300, **quiet)
-    yield f"127.0.0.1:{port}"
-    for pid in processes(str(port).encode(), b"ray"):
-        kill(pid)
+    mark = f"LAB_TEST_CLUSTER={port}"  # Ray's processes change their command lines, not this
+    environment = os.environ | dict([mark.split("=")]) | {"RAY_USAGE_STATS_ENABLED": "0"}
+    head = [ray, "start", "--head", "--num-cpus=0", f"--port={port}", "--include-dashboard=false"]
+    try:
+        subprocess.run(head, check=True, env=environment, timeout=300, **quiet)
+        for number in range(2):
+            node = [ray, "start", f"--address=127.0.0.1:{port}", "--num-cpus=1", f"--node-name=node{number}"]
+            subprocess.run(node, check=True, env=environment, timeout=300, **quiet)
+        yield f"127.0.0.1:{port}"
+    finally:
+        for pid in processes(mark.encode(), file="environ"):
+            kill(pid)
 
 
 @pytest.mark.slow
