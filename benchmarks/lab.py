@@ -1,4 +1,4 @@
-"""What the lab costs: two workers against one, overhead of a run, share of the store.
+"""What the lab costs: two workers against one and against what the machine can do, overhead of a run, store.
 
     python benchmarks/lab.py [--repeats 3] [--out benchmarks/results]
 
@@ -10,7 +10,10 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +23,7 @@ from rich.console import Console
 
 from inexact_muon.lab import store, study
 from inexact_muon.lab.engines import LocalEngine
+from inexact_muon.lab.spec import canonical
 from inexact_muon.lab.sweep import sweep
 
 GPT = {"name": "nanogpt", "size": "tiny", "context": 64}
@@ -31,6 +35,7 @@ WORK = {
     "evaluate_every": 50,
     "telemetry": {"every": 50},
 }
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 NOTHING = {"steps": 1, "batch": 16, "problem": GPT, "validation": 1}
 
 
@@ -41,6 +46,32 @@ def timed(base: dict[str, Any], runs: int, workers: int) -> tuple[float, list[st
         start = time.perf_counter()
         sweep(plan, Path(folder), lambda: LocalEngine(workers), Console(file=io.StringIO()))
         return time.perf_counter() - start, store.runs(Path(folder))
+
+
+PLAIN = """
+import sys, tempfile, torch
+from pathlib import Path
+from inexact_muon.lab.spec import from_json
+from inexact_muon.lab.trainer import train
+torch.set_num_threads(1)
+for text in sys.argv[1:]:
+    with tempfile.TemporaryDirectory() as folder:
+        train(from_json(text), Path(folder))
+"""
+
+
+def plain(base: dict[str, Any], runs: int, processes: int) -> float:
+    """Wall seconds of the same runs in processes that know nothing of each other: what this machine can do."""
+    plan = study.plan(study.Study(name="bench", base=base, seeds=tuple(range(runs))), "bench")
+    texts = [canonical(spec).decode() for spec in plan.runs]
+    start = time.perf_counter()
+    started = [
+        subprocess.Popen([sys.executable, "-c", PLAIN, *texts[index::processes]], env=os.environ | ONE_THREAD)
+        for index in range(processes)
+    ]
+    for process in started:
+        process.wait()
+    return time.perf_counter() - start
 
 
 def overhead(runs: list[store.Run]) -> float:
@@ -66,10 +97,12 @@ def main() -> None:
     for number in range(arguments.repeats):
         one, _ = timed(WORK, arguments.runs, 1)
         two, runs = timed(WORK, arguments.runs, 2)
+        limit = plain(WORK, arguments.runs, 2) / plain(WORK, arguments.runs, 1)
         _, short = timed(NOTHING, 10, 1)
         rows.append(
             {
                 "two workers / one": two / one,
+                "two plain processes / one": limit,
                 "seconds a run of one step": overhead(short),
                 "share of the store": share_of_the_store(runs),
                 "seconds, one worker": one,

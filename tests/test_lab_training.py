@@ -131,6 +131,11 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert all(outcome.seconds.values())
 
 
+def test_without_validation_the_training_loss_is_the_result(tmp_path: Path) -> None:
+    result = finish(run_spec(RUNS["custom with dropout"], evaluate_every=1), tmp_path).result
+    assert result["loss"] == result["train_loss"] == results(tmp_path)[-1]["loss"]
+
+
 def test_a_record_is_the_mean_of_its_steps(tmp_path: Path) -> None:
     losses: list[float] = []
     train(run_spec({"problem": GPT}), tmp_path, lambda step, loss: losses.append(loss))

@@ -128,7 +128,7 @@ class Training:
     def evaluate(self) -> bool:
         """Records the mean metrics of the validation batches; False if one is not finite."""
         if self.task.validation is None:
-            self.result["loss"] = self.result["train_loss"]
+            self.result["loss"] = self.result.get("train_loss")
             return True
         reseed(self.spec.seed, self.step, self.world.rank)
         self.model.eval()
