@@ -22,7 +22,7 @@ LAYERS = {
     "tables": ("inexactness", "lmo", "polar", "schedules"),
     "testing": ("lmo", "polar", "schedules"),
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules"),
-    "cli": ("bench", "catalogue", "statements", "tables"),
+    "cli": ("bench", "catalogue", "lab", "statements", "tables"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
@@ -86,7 +86,14 @@ def test_sizes(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli", "inexact_muon.theory", "inexact_muon.statements"],
+    [
+        "inexact_muon",
+        "inexact_muon.schedules",
+        "inexact_muon.cli",
+        "inexact_muon.theory",
+        "inexact_muon.statements",
+        "inexact_muon.lab.listing",
+    ],
 )
 def test_starts_without_torch(module: str) -> None:
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"

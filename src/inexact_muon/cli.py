@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -113,15 +114,112 @@ def bench(
         console.print("written: " + ", ".join(str(path) for path in page.save(report, json)), soft_wrap=True)
 
 
+def run(
+    spec: Annotated[Path, tyro.conf.Positional],
+    out: Path | None = None,
+    set: tuple[str, ...] = (),
+    threads: int = 1,
+    pick: str = "",
+) -> None:
+    """One training run; interrupted and started again, it goes on where it was.
+
+    Example: inexact-muon run run.toml --set optimizer.lr=0.1 steps=100
+    On several devices: torchrun --nproc-per-node 4 -m inexact_muon.cli run run.toml
+
+    Args:
+        spec: TOML file of the run, or of a study with --pick.
+        out: folder of the store; by default runs/NAME-ID.
+        set: field=value pairs that win over the file.
+        threads: threads of this process; the last bits of the result depend on it.
+        pick: the beginning of an id: that run of the study, into the study's store.
+    """
+    from inexact_muon.lab import commands
+
+    commands.run_file(spec, out, set, threads, pick)
+
+
+def sweep(
+    study: Annotated[Path, tyro.conf.Positional],
+    out: Path | None = None,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str = "",
+    set: tuple[str, ...] = (),
+    retry: bool = False,
+) -> None:
+    """Every run of a study; runs that have ended are never repeated, half-finished ones resume.
+
+    Example: inexact-muon sweep studies/tiny/gpt-iterations.toml --out runs/gpt --workers 2
+
+    Args:
+        study: TOML file of the study.
+        out: folder of the store; by default runs/NAME.
+        workers: runs at once; by default one for each core, or what the cluster has.
+        engine: local, ray or slurm.
+        address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
+        set: field=value pairs that win over base and grid.
+        retry: try failed runs again.
+    """
+    from inexact_muon.lab import commands
+
+    commands.sweep_file(study, out, set, engine, workers, address, retry)
+
+
+def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False) -> None:
+    """The runs of a store and their state, also while a sweep runs.
+
+    Example: inexact-muon list runs/gpt --json
+
+    Args:
+        folder: the store.
+        json: machine-readable.
+    """
+    from rich.console import Console
+
+    from inexact_muon.lab import listing
+
+    listing.show_list(folder, json, Console(width=None if sys.stdout.isatty() else 160))
+
+
+def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro.conf.Positional]) -> None:
+    """One run: spec, curves, result, times, traceback.
+
+    Example: inexact-muon show runs/gpt 8d96df
+
+    Args:
+        folder: the store.
+        run: the beginning of the run's id.
+    """
+    from rich.console import Console
+
+    from inexact_muon.lab import listing
+
+    listing.show_run(folder, run, Console(width=None if sys.stdout.isatty() else 120))
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "demo": demo,
+    "delta": delta,
+    "theory": theory,
+    "bench": bench,
+    "run": run,
+    "sweep": sweep,
+    "list": list_runs,
+    "show": show,
+}
+
+
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "delta": delta, "theory": theory, "bench": bench}, prog="inexact-muon"
-        )
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="inexact-muon")
     except (ValueError, TypeError, FileNotFoundError) as error:
         print(f"inexact-muon: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("inexact-muon: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"inexact-muon: interrupted{'; ' if str(error) else ''}{error}", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

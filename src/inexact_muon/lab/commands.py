@@ -1,0 +1,121 @@
+"""What `inexact-muon run` and `sweep` do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from inexact_muon.lab import spec as specs
+from inexact_muon.lab import study
+from inexact_muon.lab.board import Board, best, figures, label
+from inexact_muon.lab.engines import ENGINES, EngineOptions
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.execute import check, execute
+from inexact_muon.lab.spec import RunSpec
+from inexact_muon.lab.store import Outcome, Store
+from inexact_muon.lab.study import Plan, read_changes
+from inexact_muon.lab.sweep import interrupts, sweep
+from inexact_muon.schedules.grammar import nearest
+
+
+def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int, pick: str) -> None:
+    """One training run in this process, or in torchrun's."""
+    torch.set_num_threads(threads)
+    plan, spec = _choose(path, read_changes(changes), pick)
+    folder = out or Path("runs") / (plan.name if pick else f"{plan.name}-{spec.id}")
+    check(spec)
+    if int(os.environ.get("RANK", "0")) > 0:
+        with interrupts() as stop:
+            execute(spec, folder / "runs" / spec.id, stopping=lambda: stop.asked)
+        return
+    console = Console()
+    opened = Store(folder, plan)
+    try:
+        outcome = _train(spec, opened, console)
+    finally:
+        opened.close()
+    console.print(f"{outcome.state} at step {outcome.step}: {figures(outcome)}", highlight=False)
+    console.print(f"inexact-muon show {folder} {spec.id}", soft_wrap=True, highlight=False)
+    if outcome.state == "failed":
+        raise SystemExit(1)
+
+
+def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSpec]:
+    """The run of a spec file, or the one of a study whose id begins with `pick`."""
+    if not pick:
+        spec = specs.load(path, changes)
+        return _alone(spec, path.stem), spec
+    plan = study.load(path, changes)
+    found = [spec for spec in plan.runs if spec.id.startswith(pick)]
+    if len(found) != 1:
+        known = (found or plan.runs)[:12]
+        labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in known)
+        raise LabError(f"--pick {pick} must be the beginning of one id of {path}: {labels}")
+    return plan, found[0]
+
+
+def _alone(spec: RunSpec, name: str) -> Plan:
+    return Plan(name=name, title=name, figure="", varied=(), runs=(spec,))
+
+
+def _train(spec: RunSpec, opened: Store, console: Console) -> Outcome:
+    board = Board(_alone(spec, spec.id), console)
+
+    def report(step: int, loss: float) -> None:
+        board.running[spec.id] = (step, loss)
+        board.tick()
+
+    with interrupts() as stop, board:
+        opened.begin(spec.id)
+        outcome = execute(spec, opened.run_folder(spec.id), report, lambda: stop.asked, keep=True)
+    if outcome is None:
+        opened.give_back(spec.id)
+        raise KeyboardInterrupt("a checkpoint is written; the same command resumes")
+    opened.end(spec.id, outcome)
+    return outcome
+
+
+def sweep_file(
+    path: Path,
+    out: Path | None,
+    changes: Sequence[str],
+    engine: str,
+    workers: int | None,
+    address: str,
+    retry: bool,
+) -> None:
+    """Every run of a study."""
+    if engine not in ENGINES:
+        raise LabError(f"unknown engine {engine!r}: {nearest(engine, ENGINES)}")
+    if workers is not None and workers < 1:
+        raise LabError(f"--workers must be at least 1, got {workers}")
+    plan = study.load(path, read_changes(changes))
+    folder = out or Path("runs") / plan.name
+    if engine == "local":
+        workers = min(workers or os.cpu_count() or 1, len(plan.runs))
+    options = EngineOptions(workers=workers, address=address, logs=folder / "submitit")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    try:
+        outcomes = sweep(plan, folder, lambda: ENGINES[engine](options), console, retry)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {folder}; the same command resumes") from None
+    states = [outcome.state for outcome in outcomes.values()]
+    summary = ", ".join(f"{states.count(s)} {s}" for s in ("finished", "diverged", "failed") if s in states)
+    console.print(f"{plan.name}: {len(plan.runs)} runs: {summary}", highlight=False)
+    winner = best(outcomes)
+    if winner is not None:
+        text = label(next(s for s in plan.runs if s.id == winner), plan.varied)
+        console.print(f"best: {winner} {text} {figures(outcomes[winner])}", highlight=False, soft_wrap=True)
+    console.print(f"inexact-muon list {folder}", soft_wrap=True, highlight=False)
+    failed = [run for run, outcome in outcomes.items() if outcome.state == "failed"]
+    if failed:
+        console.print(
+            f"inexact-muon show {folder} {failed[0]} says why; --retry tries failed runs again", soft_wrap=True
+        )
+        raise SystemExit(1)

@@ -1,0 +1,45 @@
+"""What goes wrong outside of training: a bad file, a bad spec, no room, no network."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class LabError(ValueError):
+    """One sentence for the user: what, where, and what to do. Not a fault of the run."""
+
+
+class DiskError(LabError):
+    """The store cannot be written: full, read-only or gone. Nothing that was stored is lost."""
+
+
+WHY = {
+    errno.ENOSPC: "the disk is full; free some space and start again",
+    errno.EDQUOT: "the disk quota is used up; free some space and start again",
+    errno.EFBIG: "the file has reached the largest size allowed here; raise the limit and start again",
+    errno.EROFS: "it is mounted read-only; choose another --out",
+    errno.EACCES: "permission is denied; choose another --out",
+    errno.EPERM: "permission is denied; choose another --out",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns a failure to write below `path` into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in WHY:
+            raise
+        raise DiskError(f"cannot write {path}: {WHY[error.errno]}") from error
+    except sqlite3.OperationalError as error:
+        why = str(error)
+        if "full" in why or "disk I/O" in why:
+            raise DiskError(f"cannot write {path}: {WHY[errno.ENOSPC]}") from error
+        if "readonly" in why or "unable to open" in why:
+            raise DiskError(f"cannot write {path}: {WHY[errno.EROFS]}") from error
+        raise

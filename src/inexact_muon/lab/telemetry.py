@@ -1,0 +1,42 @@
+"""The paper's LMO error: what each layer's oracle answered at this step, against the exact answer.
+
+After `step()` the gradient and the momentum are still there, so what the oracle saw is put together again and asked
+once more. Training is not touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from inexact_muon.inexactness import assess
+from inexact_muon.lmo import Spectral
+from inexact_muon.optim import LMOOptimizer
+
+
+def lmo_errors(optimizer: torch.optim.Optimizer, exact: bool) -> dict[str, Any]:
+    """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} without an LMO."""
+    found: dict[str, dict[str, float]] = {"delta": {}, "gap": {}, "overshoot": {}}
+    if isinstance(optimizer, LMOOptimizer):
+        for group in optimizer.param_groups:
+            if group["algorithm"] == "lmo" and isinstance(optimizer.ball(group), Spectral):
+                _group(optimizer, group, exact, found)
+    return {"sum": sum(found["delta"].values()), **found} if found["delta"] else {}
+
+
+def _group(optimizer: LMOOptimizer, group: dict[str, Any], exact: bool, found: dict[str, dict[str, float]]) -> None:
+    ball = optimizer.ball(group)
+    names = group.get("param_names") or [str(index) for index in range(len(group["params"]))]
+    for name, parameter in zip(names, group["params"], strict=True):
+        if parameter.grad is None:
+            continue
+        m = optimizer.state[parameter]["momentum_buffer"]
+        if group["nesterov"]:
+            m = parameter.grad.to(m.dtype).lerp(m, group["momentum"])
+        matrices = optimizer.view(group).cut(m.detach())
+        for index, matrix in enumerate(matrices):
+            label = f"{name}[{index}]" if len(matrices) > 1 else name
+            measured, _, _ = assess(ball, matrix, ball.answer(matrix), exact)
+            for key, values in found.items():
+                values[label] = float(torch.as_tensor(getattr(measured, key)).max())

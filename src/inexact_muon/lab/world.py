@@ -1,0 +1,69 @@
+"""One process, or the processes that torchrun started."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from inexact_muon.lab.errors import LabError
+
+
+@dataclass(frozen=True)
+class World:
+    """Who we are among how many, and on which device."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    def mean(self, values: list[float]) -> list[float]:
+        """The mean over the processes, the same bits in each."""
+        if self.size == 1:
+            return values
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return [float(value) / self.size for value in total]
+
+    def share(self, tensors: tuple[Tensor, ...], parts: int, part: int) -> tuple[Tensor, ...]:
+        """This process's examples of the part-th of `parts` micro-batches, on the device."""
+        count = len(tensors[0]) // (parts * self.size)
+        start = (part * self.size + self.rank) * count
+        return tuple(tensor[start : start + count].to(self.device, non_blocking=True) for tensor in tensors)
+
+
+@contextmanager
+def join(device: str, batch: int, accumulate: int) -> Iterator[World]:
+    """The world of this process; joins torchrun's group for the duration if there is one."""
+    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if batch % (size * accumulate):
+        raise LabError(f"batch = {batch} is not a multiple of {size} processes times accumulate = {accumulate}")
+    cuda = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    if cuda and not torch.cuda.is_available():
+        raise LabError('device = "cuda": this machine has no usable GPU; use "auto" or "cpu"')
+    if cuda and "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    place = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    if size == 1:
+        yield World(0, 1, place)
+        return
+    dist.init_process_group("nccl" if cuda else "gloo")
+    try:
+        yield World(rank, size, place)
+    finally:
+        dist.destroy_process_group()
+
+
+def reseed(seed: int, step: int, rank: int) -> None:
+    """Random numbers as a function of seed, step and rank: then there is no generator state to save or to leak."""
+    words = np.random.SeedSequence([seed, step, rank]).generate_state(2, np.uint64)
+    torch.manual_seed(int(words[0]))
+    np.random.seed(int(words[1] % 2**32))  # noqa: NPY002 - somebody's own problem may use it
+    random.seed(int(words[1]))

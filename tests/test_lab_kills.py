@@ -1,0 +1,136 @@
+"""Killed, interrupted, out of disk: a sweep still ends with the bits of an undisturbed one."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inexact_muon.lab import store
+from lab_processes import RUNS, everything, finish, kill, progress, start, wait_for, workers, write_study
+
+pytestmark = pytest.mark.slow
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    said = finish("sweep", write_study(folder), "--out", folder / "out", "--workers", 2)
+    assert "many: 24 runs: 24 finished" in said
+    found = everything(folder / "out")
+    assert len(found) == RUNS
+    return found
+
+
+def test_twenty_kills_at_random_moments(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """The sweep or one of its workers, whenever the work has come to the next of 20 random amounts."""
+    chance, out, study = random.Random(20), tmp_path / "out", write_study(tmp_path)
+    moments = sorted(chance.uniform(0.0, 0.95 * RUNS) for _ in range(KILLS))
+    hit = {"sweep": 0, "worker": 0}
+    child = start("sweep", study, "--out", out, "--workers", 2)
+    for moment in moments:
+        wait_for(out, moment, child)
+        time.sleep(chance.uniform(0, 0.1))
+        assert child.poll() is None, "the sweep ended before it was killed"
+        found = workers(child.pid)
+        if found and chance.random() < 0.5:
+            kill(chance.choice(found))
+            hit["worker"] += 1
+        else:
+            kill(child.pid)
+            child.communicate()
+            hit["sweep"] += 1
+            child = start("sweep", study, "--out", out, "--workers", 2)
+            while not workers(child.pid) and child.poll() is None:
+                time.sleep(0.02)
+    said = child.communicate()[0]
+    assert child.returncode == 0, said
+    assert min(hit.values()) > 0
+    assert sum(hit.values()) == KILLS
+    assert everything(out) == undisturbed
+    states = [run.state for run in store.runs(out)]
+    assert states == ["finished"] * RUNS
+
+
+def test_workers_of_a_killed_sweep_end(tmp_path: Path) -> None:
+    child = start("sweep", write_study(tmp_path), "--out", tmp_path / "out", "--workers", 2)
+    wait_for(tmp_path / "out", 0.2, child)
+    left = workers(child.pid)
+    assert len(left) == 2
+    kill(child.pid)
+    child.communicate()
+    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left):
+        time.sleep(0.05)
+
+
+def test_ctrl_c_stops_cleanly_and_resumes(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    out, study = tmp_path / "out", write_study(tmp_path)
+    child = start("sweep", study, "--out", out, "--workers", 2)
+    wait_for(out, 3.5, child)
+    kill(child.pid, signal.SIGINT)
+    said = child.communicate()[0]
+    assert child.returncode == 130, said
+    assert "stopping: checkpoints are being written" in said
+    assert f"interrupted; finished runs are stored in {out}; the same command resumes" in said
+    states = [run.state for run in store.runs(out)]
+    assert "running" not in states
+    assert states.count("finished") >= 2
+    before = progress(out)
+    finish("sweep", study, "--out", out, "--workers", 2)
+    assert before < RUNS
+    assert everything(out) == undisturbed
+
+
+def test_one_worker_gives_the_same_bits_and_a_second_sweep_is_refused(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    out, study = tmp_path / "out", write_study(tmp_path)
+    child = start("sweep", study, "--out", out, "--workers", 1)
+    wait_for(out, 0.5, child)
+    said = finish("sweep", study, "--out", out, "--workers", 1, code=2)
+    assert f"another sweep is running on {out}; wait for it, or choose another --out" in said
+    assert "running" in finish("list", out)
+    child.communicate()
+    assert child.returncode == 0
+    assert everything(out) == undisturbed
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_nothing_is_lost(
+    tmp_path: Path, disk: Path, undisturbed: dict[str, Any]
+) -> None:
+    study = write_study(tmp_path)
+    said = finish("sweep", study, "--out", disk / "out", "--workers", 2, code=2)
+    assert said.splitlines()[-1].startswith("inexact-muon: cannot write ")
+    assert said.splitlines()[-1].endswith("the disk is full; free some space and start again")
+    ended = {run.id: run for run in store.runs(disk / "out") if run.state == "finished"}
+    assert ended
+    before = everything(disk / "out")
+    assert all(before[run] == undisturbed[run] for run in ended)
+    subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+    finish("sweep", study, "--out", disk / "out", "--workers", 2)
+    assert everything(disk / "out") == undisturbed
+
+
+def test_a_read_only_disk_is_one_sentence(tmp_path: Path, disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro,size=64m", disk], check=True)
+    said = finish("sweep", write_study(tmp_path), "--out", disk / "out", code=2)
+    assert said.splitlines() == [
+        f"inexact-muon: cannot write {disk / 'out'}: it is mounted read-only; choose another --out"
+    ]

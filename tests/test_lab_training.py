@@ -1,0 +1,430 @@
+"""Training: repeatable and resumable bit for bit, divergence is a result, telemetry is what the oracle did."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inexact_muon import lmo, measure, optim, polar
+from inexact_muon.lab import checkpoint, curves, optimizers, problems, store
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.execute import check, execute
+from inexact_muon.lab.problems import nanogpt
+from inexact_muon.lab.schedule import factor
+from inexact_muon.lab.spec import SIZES, NanoGPT, RunSpec, Schedule
+from inexact_muon.lab.telemetry import lmo_errors
+from inexact_muon.lab.trainer import Training, train
+from inexact_muon.lab.world import World, join, reseed
+from lab_cases import CNN, CUSTOM, GPT, OPTIMIZERS, RUNS, run_spec
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+def results(folder: Path) -> list[curves.Record]:
+    return curves.results(folder / store.CURVES)
+
+
+def finish(spec: RunSpec, folder: Path) -> store.Outcome:
+    folder.mkdir(exist_ok=True)
+    found = train(spec, folder, keep=True)
+    assert found is not None
+    return found
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    found = checkpoint.load(folder / store.CHECKPOINT, ALONE.device)
+    assert found is not None
+    return found
+
+
+def same(one: Any, two: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.dtype == two.dtype and bool(torch.equal(one, two))
+    if isinstance(one, dict):
+        return list(one) == list(two) and all(same(one[key], two[key]) for key in one)
+    return bool(one == two)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(tmp_path: Path, name: str) -> None:
+    spec = run_spec(RUNS[name])
+    whole = finish(spec, tmp_path / "whole")
+    chance = random.Random(name)
+    parts, sittings = tmp_path / "parts", 0
+    parts.mkdir()
+    outcome = None
+    while outcome is None:
+        left = chance.randint(1, 5)
+
+        def stopping() -> bool:
+            nonlocal left
+            left -= 1
+            return left == 0
+
+        outcome = train(spec, parts, stopping=stopping, keep=True)
+        sittings += 1
+    assert sittings > 2
+    assert outcome.result == whole.result
+    assert results(parts) == results(tmp_path / "whole")
+    for key in ("model", "optimizer", "losses", "step"):
+        assert same(weights(parts)[key], weights(tmp_path / "whole")[key]), key
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_crash_after_a_checkpoint_repeats_its_steps_bit_for_bit(tmp_path: Path, name: str) -> None:
+    spec = run_spec(RUNS[name])
+    whole = finish(spec, tmp_path / "whole")
+
+    def crash(step: int, loss: float) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    (tmp_path / "parts").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        train(spec, tmp_path / "parts", crash)
+    assert weights(tmp_path / "parts")["step"] == 4
+    assert finish(spec, tmp_path / "parts").result == whole.result
+    assert results(tmp_path / "parts") == results(tmp_path / "whole")
+    assert same(weights(tmp_path / "parts")["model"], weights(tmp_path / "whole")["model"])
+
+
+def test_another_run_in_the_same_process_changes_nothing(tmp_path: Path) -> None:
+    spec = run_spec(RUNS["custom with dropout"])
+    first = finish(spec, tmp_path / "1")
+    finish(run_spec(RUNS["cnn, sgd"]), tmp_path / "2")
+    torch.rand(7)
+    random.random()
+    assert finish(spec, tmp_path / "3").result == first.result
+
+
+@pytest.mark.parametrize("name", [key for key in RUNS if "," in key])
+def test_every_optimizer_trains(tmp_path: Path, name: str) -> None:
+    spec = run_spec(RUNS[name], steps=40, evaluate_every=0)
+    assert finish(spec, tmp_path / "run").state == "finished"
+    losses = [r["loss"] for r in results(tmp_path / "run") if r["kind"] == "train"]
+    assert losses[-1] < losses[0]
+
+
+def test_seeds_differ_and_the_result_names_the_metrics(tmp_path: Path) -> None:
+    found = [finish(run_spec({"problem": CNN}, seed=seed), tmp_path / str(seed)).result for seed in (0, 1)]
+    assert found[0] != found[1]
+    assert set(found[0]) == {"train_loss", "loss", "accuracy"}
+
+
+def test_what_is_recorded(tmp_path: Path) -> None:
+    outcome = finish(run_spec(RUNS["measured"]), tmp_path)
+    found = results(tmp_path)
+    steps = {kind: [r["step"] for r in found if r["kind"] == kind] for kind in ("train", "validation", "lmo")}
+    assert steps == {"train": [5, 10, 12], "validation": [6, 12], "lmo": [1, 5, 10, 12]}
+    assert outcome.result["loss"] == [r for r in found if r["kind"] == "validation"][-1]["loss"]
+    assert outcome.result["lmo_error"] == [r for r in found if r["kind"] == "lmo"][-1]["sum"]
+    assert set(outcome.seconds) == {"data", "forward", "backward", "optimizer", "evaluation", "telemetry", "storage"}
+    assert all(outcome.seconds.values())
+
+
+def test_without_validation_the_training_loss_is_the_result(tmp_path: Path) -> None:
+    result = finish(run_spec(RUNS["custom with dropout"], evaluate_every=1), tmp_path).result
+    assert result["loss"] == result["train_loss"] == results(tmp_path)[-1]["loss"]
+
+
+def test_a_record_is_the_mean_of_its_steps(tmp_path: Path) -> None:
+    losses: list[float] = []
+    train(run_spec({"problem": GPT}), tmp_path, lambda step, loss: losses.append(loss))
+    recorded = [r["loss"] for r in results(tmp_path) if r["kind"] == "train"]
+    assert recorded == [sum(losses[:5]) / 5, sum(losses[5:10]) / 5, sum(losses[10:]) / 2]
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> None:
+    gradients = []
+    for accumulate in (1, 4):
+        training = Training(run_spec({"problem": GPT}, accumulate=accumulate), tmp_path, ALONE)
+        training.advance(lambda: False)
+        gradients.append([p.grad for p in training.model.parameters()])
+        training.close()
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+
+
+def test_shares_are_a_partition() -> None:
+    batch = (torch.arange(24),)
+    worlds = [World(rank, 3, torch.device("cpu")) for rank in range(3)]
+    seen = torch.cat([world.share(batch, 2, part)[0] for part in range(2) for world in worlds])
+    assert torch.equal(seen, batch[0])
+
+
+def test_processes_must_divide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(LabError, match="batch = 8 is not a multiple of 3 processes times accumulate = 2"):
+        join("cpu", 8, 2).__enter__()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
+def test_no_gpu() -> None:
+    with pytest.raises(LabError, match='device = "cuda": this machine has no usable GPU'):
+        join("cuda", 8, 1).__enter__()
+
+
+# ends -----------------------------------------------------------------------------------------------------------------
+
+
+def test_divergence_is_a_result(tmp_path: Path) -> None:
+    spec = run_spec({"problem": CUSTOM, "optimizer": {"name": "sgd", "lr": 1e6}}, steps=60)
+    outcome = execute(spec, tmp_path)
+    assert outcome is not None
+    assert (outcome.state, outcome.result["train_loss"]) == ("diverged", None)
+    assert 1 < outcome.step < 60
+    last = results(tmp_path)[-1]
+    assert (last["kind"], last["step"], last["loss"]) == ("train", outcome.step, None)
+    assert not (tmp_path / store.CHECKPOINT).exists()
+    assert execute(spec, tmp_path) == outcome
+
+
+def test_divergence_between_steps_is_seen_by_validation(tmp_path: Path) -> None:
+    spec = run_spec({"problem": GPT, "optimizer": {"name": "sgd", "lr": 1e30, "momentum": 0.0}}, steps=1)
+    assert finish(spec, tmp_path).state == "diverged"
+    assert results(tmp_path)[-1]["loss"] is None
+
+
+def test_a_failure_keeps_its_traceback_and_its_checkpoint(tmp_path: Path) -> None:
+    spec = run_spec({"problem": CUSTOM | {"arguments": {"fail_at": 6}}, "optimizer": {"name": "sgd"}})
+    outcome = execute(spec, tmp_path)
+    assert outcome is not None
+    assert (outcome.state, outcome.step) == ("failed", 6)
+    assert "the data is gone" in outcome.error
+    assert "Traceback" in outcome.error
+    assert weights(tmp_path)["step"] == 4
+
+
+def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
+    spec = run_spec({"problem": CNN})
+    (tmp_path / ".checkpoint.pt.4711").write_bytes(b"what a killed writer left")
+    first = execute(spec, tmp_path)
+    before = (tmp_path / store.CURVES).read_bytes()
+    assert execute(spec, tmp_path) == first
+    assert (tmp_path / store.CURVES).read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == [store.CURVES, "lock", store.OUTCOME]
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    (tmp_path / store.CHECKPOINT).write_bytes(b"nonsense")
+    with pytest.raises(
+        LabError, match=r"checkpoint.pt cannot be read .*; delete it to start this run from the beginning"
+    ):
+        execute(run_spec({"problem": CNN}), tmp_path)
+
+
+# schedule -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, [1, 1, 1, 1]),
+        ({"warmup": 2}, [0.5, 1, 1, 1]),
+        ({"cooldown": 1.0}, [1, 0.75, 0.5, 0.25]),
+        ({"cooldown": 0.5, "floor": 0.5}, [1, 1, 1, 0.75]),
+        ({"cooldown": 0.5, "shape": "cosine"}, [1, 1, 1, 0.5]),
+        ({"warmup": 2, "cooldown": 0.5}, [0.5, 1, 1, 0.5]),
+    ],
+)
+def test_schedules(fields: dict[str, Any], expected: list[float]) -> None:
+    found = [factor(Schedule(**fields), step, 4) for step in range(4)]
+    assert found == pytest.approx(expected)
+
+
+@given(st.integers(0, 20), st.floats(0, 1), st.floats(0, 1), st.integers(1, 50), st.sampled_from(["linear", "cosine"]))
+def test_a_schedule_rises_then_falls_and_stays_in_range(
+    warm: int, cool: float, floor: float, steps: int, shape: Any
+) -> None:
+    schedule = Schedule(warmup=warm, cooldown=cool, floor=floor, shape=shape)
+    found = [factor(schedule, step, steps) for step in range(steps)]
+    assert all(0 < f <= 1 + 1e-12 for f in found)
+    assert all(a <= b + 1e-12 for a, b in itertools.pairwise(found[:warm]))
+    assert all(a >= b - 1e-12 for a, b in itertools.pairwise(found[warm:]))
+
+
+def test_the_schedule_reaches_every_group(tmp_path: Path) -> None:
+    training = Training(run_spec({"problem": GPT, "schedule": {"warmup": 10}}), tmp_path, ALONE)
+    training.advance(lambda: False)
+    assert [group["lr"] for group in training.optimizer.param_groups] == [r * 0.1 for r in training.rates]
+    training.close()
+
+
+# telemetry ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["muon", "muon, plain", "scion"])
+@pytest.mark.parametrize("problem", [GPT, CNN], ids=["gpt", "cnn"])
+def test_the_lmo_error_is_that_of_the_step_taken(tmp_path: Path, name: str, problem: dict[str, Any]) -> None:
+    """Against d_hat recovered from the weights before and after."""
+    training = Training(run_spec({"problem": problem, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+    for _ in range(3):
+        training.advance(lambda: False)
+    before = {key: value.detach().clone() for key, value in training.model.named_parameters()}
+    buffers = copy.deepcopy(training.optimizer.state_dict()["state"])
+    training.advance(lambda: False)
+    found = lmo_errors(training.optimizer, exact=True)
+    assert found["sum"] == sum(found["delta"].values())
+    optimizer = training.optimizer
+    assert isinstance(optimizer, optim.LMOOptimizer)
+    position = 0
+    for group in optimizer.param_groups:
+        for label, p in zip(group["param_names"], group["params"], strict=True):
+            old = buffers[position]
+            position += 1
+            if label not in found["delta"]:
+                continue
+            m = old["momentum_buffer"].lerp(p.grad, 1 - group["momentum"])
+            m = p.grad.lerp(m, group["momentum"]) if group["nesterov"] else m
+            moved = p.detach() - before[label] * (1 - group["lr"] * group["weight_decay"])
+            flat, step = m.flatten(1), moved.flatten(1).double()
+            ball = optimizer.ball(group)
+            size = group["lr"] * group["radius"] * optim.SCALES[group["scale"]](*flat.shape)
+            expected = measure(ball, flat.double(), step / size, exact=True)
+            assert isclose(found["delta"][label], expected.delta, rel_tol=1e-2, abs_tol=1e-3), label
+            assert isclose(found["gap"][label], expected.gap, rel_tol=1e-2, abs_tol=1e-3), label
+            assert isclose(found["overshoot"][label], expected.overshoot, rel_tol=1e-2), label
+    training.close()
+
+
+def test_fused_weights_are_several_matrices(tmp_path: Path) -> None:
+    training = Training(run_spec({"problem": GPT}), tmp_path, ALONE)
+    training.advance(lambda: False)
+    names = list(lmo_errors(training.optimizer, exact=True)["delta"])
+    assert [n for n in names if "qkv" in n] == [f"blocks.0.qkv.weight[{i}]" for i in range(3)]
+    assert len(names) == 6
+    training.close()
+
+
+def test_an_exact_oracle_has_no_error_and_few_steps_have_more(tmp_path: Path) -> None:
+    sums = []
+    for text in ("exact-svd", "polar-express:8", "polar-express:2", "polar-express:1"):
+        training = Training(run_spec({"optimizer": {"name": "muon", "polar": text}}), tmp_path, ALONE)
+        training.advance(lambda: False)
+        sums.append(lmo_errors(training.optimizer, exact=True)["sum"])
+        training.close()
+    assert sums[0] < 1e-4
+    assert sums == sorted(sums)
+
+
+def test_no_lmo_no_error(tmp_path: Path) -> None:
+    for name in ("sgd", "adamw", "sign-sgd"):
+        training = Training(run_spec({"optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+        training.advance(lambda: False)
+        assert lmo_errors(training.optimizer, exact=True) == {}
+        training.close()
+
+
+def test_telemetry_does_not_touch_training(tmp_path: Path) -> None:
+    plain = finish(run_spec({"problem": CNN}), tmp_path / "plain")
+    measured = finish(run_spec({"problem": CNN, "telemetry": {"every": 1}}), tmp_path / "measured")
+    assert {k: v for k, v in measured.result.items() if k != "lmo_error"} == plain.result
+
+
+# problems -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+def test_the_gpt_does_not_look_ahead(positions: Any) -> None:
+    reseed(0, 0, 0)
+    model = nanogpt.GPT(NanoGPT(layers=2, width=16, heads=2, context=12, positions=positions), 50)
+    tokens = torch.randperm(50)[None, :12]
+    changed = tokens.clone()
+    changed[0, 7:] = (changed[0, 7:] + 1) % 50
+    one, two = model(tokens), model(changed)
+    torch.testing.assert_close(one[:, :7], two[:, :7])
+    assert not torch.allclose(one[:, 7:], two[:, 7:])
+    moved = tokens.clone()
+    moved[0, :2] = tokens[0, [1, 0]]
+    assert not torch.allclose(model(tokens)[0, -1], model(moved)[0, -1])  # the order matters
+
+
+def test_rotations_depend_on_distance_alone() -> None:
+    cos, sin = nanogpt.rotary(10, 8)
+    q, k = torch.randn(8), torch.randn(8)
+    at = [nanogpt.rotate(q, cos[i], sin[i]) @ nanogpt.rotate(k, cos[i + 3], sin[i + 3]) for i in range(7)]
+    torch.testing.assert_close(torch.stack(at), at[0].expand(7))
+
+
+@pytest.mark.parametrize(("size", "millions"), [("tiny", 0.3), ("small", 10.8), ("124M", 162.2)])
+def test_sizes(size: Any, millions: float) -> None:
+    with torch.device("meta"):
+        model = nanogpt.GPT(NanoGPT(size=size), 50304 if size == "124M" else 256)
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.1)
+    hidden = [r for r in optim.routes(model) if r.algorithm == "lmo"]
+    assert len(hidden) == 4 * SIZES[size]["layers"]
+    assert {r.name.split(".")[0] for r in hidden} == {"blocks"}
+
+
+def test_the_cnn_has_its_kernels_flattened() -> None:
+    task = problems.build(run_spec({"problem": CNN}))
+    found = {r.name: r for r in optim.routes(task.model)}
+    assert sum(r.algorithm == "lmo" for r in found.values()) == 6
+    assert found["head.weight"].algorithm == "adamw"
+
+
+def test_scion_takes_radii_from_shapes() -> None:
+    task = problems.build(run_spec({"problem": CNN}))
+    optimizer = optimizers.build(task.model, run_spec({"optimizer": {"name": "scion", "radius": 6.0}}).optimizer)
+    assert isinstance(optimizer, optim.LMOOptimizer)
+    kernel = next(g for g in optimizer.param_groups if g["param_names"] == ["blocks.0.second.weight"])
+    ball = optimizer.ball(kernel)
+    size = ball.radius((4, 4 * 9)) * kernel["radius"]
+    assert size == pytest.approx(6.0 / 9)  # radius * sqrt(out/in) / k^2
+    head = next(g for g in optimizer.param_groups if g["param_names"] == ["head.weight"])
+    assert isinstance(optimizer.ball(head), lmo.Sign)
+
+
+def test_every_problem_and_optimizer_of_the_spec_can_be_built() -> None:
+    from typing import get_args
+
+    from inexact_muon.lab import data, spec
+
+    assert set(get_args(spec.Problem)) == set(problems.PROBLEMS)
+    assert set(get_args(spec.Optimizer)) == set(optimizers.BUILDERS)
+    assert set(get_args(spec.Data)) == set(data.READERS)
+
+
+# what is wrong before training ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"optimizer": {"name": "muon", "polar": "polar-expres:5"}}, "optimizer.polar: unknown name 'polar-expres'"),
+        ({"optimizer": {"name": "scion", "polar": "jordan(step=5)"}}, "jordan has no 'step'.*did you mean 'steps'"),
+        ({"problem": {"name": "custom", "target": "lab_cases"}}, "problem.target must look like module:function"),
+        (
+            {"problem": {"name": "custom", "target": "lab_case:x"}},
+            "there is no module 'lab_case' in .* or on the Python",
+        ),
+        (
+            {"problem": {"name": "custom", "target": "lab_cases:linea"}},
+            "has no function 'linea': did you mean 'linear'",
+        ),
+        ({"data": {"name": "text", "path": "/nowhere"}}, "data.path: there is no /nowhere"),
+    ],
+)
+def test_bad_runs_are_refused_before_they_start(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(LabError, match=sentence):
+        check(run_spec(fields))
+
+
+def test_a_custom_function_must_return_a_task(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"lab_cases:not_a_task must return inexact_muon.lab.problems.Task, got int"):
+        execute(run_spec({"problem": {"name": "custom", "target": "lab_cases:not_a_task"}}), tmp_path)
+
+
+def test_the_oracle_is_the_one_named() -> None:
+    assert optimizers.oracle("polar-express(steps=3, normalise=frobenius)") == polar.PolarExpress(
+        3, normalise="frobenius"
+    )
