@@ -16,17 +16,18 @@ LAYERS = {
     "lmo": ("polar", "schedules"),
     "estimate": ("polar", "schedules"),
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
+    "tune": ("inexactness", "lmo", "polar", "schedules", "theory"),
     "optim": ("inexactness", "lmo", "polar", "schedules"),
     "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory"),
     "catalogue": ("inexactness", "polar", "schedules"),
-    "tables": ("inexactness", "lmo", "polar", "schedules"),
+    "tables": ("inexactness", "polar", "tune"),
     "testing": ("lmo", "polar", "schedules"),
     "cli": ("catalogue", "statements", "tables"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
-INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py")
-"""Files with imports inside functions: the command line, lazy names, and the extra `lab`."""
+INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py")
+"""Files with imports inside functions: the command line, lazy names, and the extras `lab` and `safetensors`."""
 
 TORCH_FREE = ("schedules", "statements", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -85,7 +86,14 @@ def test_sizes(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli", "inexact_muon.theory", "inexact_muon.statements"],
+    [
+        "inexact_muon",
+        "inexact_muon.schedules",
+        "inexact_muon.cli",
+        "inexact_muon.theory",
+        "inexact_muon.statements",
+        "inexact_muon.tune.rules",
+    ],
 )
 def test_starts_without_torch(module: str) -> None:
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
