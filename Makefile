@@ -26,6 +26,7 @@ bench: $(SETUP)
 
 figures: $(SETUP)
 	$(BIN)/inexact-muon demo --out docs/figures
+	$(BIN)/python studies/cotuning_tables.py --out docs/figures
 
 study-theory: $(SETUP)
 	$(BIN)/python -m inexact_muon.lab.verify_study --out docs/figures

@@ -127,12 +127,20 @@ def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     net, optimizer = stepped(name)
     before = [b.clone() for b in buffers(optimizer)]
     weights, state = get_state_dict(net, optimizer)
-    checkpoint.save({"model": weights, "optim": state}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    with pytest.warns(UserWarning, match="single process"):
+        checkpoint.save({"model": weights, "optim": state}, checkpoint_id=tmp_path / "dcp", no_dist=True)
     found = {m.name: m.matrix for m in checkpoints.read(tmp_path / "dcp")}
     assert found.keys() == set(NAMES)
     order = [n for n, p in net.named_parameters() for group in optimizer.param_groups if p in set(group["params"])]
     for key, buffer in zip(order, before, strict=True):
         torch.testing.assert_close(found[key], buffer, rtol=0.0, atol=0.0)
+    for part in (tmp_path / "dcp").glob("*.distcp"):
+        part.unlink()
+    with pytest.raises(ValueError, match="parts of it may be missing"):
+        checkpoints.read(tmp_path / "dcp")
+    (tmp_path / "dcp" / ".metadata").write_bytes(b"half")
+    with pytest.raises(ValueError, match="may be cut short"):
+        checkpoints.read(tmp_path / "dcp")
 
 
 @pytest.mark.parametrize("view", ["whole", "flatten", "split(rows=3)", "split(rows=(4, 2))"])

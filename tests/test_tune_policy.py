@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inexact_muon import polar, predict, theory
@@ -127,7 +127,6 @@ def test_choose_is_the_cheapest_that_may_be_taken(factors: list[float], current:
     assert choose(COSTS, factors, found, 1.1, band) == found, "constant factors: no second change"
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_no_flapping_inside_the_band(data: st.DataObject) -> None:
     """Excesses that move by less than 1/(1 - hysteresis): at most as many changes as there are candidates."""

@@ -7,6 +7,7 @@ torch itself opens: look only at folders that you trust.
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,16 +123,25 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_distributed(path: Path) -> dict[str, Tensor]:
     if not (path / ".metadata").is_file():
         raise ValueError(f"{path} is a folder without .metadata, so not one of torch.distributed.checkpoint")
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    entries = FileSystemReader(path).read_metadata().state_dict_metadata
+    try:
+        entries = FileSystemReader(path).read_metadata().state_dict_metadata
+    except Exception as error:  # whatever unpickling raises
+        raise ValueError(f"{path}/.metadata cannot be read ({type(error).__name__}): it may be cut short") from None
     wanted: dict[str, Any] = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype)
         for name, entry in entries.items()
         if BUFFER in name and isinstance(entry, TensorStorageMetadata)
     }
     if wanted:
-        load(wanted, checkpoint_id=path, no_dist=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing is distributed here is what we want
+            try:
+                load(wanted, checkpoint_id=path, no_dist=True)
+            except CheckpointException:
+                raise ValueError(f"{path} cannot be read: parts of it may be missing") from None
     return wanted

@@ -102,6 +102,7 @@ def save(layers: Sequence[Layer], path: Path) -> None:
     for row, layer in zip(curves, layers, strict=True):
         kept = positions(layer.values.size)
         row[: kept.size] = np.log10(layer.values[kept] / layer.values[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with beside.open("wb") as file:
