@@ -82,7 +82,7 @@ def test_delta_of_a_checkpoint(run, name: str, oracle: str | None, tmp_path: Pat
         assert f"{r.advice.method.flops(*r.layer.shape):.3g}" in lines[2]
     known = [r.in_use or r.candidates[4] for r in reports]
     worst, squared = checkpoints.bottleneck(known)
-    assert f": {reports[worst].layer.name}, factor {squared**0.5:.4f}" in out
+    assert f": layer {reports[worst].layer.name}, factor {squared**0.5:.4f}" in out
     assert ("does not name its oracle" in out) == (name == "keller" and oracle is None)
 
 

@@ -94,7 +94,7 @@ def _print_in_use(console: Console, path: Path, reports: Sequence[checkpoints.La
     used = used or [(r.layer.name, r.candidates[4]) for r in reports]
     worst, squared = checkpoints.bottleneck([i for _, i in used])
     console.print(
-        f"Bottleneck under {oracle}: {used[worst][0]}, factor {squared**0.5:.4f}: with layer-wise steps it alone "
+        f"Bottleneck under {oracle}: layer {used[worst][0]}, factor {squared**0.5:.4f}: with layer-wise steps it alone "
         f"multiplies the number of iterations by {squared:.4f} (measured-layerwise-iterations).",
         soft_wrap=True,
     )
