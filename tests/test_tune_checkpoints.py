@@ -1,8 +1,9 @@
 """Momentum from saved optimizers: every kind of file gives the same matrices, wrong files one sentence."""
 
+import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -181,6 +182,21 @@ def test_what_is_left_out() -> None:
     sign = Scion([net.weight], 0.1, 0.9, ball=lmo.Sign())
     sign.step()
     assert momenta(sign) == []
+
+
+@dataclasses.dataclass(frozen=True)
+class Own(polar.NewtonSchulz):
+    """An oracle of somebody else: its text cannot be read here."""
+
+    name: ClassVar[str] = "own"
+
+
+def test_an_oracle_of_ones_own_is_not_named() -> None:
+    net = model()
+    optimizer = Muon(net.named_parameters(), polar=Own())
+    net(torch.randn(5, 10)).square().sum().backward()
+    optimizer.step()
+    assert [(m.name, m.oracle) for m in momenta(optimizer)] == [(name, None) for name in NAMES]
 
 
 @pytest.mark.parametrize("method", [*checkpoints.CANDIDATES, polar.Zolotarev(3)], ids=str)

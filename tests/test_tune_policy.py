@@ -97,6 +97,11 @@ def test_weights_decide_where_precision_goes() -> None:
     assert allocate(costs, np.array([[np.inf, 1.0]] * 2), 3.0, [0.0, 1.0]) == (0, 1)
 
 
+def test_a_step_that_does_not_fit_bars_the_later_ones_of_its_layer() -> None:
+    costs, factors = np.array([[1.0, 10.0, 11.0]]), np.array([[12.0, 2.0, 1.0]])
+    assert [allocate(costs, factors, b, [1.0]) for b in (5.0, 10.0, 11.0)] == [(0,), (1,), (2,)]
+
+
 def test_budget_mode_minimises_the_factor_of_the_layerwise_theorem() -> None:
     methods = [polar.PolarExpress(k) for k in range(1, 7)]
     shapes = [(64, 64), (64, 256), (32, 32)]

@@ -184,6 +184,7 @@ GOOD = PAIRS[0][0]
         ((0.1, 0.9, "jordan:5", "you:6", "measured", "gpt-lat"), ValueError, "did you mean 'gpt-late'"),
         ((0.1, 0.9, "jordan:5", "you:6", "measured", [1.0, -1.0]), ValueError, "must hold singular values"),
         ((0.1, 0.9, "jordan:5", "you:6", "measured", [0.0]), ValueError, "must hold singular values"),
+        ((0.1, 0.9, "jordan:5", "you:6", "measured", np.ones((2, 3))), ValueError, "a list of singular values"),
         ((0.1, 0.9, "jordan(normalise=tightest)", "you:6"), ValueError, "more than the spectrum"),
     ],
 )

@@ -1,6 +1,5 @@
 """Recorded spectra: what is kept is enough, names resolve, files stay whole, the shipped one can be made again."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from inexact_muon.schedules.spectra import SPECTRA, gaussian, log_uniform, power
 from inexact_muon.tune import record, spectra
 from inexact_muon.tune.spectra import Layer, judge_layers, labels, layer_of, load, positions, resolve, save, select
 from matrices import matrix
+from test_tune_docs import study as load_study
 
 METHODS = [polar.PolarExpress(k) for k in (1, 2, 5, 8)] + [polar.Jordan(5), polar.Zolotarev(2), polar.NewtonSchulz(3)]
 SHIPPED = load(spectra.SHIPPED)
@@ -192,11 +192,7 @@ def test_bad_names_and_files(tmp_path: Path) -> None:
 def test_the_shipped_file_can_be_made_again(tmp_path: Path) -> None:
     """Loosely: the text is the standard library of this Python, and sums differ by machine."""
     pytest.importorskip("sklearn", reason="the CNN's images are scikit-learn's")
-    spec = importlib.util.spec_from_file_location("study", Path(__file__).parent.parent / "studies/record_spectra.py")
-    assert spec is not None
-    assert spec.loader is not None
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = load_study("record_spectra")
     for name in study.RUNS:
         study.train(name, tmp_path / "again.npz")
     made = load(tmp_path / "again.npz")

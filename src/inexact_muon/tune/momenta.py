@@ -80,7 +80,7 @@ def _of_state(state: Mapping[str, Any], prefix: str) -> Iterator[Momentum]:
     for group in state["param_groups"]:
         oracle, view = _oracle(group), str(group.get("view", "whole"))
         names = group.get("param_names") or [str(key) for key in group["params"]]
-        spectral = "ball" not in group or oracle is not None
+        spectral = str(group.get("ball", Spectral.name)).startswith(Spectral.name)
         for key, name in zip(group["params"], names, strict=True):
             buffer = _plain(state["state"].get(key, {})).get(BUFFER)
             if isinstance(buffer, Tensor) and spectral:
@@ -102,8 +102,11 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
 
 def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
     """Our groups carry the text of the ball, torch.optim.Muon's the coefficients; KellerJordan's say nothing."""
-    if isinstance(group.get("ball"), str):
-        ball = parse_ball(group["ball"])
+    if "ball" in group:
+        try:
+            ball = parse_ball(group["ball"])
+        except ValueError:  # somebody's own oracle has a text that only they can read
+            return None
         return ball.polar if isinstance(ball, Spectral) else None
     if "ns_steps" in group:
         steps, coefficients = int(group["ns_steps"]), tuple(group.get("ns_coefficients", JORDAN))

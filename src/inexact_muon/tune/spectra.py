@@ -141,6 +141,8 @@ def layer_of(values: ArrayLike, name: str = "given", where: str = "spectrum") ->
     array = np.asarray(values)
     if array.dtype.kind not in "fiu" or not np.isfinite(array).all() or (array < 0).any() or not (array > 0).any():
         raise ValueError(f"{where} must hold singular values: finite, not negative and not all zero")
+    if array.squeeze().ndim > 1:
+        raise ValueError(f"{where} must be a list of singular values, got an array of shape {array.shape}")
     s = np.sort(array.astype(np.float64).ravel())[::-1]
     return Layer(name, (s.size, s.size), s[s > 0.0])
 
