@@ -17,16 +17,17 @@ LAYERS = {
     "estimate": ("polar", "schedules"),
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory"),
-    "optim": ("inexactness", "lmo", "polar", "schedules"),
+    "optim": ("estimate", "inexactness", "lmo", "polar", "schedules", "theory"),
     "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "polar", "tune"),
     "testing": ("lmo", "polar", "schedules"),
-    "cli": ("catalogue", "statements", "tables"),
+    "bench": ("optim", "inexactness", "lmo", "polar", "schedules"),
+    "cli": ("bench", "catalogue", "statements", "tables"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
-INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py")
+INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py")
 """Files with imports inside functions: the command line, lazy names, and the extras `lab` and `safetensors`."""
 
 TORCH_FREE = ("schedules", "statements", "theory")

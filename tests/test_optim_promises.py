@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -419,3 +420,34 @@ def test_a_saved_buffer_keeps_its_dtype_under_another_state_dtype() -> None:
     resumed.load_state_dict(through_disk(saved.state_dict()))
     train(resumed, params, gradients[2:])
     assert resumed.state[params[0]]["momentum_buffer"].dtype == torch.bfloat16
+
+
+def test_activations_move_alike_at_every_width() -> None:
+    """A coordinate check: five steps of an MLP; hidden activations move by the same RMS as the width doubles."""
+    moves: dict[int, list[float]] = {}
+    for width in (64, 128, 256, 512):
+        generator = torch.Generator().manual_seed(0)
+        sizes = (16, width, width, width)
+        layers = [torch.nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
+        for layer in layers:
+            shape = layer.weight.shape
+            layer.weight.data = torch.randn(shape, generator=generator) / shape[1] ** 0.5
+        x = torch.randn(64, 16, generator=generator)
+        y = torch.randn(64, generator=generator)
+
+        def hidden(layers: list[torch.nn.Linear] = layers, x: torch.Tensor = x) -> list[torch.Tensor]:
+            seen = [x]
+            for layer in layers:
+                seen.append(torch.relu(layer(seen[-1])))
+            return seen[1:]
+
+        before = [h.detach() for h in hidden()]
+        optimizer = Muon([layer.weight for layer in layers], lr=0.02, weight_decay=0.0, adjust_lr_fn="spectral")
+        for _ in range(5):
+            optimizer.zero_grad()
+            (hidden()[-1].mean(dim=1) - y).square().mean().backward()
+            optimizer.step()
+        moves[width] = [float((a.detach() - b).square().mean().sqrt()) for a, b in zip(hidden(), before, strict=True)]
+    for layer in range(3):
+        sizes_of_move = [move[layer] for move in moves.values()]
+        assert max(sizes_of_move) < 1.6 * min(sizes_of_move), moves

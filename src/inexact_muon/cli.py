@@ -112,11 +112,40 @@ def theory(
         statements.show(name, settings, plot, console)
 
 
+def bench(
+    peers: bool = False,
+    rounds: int = 7,
+    parts: tuple[str, ...] = ("oracles", "steps", "growth", "memory"),
+    json: Path | None = None,
+) -> None:
+    """Speed and accuracy of oracles and whole steps, side by side in one process, as ratios with quartiles.
+
+    Example: inexact-muon bench --peers --json bench.json
+
+    Args:
+        peers: also time pytorch_optimizer, heavyball, timm and muon-optimizer, if they are installed.
+        rounds: how often everything takes its turn.
+        parts: which of oracles, steps, growth, memory.
+        json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
+    """
+    from rich.console import Console
+
+    from inexact_muon.bench import page
+
+    if rounds < 2:
+        raise ValueError(f"rounds must be at least 2, got {rounds}")
+    console = Console(width=None if sys.stdout.isatty() else 190)
+    report = page.run(peers, rounds, console, parts)
+    page.show(report, console)
+    if json is not None:
+        console.print("written: " + ", ".join(str(path) for path in page.save(report, json)), soft_wrap=True)
+
+
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "delta": delta, "transfer": transfer, "theory": theory}, prog="inexact-muon"
+            {"demo": demo, "delta": delta, "transfer": transfer, "theory": theory, "bench": bench}, prog="inexact-muon"
         )
     except (ValueError, TypeError, FileNotFoundError) as error:
         print(f"inexact-muon: {error}", file=sys.stderr)

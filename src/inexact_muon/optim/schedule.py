@@ -1,10 +1,58 @@
-"""The paper's parameter-agnostic schedule, for step size and momentum together."""
+"""Step size and momentum over time: the paper's rules, and any momentum schedule."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+from inexact_muon.theory import deterministic_optimal, stochastic_optimal
+
+
+def constant_optimal(D0: float, L: float, K: float, delta: float, rho_sigma: float = 0.0) -> dict[str, float]:
+    """lr and momentum of Corollary 2 (no noise) or Corollary 3, as keywords of an optimizer.
+
+    No noise: gamma* = sqrt(2 D0/(K L))/(1+delta), momentum 0. Noise: alpha* = sqrt(2 D0 L (1+delta)/K)/(rho sigma),
+    momentum = 1 - alpha*.
+
+    >>> constant_optimal(D0=2.0, L=1.0, K=100, delta=0.0)
+    {'lr': 0.2, 'momentum': 0.0}
+    """
+    if rho_sigma == 0.0:
+        return {"lr": deterministic_optimal(D0, L, K, delta).gamma, "momentum": 0.0}
+    found = stochastic_optimal(D0, L, K, rho_sigma, delta)
+    return {"lr": found.gamma, "momentum": 1.0 - found.alpha}
+
+
+class MomentumSchedule(LRScheduler):
+    """momentum_k = function(k) for every group that an LMO moves; lr is left alone.
+
+    Call `step()` after each `optimizer.step()`. For a warm-up from 0.85 to 0.95:
+    `MomentumSchedule(optimizer, lambda k: 0.85 + 0.1 * min(1.0, k / 300))`.
+    """
+
+    def __init__(self, optimizer: Optimizer, function: Callable[[int], float], last_epoch: int = -1) -> None:
+        self.function = function
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float | Tensor]:
+        """As they are."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch: int | None = None) -> None:
+        """Moves on by one iteration."""
+        super().step(epoch)
+        momentum = self.function(self.last_epoch)
+        if not 0.0 <= momentum < 1.0:
+            raise ValueError(f"momentum must lie in [0, 1), the schedule gave {momentum} at step {self.last_epoch}")
+        for group in self.optimizer.param_groups:
+            group["momentum"] = momentum
+
+    def state_dict(self) -> dict[str, object]:
+        """Without the function, which is the caller's to give again."""
+        return {key: value for key, value in super().state_dict().items() if key != "function"}
 
 
 class AgnosticSchedule(LRScheduler):

@@ -34,7 +34,7 @@ class Job:
 
     def times(self, value: Number) -> Number:
         """value, or zero if the gradient is not finite."""
-        return value if isinstance(self.finite, bool) else self.finite * value
+        return value if isinstance(self.finite, bool) else self.finite.to(_precise(self.p)) * value
 
     def count(self) -> None:
         """One step made, or skipped."""
@@ -79,7 +79,8 @@ def momentum(job: Job) -> tuple[Tensor, Number]:
         if steps.device.type in HOSTED:
             weight, seen = (weight, seen) if int(steps) else (1.0, 1.0)
         else:
-            weight, seen = (torch.where(steps > 0, w, 1.0) for w in (weight, seen))
+            later = (steps > 0).to(_precise(job.p))
+            weight, seen = (1.0 - later * (1.0 - w) for w in (weight, seen))
     buffer = job.state["momentum_buffer"]
     return torch.lerp(buffer, job.gradient, cast(seen, buffer)), weight
 
@@ -114,7 +115,7 @@ def move_adamw(job: Job) -> Tensor:
     """Writes parameter and moments; returns the direction, for the size of the update."""
     group, p, state = job.group, job.p, job.state
     steps = state["steps"]
-    made: Number = int(steps) + 1 if steps.device.type in HOSTED else steps.double() + 1.0
+    made: Number = int(steps) + 1 if steps.device.type in HOSTED else steps.to(_precise(p)) + 1.0
     on: Number = 1.0 if job.finite is True else job.times(1.0)
     direction = adamw_(
         job.gradient, state["exp_avg"], state["exp_avg_sq"], made, group["betas"], group["adamw_eps"], on
@@ -128,3 +129,7 @@ def move_adamw(job: Job) -> Tensor:
         p.add_(direction, alpha=-step)
     job.count()
     return direction
+
+
+def _precise(p: Tensor) -> torch.dtype:
+    return torch.promote_types(p.dtype, torch.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -133,9 +134,10 @@ class PolarMethod(ABC):
         return torch.bfloat16 if native and torch.bfloat16 in self.dtypes else torch.float32
 
 
-def no_autocast(m: Tensor) -> torch.autocast:
+def no_autocast(m: Tensor) -> AbstractContextManager[object]:
     """Products inside run in the dtype chosen here, also in a caller's autocast region."""
-    return torch.autocast(m.device.type, enabled=False)
+    known = torch.amp.is_autocast_available(m.device.type)
+    return torch.autocast(m.device.type, enabled=False) if known else nullcontext()
 
 
 def check_matrix(m: object, what: str = "m") -> None:

@@ -1,0 +1,149 @@
+"""What `inexact-muon bench` prints and writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from inexact_muon.bench import growth, oracles, steps
+from inexact_muon.bench.timing import WARM
+from inexact_muon.schedules.grammar import nearest
+
+Report = dict[str, Any]
+
+
+PARTS = ("oracles", "steps", "growth", "memory")
+
+
+def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS) -> Report:
+    """The parts asked for; progress by rounds."""
+    for part in parts:
+        if part not in PARTS:
+            raise ValueError(f"unknown part {part!r}: {nearest(part, PARTS)}")
+    length = {"oracles": 3 * (rounds + WARM), "steps": 6 * rounds + 2 * WARM, "growth": rounds + WARM, "memory": 1}
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("benchmark", total=sum(length[part] for part in parts))
+
+        def tick() -> None:
+            progress.advance(task)
+
+        report: Report = {"machine": steps.machine()}
+        if "oracles" in parts:
+            report["oracles"] = oracles.compare(rounds, tick)
+        if "steps" in parts:
+            report["steps"] = steps.compare(rounds, peers, tick)
+        if "growth" in parts:
+            report["growth"] = growth.measured(rounds, tick)
+        if "memory" in parts:
+            report["memory"] = steps.memory()
+    return report
+
+
+def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
+    """(title, header, rows) of every part."""
+    made = [
+        (
+            "One GPT-2 layer: time over the two unavoidable products (quartiles), worst matrix of the set",
+            ["spectrum", "oracle", "time", "delta", "gap", "overshoot"],
+            [
+                [
+                    r["spectrum"],
+                    r["oracle"],
+                    f"{r['time']:.2f} ({r['low']:.2f}-{r['high']:.2f})",
+                    f"{r['delta']:.3f}",
+                    f"{r['gap']:+.3f}",
+                    f"{r['overshoot']:.3f}",
+                ]
+                for r in report.get("oracles", ())
+            ],
+        ),
+        (
+            "Whole steps: time over that of Muon.for_model (quartiles), and over AdamW's",
+            ["matrices", "optimizer", "over ours", "over AdamW"],
+            [
+                [r["set"], r["optimizer"], f"{r['ours']:.2f} ({r['low']:.2f}-{r['high']:.2f})", f"{r['adamw']:.1f}"]
+                for r in report.get("steps", ())
+            ],
+        ),
+        (
+            "Memory of a step beyond parameters, gradients and state",
+            ["matrices", "peak MB", "copies of the largest", "allowed MB"],
+            [
+                [
+                    r["set"],
+                    f"{r['peak'] / 2**20:.1f}",
+                    f"{r['copies of the largest']:.1f}",
+                    f"{r['allowed'] / 2**20:.0f}",
+                ]
+                for r in report.get("memory", ())
+            ],
+        ),
+    ]
+    return [table for table in made if table[2]]
+
+
+def closing(report: Report) -> list[str]:
+    """Sentences under the tables."""
+    machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
+    sentences = [f"Machine: {machine}."]
+    if "growth" in report:
+        side, count = growth.exponents(report["growth"])
+        sentences.append(f"Time grows as side^{side:.2f} (256 and more) and as count^{count:.2f}.")
+    return sentences
+
+
+def show(report: Report, console: Console) -> None:
+    """The tables on a terminal."""
+    for title, header, rows in tables(report):
+        table = Table(title=title)
+        for k, name in enumerate(header):
+            table.add_column(name, justify="left" if k < 2 else "right")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    for sentence in closing(report):
+        console.print(sentence)
+
+
+def markdown(report: Report) -> str:
+    """The tables as a page."""
+    lines = ["Written by `inexact-muon bench --peers --json benchmarks/results/bench.json`.", ""]
+    for title, header, rows in tables(report):
+        lines += [f"## {title}", "", "| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+        lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+    return "\n".join([*lines, *closing(report), ""])
+
+
+def save(report: Report, path: Path) -> list[Path]:
+    """The report as JSON, and beside it the page and the picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    page = path.with_suffix(".md")
+    page.write_text(markdown(report))
+    return [path, page, *(draw(report, path.with_suffix(".svg")) if "growth" in report else ())]
+
+
+def draw(report: Report, path: Path) -> list[Path]:
+    """Growth with side, aspect ratio and count, on logarithmic axes."""
+    import altair as alt
+
+    def panel(kind: str, title: str) -> Any:
+        values = [{"x": r["x"], "ms": 1e3 * r["seconds"]} for r in report["growth"] if r["kind"] == kind]
+        base = alt.Chart(alt.Data(values=values), title=title, width=240, height=200)
+        x = alt.X("x:Q", scale=alt.Scale(type="log"), title=kind)
+        return base.mark_line(point=True).encode(x=x, y=alt.Y("ms:Q", scale=alt.Scale(type="log"), title="ms"))
+
+    side, count = growth.exponents(report["growth"])
+    chart = alt.hconcat(
+        panel("side", f"one n x n matrix: n^{side:.2f}"),
+        panel("aspect", "384 x 384k, three poles"),
+        panel("count", f"matrices of 256 x 256: count^{count:.2f}"),
+    )
+    chart.save(str(path))
+    return [path]

@@ -1,0 +1,72 @@
+"""Times that can be compared: everything takes its turn in every round, and ratios are taken within a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+Work = Callable[[], object]
+
+WARM = 2
+"""Rounds that are not counted."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time over that of a reference in the same round: median and quartiles."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Seconds of everything, round by round."""
+
+    times: dict[str, list[float]]
+
+    def over(self, name: str, reference: str) -> Ratio:
+        """The ratio of one to another, taken within each round."""
+        ratios = [a / b for a, b in zip(self.times[name], self.times[reference], strict=True)]
+        low, _, high = quantiles(ratios, n=4)
+        return Ratio(median(ratios), low, high)
+
+    def seconds(self, name: str) -> float:
+        """Median."""
+        return median(self.times[name])
+
+
+def interleaved(works: Mapping[str, Work], rounds: int, tick: Callable[[], object] = lambda: None) -> Rounds:
+    """Everything in turn, round after round; two rounds of warming up are not counted."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds + WARM):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - start)
+        tick()
+    return Rounds({name: taken[WARM:] for name, taken in times.items()})
+
+
+def peak_memory(work: Work) -> int:
+    """Bytes of tensors allocated at once during work, beyond those that were there before."""
+    work()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def native_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 itself; without it such products are a hundred times slower."""
+    return any("bf16" in name and bool(there) for name, there in torch.cpu.get_capabilities().items())
