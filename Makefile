@@ -26,6 +26,7 @@ bench: $(SETUP)
 
 figures: $(SETUP)
 	$(BIN)/inexact-muon demo --out docs/figures
+	$(BIN)/python studies/cotuning_tables.py --out docs/figures
 
 study-theory: $(SETUP)
 	$(BIN)/python -m inexact_muon.lab.verify_study --out docs/figures
@@ -37,5 +38,5 @@ $(SETUP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inexact-muon needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[lab,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[lab,safetensors,dev]'
 	touch $(SETUP)

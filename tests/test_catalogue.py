@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from inexact_muon import catalogue, cli, polar, predict
 from inexact_muon.schedules.spectra import SPECTRA, gaussian, log_uniform, power_law
@@ -82,18 +81,6 @@ def test_delta_of_a_file(
     code, out, _ = run(monkeypatch, capsys, "delta", "jordan:5", "--spectrum", str(path))
     assert code == 0
     assert f"{predict(polar.Jordan(5), values).delta:.4f}" in out
-
-
-def test_delta_of_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Conv2d(2, 3, 3))
-    torch.save({"model": model.state_dict(), "step": 3}, tmp_path / "c.pt")
-    code, out, _ = run(monkeypatch, capsys, "delta", "jordan:5", "--checkpoint", str(tmp_path / "c.pt"))
-    assert code == 0
-    assert "model.0.weight" in out
-    assert "model.1.weight" in out
-    assert "bias" not in out
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from inexact_muon import catalogue, polar
 
 ROOT = Path(__file__).parent.parent
+DOCTESTS = [f"inexact_muon.{name}" for name in ("inexactness", "lmo", "polar", "tune.carry", "tune.policy")]
 README = (ROOT / "README.md").read_text()
 
 
@@ -21,7 +22,7 @@ def test_readme_code_runs() -> None:
         exec(compile(block, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("name", ["inexact_muon.inexactness", "inexact_muon.lmo", "inexact_muon.polar"])
+@pytest.mark.parametrize("name", DOCTESTS)
 def test_docstring_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0

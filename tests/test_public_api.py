@@ -6,13 +6,14 @@ import pytest
 
 import inexact_muon
 from cases import BALLS, POLARS
-from inexact_muon import lmo, optim, polar, schedules, theory
+from inexact_muon import lmo, optim, polar, schedules, theory, tune
 
-MODULES = (inexact_muon, polar, lmo, optim, schedules, theory)
+LAZY = (inexact_muon, tune)
+MODULES = (*LAZY, polar, lmo, optim, schedules, theory)
 
 
 def public(module: object) -> dict[str, object]:
-    names = dir(module) if module is inexact_muon else [n for n in vars(module) if not n.startswith("_")]
+    names = dir(module) if module in LAZY else [n for n in vars(module) if not n.startswith("_")]
     found = {name: getattr(module, name) for name in names}
     return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isfunction(value)}
 

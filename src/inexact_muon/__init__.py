@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from inexact_muon.optim import Muon as Muon
     from inexact_muon.optim import Scion as Scion
     from inexact_muon.optim import explain as explain
+    from inexact_muon.tune import transfer as transfer
 
 _LAZY = {
     **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
     **dict.fromkeys(("Muon", "Scion", "explain"), "inexact_muon.optim"),
+    "transfer": "inexact_muon.tune",
 }
-_SUBPACKAGES = ("lmo", "optim", "polar", "schedules", "theory")
+_SUBPACKAGES = ("lmo", "optim", "polar", "schedules", "theory", "tune")
 
 
 def __getattr__(name: str) -> Any:

@@ -40,24 +40,52 @@ def demo(out: Path = Path("runs/demo")) -> None:
 
 
 def delta(
-    oracle: Annotated[str, tyro.conf.Positional],
+    oracle: Annotated[str | None, tyro.conf.Positional] = None,
     shape: str = "768x3072",
     spectrum: str = "log-uniform",
     checkpoint: Path | None = None,
 ) -> None:
-    """How inexact an oracle is on a spectrum, or on every matrix of a checkpoint.
+    """How inexact an oracle is on a spectrum, or on the momentum of a saved optimizer.
 
-    Example: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum power-law
+    Examples: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum gpt-late;
+    inexact-muon delta --checkpoint checkpoint.pt
 
     Args:
-        oracle: text of a polar method, such as polar-express:5.
-        shape: rows x columns, for the cost and the length of a named spectrum.
-        spectrum: a name (gaussian, log-uniform, power-law) or a file of singular values (.npy or text).
-        checkpoint: a torch file; its floating matrices are measured one by one instead.
+        oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.
+        shape: rows x columns, for the cost and the length of a synthetic spectrum.
+        spectrum: synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, gpt-late/mlp, cnn-early, ...), or a
+            file of singular values: .npz (FILE.npz:label), .npy or text.
+        checkpoint: an optimizer's state_dict (.pt), .safetensors, or a folder of torch.distributed.checkpoint: shows
+            every momentum matrix under the oracle in use and others, the bottleneck, and the recommended oracle.
     """
     from inexact_muon import tables
 
     tables.delta(oracle, shape, spectrum, checkpoint)
+
+
+def transfer(
+    lr: float,
+    momentum: float,
+    source: Annotated[str, tyro.conf.arg(name="from")],
+    target: Annotated[str, tyro.conf.arg(name="to")],
+    rule: str = "measured",
+    spectrum: str | None = None,
+) -> None:
+    """Carry a tuned learning rate and momentum to another oracle: four rules side by side, and why.
+
+    Example: inexact-muon transfer --lr .05 --momentum .95 --from polar-express:5 --to polar-express:2
+
+    Args:
+        lr: tuned with the first oracle.
+        momentum: tuned with it; PyTorch's convention, 1 - alpha.
+        source: the oracle they were tuned with.
+        target: the oracle to go to.
+        rule: measured, descent, paper or deterministic.
+        spectrum: a name or a file, as for delta; by default gpt-late. The answer depends on it strongly.
+    """
+    from inexact_muon import tables
+
+    tables.transfer(lr, momentum, source, target, rule, spectrum)
 
 
 def theory(
@@ -200,6 +228,7 @@ def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
     "delta": delta,
+    "transfer": transfer,
     "theory": theory,
     "bench": bench,
     "run": run,

@@ -1,48 +1,138 @@
-"""What `inexact-muon delta` prints."""
+"""What `inexact-muon delta` and `inexact-muon transfer` print."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from inexact_muon.inexactness import Inexactness, measure, predict
-from inexact_muon.lmo import Spectral
-from inexact_muon.polar import parse
-from inexact_muon.schedules.grammar import nearest
-from inexact_muon.schedules.spectra import SPECTRA
+from inexact_muon.inexactness import Inexactness, predict
+from inexact_muon.polar import PolarMethod, parse
+from inexact_muon.tune import carry, checkpoints, rules, spectra
+
+NUMBERS = ("delta", "gap", "overshoot", "factor", "stochastic factor")
+
+LEFT = (
+    *("on", "layer", "shape", "oracle", "oracle in use", "rule", "from", "why", "which is, for the shape"),
+    *("gamma_B/gamma_A", "alpha_B/alpha_A"),
+)
+"""Columns of words."""
 
 
-def delta(oracle: str, shape: str, spectrum: str, checkpoint: Path | None) -> None:
-    """Predicted inexactness of an oracle on a spectrum, or measured on the matrices of a checkpoint."""
-    method = parse(oracle)
-    console = Console()
-    table = Table(title=f"{method}, normaliser {method.normaliser}")
-    for title in ("on", "delta", "gap", "overshoot", "factor", "stochastic factor"):
-        table.add_column(title, justify="left" if title == "on" else "right")
-    if checkpoint is None:
-        n, m = read_shape(shape)
-        table.add_row(f"{spectrum}, {n} x {m}", *_cells(predict(method, read_spectrum(spectrum, min(n, m)))))
-        console.print(table)
-        console.print(
-            f"error bound at lower {method.map.lower or 1e-3:g}: {method.error_bound(method.map.lower or 1e-3):.4g}"
-        )
-        console.print(f"cost: {method.flops(n, m):.4g} floating point operations")
+def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None) -> None:
+    """Predicted inexactness of an oracle on a spectrum, or on the momentum that a checkpoint holds."""
+    method = parse(oracle) if oracle is not None else None
+    if checkpoint is not None:
+        _checkpoint(method, checkpoint)
         return
-    ball = Spectral(polar=method)
-    found = list(matrices(torch.load(checkpoint, map_location="cpu", weights_only=True)))
-    if not found:
-        raise ValueError(f"{checkpoint} holds no floating matrix")
-    for name, matrix in track(found, description="measuring", console=console):
-        table.add_row(name, *_cells(measure(ball, matrix, ball(matrix), exact=True)))
+    if method is None:
+        raise ValueError("name an oracle, such as polar-express:5, or a file with --checkpoint")
+    n, m = read_shape(shape)
+    name, layers = spectra.resolve(spectrum, side=min(n, m))
+    console, table = _console(), _table(f"{method}, normaliser {method.normaliser}", "on", *NUMBERS)
+    for layer in layers:
+        on = f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" if len(layers) > 1 else name
+        table.add_row(on, *_cells(predict(method, layer.values)))
+    if len(layers) > 1:
+        table.add_row("together", *_cells(spectra.judge_layers(method, layers)), style="bold")
+    console.print(table)
+    lower = method.map.lower or 1e-3
+    console.print(f"error bound at lower {lower:g}: {method.error_bound(lower):.4g}")
+    console.print(f"cost for {n} x {m}: {method.flops(n, m):.4g} floating point operations")
+
+
+def transfer(lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None) -> None:
+    """The four rules side by side, the one asked for marked, and the reason."""
+    made = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
+    taken, console = made[rules.find(rule).name], _console()
+    judged = _table(f"judged on {taken.spectrum}", "oracle", *NUMBERS)
+    for role, text, found in (("from", source, taken.source), ("to", target, taken.target)):
+        judged.add_row(f"{role} {parse(text)}", *_cells(found))
+    console.print(judged)
+    titles = ("rule", "lr", "momentum (PyTorch)", "alpha = 1 - momentum", "lr factor", "alpha factor")
+    formulas = ("gamma_B/gamma_A", "alpha_B/alpha_A", "from")
+    table = _table(f"lr {lr:g}, momentum {momentum:g}, alpha {1.0 - momentum:.4g}, carried", *titles, *formulas)
+    for name, carried in made.items():
+        row = rules.RULES[name]
+        values = (carried.lr, carried.momentum, carried.alpha, carried.lr_factor, carried.alpha_factor)
+        cells = [f"{value:.4g}" for value in values]
+        cells[2] += " (cut to 1)" if carried.clipped else ""
+        mark, style = ("-> ", "bold") if carried is taken else ("", "")
+        table.add_row(f"{mark}{name}", *cells, row.lr, row.alpha, row.source, style=style)
+    console.print(table)
+    console.print(taken.why, soft_wrap=True)
+    console.print("Which rule predicts is not decided yet: docs/cotuning.md says what each assumes.", soft_wrap=True)
+
+
+def _checkpoint(method: PolarMethod | None, path: Path) -> None:
+    """Every momentum matrix under the oracle in use and the candidates, the bottleneck and the advice."""
+    console, found = _console(), checkpoints.read(path)
+    steps = track(found, description="decomposing", console=console, disable=not console.is_terminal)
+    reports = [checkpoints.examine(momentum, method) for momentum in steps]
+    _print_in_use(console, path, reports)
+    _print_candidates(console, reports)
+    _print_advice(console, reports)
+
+
+def _print_in_use(console: Console, path: Path, reports: Sequence[checkpoints.LayerReport]) -> None:
+    table = _table(f"momentum in {path}", "layer", "shape", "sigma_1/sigma_r", "oracle in use", *NUMBERS)
+    for r in reports:
+        values, (n, m) = r.layer.values, r.layer.shape
+        numbers = _cells(r.in_use) if r.in_use is not None else [""] * len(NUMBERS)
+        ratio = f"{values[0] / values[-1]:.1e}"
+        table.add_row(r.layer.name, f"{n} x {m}", ratio, str(r.oracle or "not in the file"), *numbers)
+    console.print(table)
+    if all(r.in_use is None for r in reports):
+        console.print("The file does not name its oracle: inexact-muon delta ORACLE --checkpoint FILE judges one.")
+    used = [(r.layer.name, r.in_use) for r in reports if r.in_use is not None]
+    oracle = "the oracle in use" if used else str(checkpoints.CANDIDATES[4])
+    used = used or [(r.layer.name, r.candidates[4]) for r in reports]
+    worst, squared = checkpoints.bottleneck([i for _, i in used])
+    console.print(
+        f"Bottleneck under {oracle}: layer {used[worst][0]}, factor {squared**0.5:.4f}: with layer-wise steps it alone "
+        f"multiplies the number of iterations by {squared:.4f} (measured-layerwise-iterations).",
+        soft_wrap=True,
+    )
+
+
+def _print_candidates(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:
+    title = "stochastic factor of candidates: pe:5 is polar-express:5"
+    heads = [f"{'pe' if m.name == 'polar-express' else m.name}:{m.steps}" for m in checkpoints.CANDIDATES]
+    table = _table(title, "layer", *heads, "cheapest", "which is, for the shape")
+    for r in reports:
+        best, judged = r.cheapest
+        cells = [f"{i.stochastic_factor:.3f}" for i in (*r.candidates, judged)]
+        table.add_row(r.layer.name, *cells, str(best))
+    table.add_section()
+    columns = zip(*((*r.candidates, r.cheapest[1]) for r in reports), strict=True)
+    worst = [checkpoints.bottleneck(column) for column in columns]
+    methods = [(*checkpoints.CANDIDATES, r.cheapest[0]) for r in reports]
+    flops = [
+        sum(row[k].flops(*r.layer.shape) for row, r in zip(methods, reports, strict=True)) for k in range(len(worst))
+    ]
+    table.add_row("worst-layer factor", *(f"{squared**0.5:.3f}" for _, squared in worst))
+    table.add_row("flops of all", *(f"{f:.1e}" for f in flops))
+    console.print(table)
+
+
+def _print_advice(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:
+    title = "recommended: the cheapest on a CPU whose gap and overshoot are small on this spectrum"
+    table = _table(title, "layer", "oracle", "why", "cost in n x n x n products", "flops", "flops in use")
+    totals = [0, 0]
+    for r in reports:
+        row, method = [r.layer.name, "none is good enough", "", ""], r.advice.method if r.advice is not None else None
+        if r.advice is not None:
+            row[1:] = [str(r.advice.method), r.advice.why, f"{r.advice.cost:.3g}"]
+        flops = [oracle.flops(*r.layer.shape) if oracle is not None else 0 for oracle in (method, r.oracle)]
+        totals = [total + f for total, f in zip(totals, flops, strict=True)]
+        table.add_row(*row, *(f"{f:.3g}" if f else "" for f in flops))
+    table.add_section()
+    table.add_row("together", "", "", "", *(f"{f:.3g}" if f else "" for f in totals), style="bold")
     console.print(table)
 
 
@@ -54,30 +144,15 @@ def read_shape(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def read_spectrum(text: str, n: int) -> NDArray[np.float64]:
-    """A named spectrum of n values, or the values in a file."""
-    if text in SPECTRA:
-        return SPECTRA[text](n)
-    path = Path(text)
-    if not path.exists():
-        raise ValueError(f"spectrum {text!r} is neither a file nor a name: {nearest(text, SPECTRA)}")
-    values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path)
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise ValueError(f"{path} must hold singular values: finite and not negative")
-    return np.asarray(values, dtype=np.float64).ravel()
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 220)
 
 
-def matrices(loaded: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Floating tensors with two sides above 1, by name, of a nested checkpoint; a 4-D kernel is flattened."""
-    if isinstance(loaded, torch.Tensor):
-        if loaded.dtype.is_floating_point and loaded.ndim >= 2:
-            flat = loaded.flatten(1)
-            if min(flat.shape) > 1:
-                yield prefix or "tensor", flat
-    elif isinstance(loaded, Mapping | list | tuple):
-        pairs = loaded.items() if isinstance(loaded, Mapping) else enumerate(loaded)
-        for key, value in pairs:
-            yield from matrices(value, f"{prefix}.{key}" if prefix else str(key))
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="left" if column in LEFT else "right", overflow="fold")
+    return table
 
 
 def _cells(i: Inexactness) -> list[str]:

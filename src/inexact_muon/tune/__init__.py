@@ -1,0 +1,39 @@
+"""Co-tuning: carry a tuned step size and momentum to another oracle, and spend precision where it pays.
+
+    rules        the four rules as plain formulas, without torch
+    carry        `transfer`
+    spectra      recorded spectra of momentum: shipped ones, and your own
+    momenta      the momentum matrices of an optimizer's state
+    checkpoints  the same from a file
+    policy       which oracle each layer gets
+
+Names that need torch are imported when first used, so that the formulas stay free of it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inexact_muon.tune.carry import Transfer as Transfer
+    from inexact_muon.tune.carry import transfer as transfer
+    from inexact_muon.tune.policy import Adaptive as Adaptive
+    from inexact_muon.tune.policy import allocate as allocate
+    from inexact_muon.tune.spectra import record as record
+
+_LAZY = {
+    "Adaptive": "policy",
+    "Transfer": "carry",
+    "allocate": "policy",
+    "record": "spectra",
+    "transfer": "carry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"inexact_muon.tune.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'inexact_muon.tune' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_LAZY)

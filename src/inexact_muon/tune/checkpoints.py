@@ -1,0 +1,147 @@
+"""Momentum buffers of a saved optimizer, and what each oracle makes of them.
+
+Files: `.pt` of torch.save, opened with weights_only; `.safetensors`, tensors whose name holds "momentum"; a folder of
+torch.distributed.checkpoint, of which the momentum tensors alone are read. The folder's `.metadata` is a pickle that
+torch itself opens: look only at folders that you trust.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.inexactness import Inexactness, predict
+from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
+from inexact_muon.tune.momenta import BUFFER, Momentum, momenta
+from inexact_muon.tune.spectra import Layer, spectrum_of
+
+CANDIDATES: tuple[PolarExpress | Jordan, ...] = (*(PolarExpress(steps) for steps in range(1, 9)), Jordan(5))
+"""Oracles that every layer is judged under."""
+
+
+def read(path: Path) -> list[Momentum]:
+    """The momentum matrices of a checkpoint; if there are none, a ValueError that says what the file is."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    if path.is_dir():
+        loaded = _read_distributed(path)
+    elif path.suffix == ".safetensors":
+        loaded = _read_safetensors(path)
+    else:
+        loaded = _read_torch(path)
+    found = momenta(loaded)
+    if not found:
+        raise ValueError(
+            f"{path} holds no momentum matrix: save optimizer.state_dict() of a Muon that has made a step, "
+            "weights alone do not say what the oracle sees"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer of a checkpoint.
+
+    Attributes:
+        oracle: the oracle in use, None if unknown.
+        in_use: its inexactness here.
+        candidates: inexactness of each of `CANDIDATES`.
+        cheapest: the cheapest oracle by error bound for this shape, and its inexactness.
+        advice: the cheapest oracle by gap and overshoot on this spectrum; None if no candidate is good enough.
+    """
+
+    layer: Layer
+    oracle: PolarMethod | None
+    in_use: Inexactness | None
+    candidates: tuple[Inexactness, ...]
+    cheapest: tuple[PolarMethod, Inexactness]
+    advice: Choice | None
+
+
+def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
+    """A layer under the oracle given, or else the one that its file names, and under the candidates."""
+    layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
+    best = choose(*layer.shape).method
+    try:
+        advice = choose(*layer.shape, spectrum=layer.values)
+    except ValueError:
+        advice = None
+    return LayerReport(
+        layer,
+        used,
+        _judged(used, layer),
+        tuple(predict(method, layer.values) for method in CANDIDATES),
+        (best, predict(best, layer.values)),
+        advice,
+    )
+
+
+def bottleneck(found: Sequence[Inexactness]) -> tuple[int, float]:
+    """(i, max_i (nu_i/(1-eta_i))^2): the layer that sets the number of iterations of all, Theorem 7 in two numbers."""
+    worst = max(range(len(found)), key=lambda i: found[i].factor)
+    return worst, found[worst].factor ** 2
+
+
+def _judged(method: PolarMethod | None, layer: Layer) -> Inexactness | None:
+    return None if method is None else predict(method, layer.values)
+
+
+def _read_torch(path: Path) -> Any:
+    zipped = zipfile.is_zipfile(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except UnpicklingError:
+        if zipped:
+            raise ValueError(
+                f"{path} holds Python objects, which are not opened for safety: save optimizer.state_dict() alone"
+            ) from None
+        raise ValueError(f"{path} is not a file that torch.save wrote") from None
+    except (RuntimeError, EOFError, ValueError):
+        raise ValueError(f"{path} is not a whole file of torch.save: it may be cut short") from None
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise ValueError(f"{path} needs the extra: pip install 'inexact-muon[safetensors]'") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys() if "momentum" in name}  # noqa: SIM118
+    except SafetensorError:
+        raise ValueError(f"{path} is not a whole safetensors file") from None
+
+
+def _read_distributed(path: Path) -> dict[str, Tensor]:
+    if not (path / ".metadata").is_file():
+        raise ValueError(f"{path} is a folder without .metadata, so not one of torch.distributed.checkpoint")
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    try:
+        entries = FileSystemReader(path).read_metadata().state_dict_metadata
+    except Exception as error:  # whatever unpickling raises
+        raise ValueError(f"{path}/.metadata cannot be read ({type(error).__name__}): it may be cut short") from None
+    wanted: dict[str, Any] = {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for name, entry in entries.items()
+        if BUFFER in name and isinstance(entry, TensorStorageMetadata)
+    }
+    if wanted:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing is distributed here is what we want
+            try:
+                load(wanted, checkpoint_id=path, no_dist=True)
+            except CheckpointException:
+                raise ValueError(f"{path} cannot be read: parts of it may be missing") from None
+    return wanted

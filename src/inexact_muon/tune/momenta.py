@@ -1,0 +1,135 @@
+"""The momentum matrices of an optimizer's state, ours or another's, and the oracle that the state names.
+
+Understood: `state_dict()` of this package, of torch.optim.Muon and of KellerJordan's Muon, wherever it lies in a nested
+checkpoint; and tensors by name, such as a checkpoint of torch.distributed or a safetensors file holds.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo import Spectral
+from inexact_muon.lmo import parse as parse_ball
+from inexact_muon.polar import Jordan, PolarMethod, Polynomial
+from inexact_muon.schedules.published import JORDAN
+
+BUFFER = "momentum_buffer"
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """One matrix: the part of a momentum buffer that the oracle sees at once. oracle is None if nothing names it."""
+
+    name: str
+    matrix: Tensor
+    oracle: PolarMethod | None
+
+
+def momenta(loaded: Any) -> list[Momentum]:
+    """Every momentum matrix in an optimizer, its state_dict, a checkpoint around it, or a dict of tensors by name.
+
+    Vectors, buffers that are still zero and layers whose ball is not the spectral one are left out.
+
+    Raises:
+        ValueError: a buffer holds a NaN or an infinity.
+    """
+    if isinstance(loaded, torch.optim.Optimizer):
+        loaded = loaded.state_dict()
+    states = [(path, state) for path, state in _states(loaded, "") if _has_buffer(state)]
+    if states:
+        return [m for path, s in states for m in _of_state(s, f"{path}." if len(states) > 1 else "")]
+    return [m for name, x in _tensors(loaded, "") if "momentum" in name for m in matrices(_short(name), x)]
+
+
+def cut(x: Tensor, view: str = "whole") -> list[Tensor]:
+    """The matrices that a view of this text makes of x: whole (leading dimensions are a batch), flatten or split.
+
+    A twin of `inexact_muon.optim.views`, which lies above this package; kernels of foreign optimizers are flattened.
+    """
+    word, _, rest = view.partition("(")
+    if word == "flatten" or x.ndim == 4:
+        return [x.flatten(1)]
+    parts = [x]
+    if word == "split":
+        rows = ast.literal_eval(rest.removesuffix(")").partition("=")[2])
+        parts = list(torch.split(x, list(rows) if isinstance(rows, tuple) else x.shape[0] // rows))
+    return [matrix for part in parts for matrix in part.reshape(-1, *part.shape[-2:])]
+
+
+def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Optimizer states, at any depth, with their path."""
+    if isinstance(loaded, Mapping):
+        if isinstance(loaded.get("state"), Mapping) and "param_groups" in loaded:
+            yield path, loaded
+            return
+        for key, value in loaded.items():
+            yield from _states(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(loaded, list | tuple):
+        for key, value in enumerate(loaded):
+            yield from _states(value, f"{path}.{key}" if path else str(key))
+
+
+def _of_state(state: Mapping[str, Any], prefix: str) -> Iterator[Momentum]:
+    for group in state["param_groups"]:
+        oracle, view = _oracle(group), str(group.get("view", "whole"))
+        names = group.get("param_names") or [str(key) for key in group["params"]]
+        spectral = str(group.get("ball", Spectral.name)).startswith(Spectral.name)
+        for key, name in zip(group["params"], names, strict=True):
+            buffer = _plain(state["state"].get(key, {})).get(BUFFER)
+            if isinstance(buffer, Tensor) and spectral:
+                yield from matrices(prefix + name, buffer, view, oracle)
+
+
+def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | None = None) -> Iterator[Momentum]:
+    """The matrices of one buffer."""
+    if x.ndim < 2 or not x.dtype.is_floating_point:
+        return
+    whole = getattr(x, "full_tensor", lambda: x)()
+    if not bool(whole.isfinite().all()):
+        raise ValueError(f"the momentum of {name} holds a NaN or an infinity: that run had diverged")
+    parts = cut(whole.detach(), view)
+    for i, part in enumerate(parts):
+        if min(part.shape) > 1 and bool(part.any()):
+            yield Momentum(name if len(parts) == 1 else f"{name}[{i}]", part, oracle)
+
+
+def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
+    """Our groups carry the text of the ball, torch.optim.Muon's the coefficients; KellerJordan's say nothing."""
+    if "ball" in group:
+        try:
+            ball = parse_ball(group["ball"])
+        except ValueError:  # somebody's own oracle has a text that only they can read
+            return None
+        return ball.polar if isinstance(ball, Spectral) else None
+    if "ns_steps" in group:
+        steps, coefficients = int(group["ns_steps"]), tuple(group.get("ns_coefficients", JORDAN))
+        return Jordan(steps) if coefficients == JORDAN else Polynomial((coefficients,) * steps)
+    return None
+
+
+def _has_buffer(state: Mapping[str, Any]) -> bool:
+    return any(BUFFER in _plain(entry) for entry in state["state"].values())
+
+
+def _plain(state: Any) -> Mapping[str, Any]:
+    return state if isinstance(state, Mapping) else {}
+
+
+def _tensors(loaded: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(loaded, Tensor):
+        yield path, loaded
+    elif isinstance(loaded, Mapping):
+        for key, value in loaded.items():
+            yield from _tensors(value, f"{path}.{key}" if path else str(key))
+
+
+def _short(name: str) -> str:
+    """The parameter's own name: "optim.state.fc.weight.momentum_buffer" -> "fc.weight"."""
+    return re.sub(r"^(?:[^.]+\.)*?state\.", "", name).removesuffix(f".{BUFFER}")

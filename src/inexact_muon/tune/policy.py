@@ -1,0 +1,221 @@
+"""Which oracle each layer gets: a policy as a frozen value, and pure functions that decide.
+
+Decisions are integers, places in a list of candidates; whoever steps keeps them in a state. Costs and factors are
+tables of numbers, so that nothing here knows an optimizer, and the same tables give the same decision everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from inexact_muon.inexactness import predict
+from inexact_muon.polar import POLARS, PolarExpress, PolarMethod, parse
+from inexact_muon.schedules import grammar
+
+Array = NDArray[np.float64]
+
+LADDER: tuple[PolarMethod, ...] = tuple(
+    PolarExpress(steps, lower=lower)
+    for steps, lower in (
+        (2, 0.1),
+        (3, 0.1),
+        (3, 0.03),
+        (4, 0.03),
+        (4, 0.01),
+        (5, 0.01),
+        (5, 3e-3),
+        (6, 1e-3),
+        (8, 1e-4),
+    )
+)
+"""Fewer steps for a larger `lower`: steps alone are a poor knob, see docs/cotuning.md."""
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """The cheapest candidate whose stochastic factor is below a target, looked at every so many steps.
+
+    Attributes:
+        target: a layer may have this nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta).
+        every: steps between two looks.
+        candidates: polar methods, or their texts.
+        hysteresis: a candidate is taken up only if its excess, factor - 1, is below (1 - hysteresis) (target - 1), and
+            kept while it is below target - 1: excesses that move within such a band cause no flapping.
+    """
+
+    name: ClassVar[str] = "adaptive"
+
+    target: float = 1.05
+    every: int = 50
+    candidates: tuple[PolarMethod, ...] = LADDER
+    hysteresis: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not self.target > 1.0:
+            raise ValueError(f"adaptive: target must be above 1, the factor of an exact oracle, got {self.target}")
+        if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
+            raise ValueError(f"adaptive: every must be an integer of at least 1, got {self.every!r}")
+        if not 0.0 <= self.hysteresis < 1.0:
+            raise ValueError(f"adaptive: hysteresis must lie in [0, 1), got {self.hysteresis}")
+        if isinstance(self.candidates, str | PolarMethod) or not self.candidates:
+            raise ValueError(f"adaptive: candidates must be one or more polar methods, got {self.candidates!r}")
+        methods = tuple(parse(c) if isinstance(c, str) else c for c in self.candidates)
+        for method in methods:
+            if not isinstance(method, PolarMethod):
+                raise TypeError(f"adaptive: a candidate must be a polar method, got {type(method).__name__}")
+        object.__setattr__(self, "candidates", methods)
+
+    def __str__(self) -> str:
+        return grammar.write(self)
+
+    def choose(self, shape: tuple[int, int], singular_values: ArrayLike, current: int | None = None) -> int:
+        """The candidate for a layer of this shape and spectrum, given the present choice."""
+        costs, factors = table(self.candidates, shape, singular_values)
+        return choose(costs, factors.stochastic, current, self.target, self.hysteresis)
+
+
+def parse_policy(text: str) -> Adaptive:
+    """The policy that a text names: "adaptive:1.05", "adaptive(target=1.05, candidates=(you:6, zolotarev:3))".
+
+    >>> parse_policy("adaptive:1.1") == Adaptive(target=1.1)
+    True
+    """
+    made: Any = grammar.read(text, {Adaptive.name: Adaptive, **POLARS})
+    if not isinstance(made, Adaptive):
+        raise ValueError(f"{text!r} is not a policy: write adaptive(target=1.05)")
+    return made
+
+
+class Judged(NamedTuple):
+    """nu/(1-eta) and the stochastic factor of each candidate."""
+
+    deterministic: Array
+    stochastic: Array
+
+
+def table(
+    candidates: Sequence[PolarMethod], shape: tuple[int, int], singular_values: ArrayLike
+) -> tuple[Array, Judged]:
+    """(floating point operations, factors) of each candidate on one layer."""
+    found = [predict(method, singular_values) for method in candidates]
+    costs = np.array([method.flops(*shape) for method in candidates], dtype=np.float64)
+    return costs, Judged(np.array([i.factor for i in found]), np.array([i.stochastic_factor for i in found]))
+
+
+def choose(
+    costs: ArrayLike, factors: ArrayLike, current: int | None = None, target: float = 1.05, hysteresis: float = 0.2
+) -> int:
+    """The cheapest candidate good enough; see `Adaptive` for the hysteresis.
+
+    If none is, the best one; then the present choice stays unless the best one's excess is below (1 - hysteresis)
+    times its own.
+
+    Args:
+        costs: of each candidate, in any unit.
+        factors: of each candidate, at least 1; inf for one that does not go downhill.
+        current: the present choice, None for the first one.
+    """
+    cost, factor = _aligned(costs, factors, 1)
+    if current is not None and not 0 <= current < cost.size:
+        raise ValueError(f"current must be a place among {cost.size} candidates, got {current}")
+    excess, wanted, inner = factor - 1.0, target - 1.0, (1.0 - hysteresis) * (target - 1.0)
+    good = excess <= inner
+    if current is not None and excess[current] <= wanted:
+        good[current] = True
+    if not good.any():
+        good = excess <= wanted
+    if good.any():
+        order = np.lexsort((factor, np.arange(cost.size) != (-1 if current is None else current), cost))
+        return int(next(i for i in order if good[i]))
+    best = int(np.lexsort((cost, factor))[0])
+    return best if current is None or excess[best] < (1.0 - hysteresis) * excess[current] else current
+
+
+def allocate(costs: ArrayLike, factors: ArrayLike, budget: float, weights: ArrayLike | None = None) -> tuple[int, ...]:
+    """A candidate for each layer, total cost within the budget.
+
+    Without weights: the smallest worst-layer factor max_i factor_i (Theorem 7), exactly, and of all such choices the
+    cheapest. With weights: a small sum_i w_i factor_i, such as dual norms give, by the best gain per cost on the
+    convex hull of each layer: its distance from the optimum is below one step of one layer.
+
+    Args:
+        costs: (layers, candidates).
+        factors: (layers, candidates).
+        budget: on the sum of the chosen costs.
+        weights: one a layer.
+
+    Raises:
+        ValueError: the cheapest choice of every layer exceeds the budget.
+    """
+    cost, factor = _aligned(costs, factors, 2)
+    least = float(cost.min(axis=1).sum())
+    if not budget >= least:
+        raise ValueError(f"budget {budget:.4g} is below {least:.4g}, the cheapest candidate in every layer")
+    if weights is None:
+        return _smallest_worst(cost, factor, budget)
+    weight = np.asarray(weights, dtype=np.float64)
+    if weight.shape != cost.shape[:1] or not (np.isfinite(weight) & (weight >= 0.0)).all():
+        raise ValueError(f"weights must be {cost.shape[0]} numbers that are finite and not negative")
+    taken = np.broadcast_to(weight[:, None] > 0.0, factor.shape)  # a weight of zero times inf is zero
+    return _smallest_sum(cost, np.multiply(weight[:, None], factor, out=np.zeros_like(factor), where=taken), budget)
+
+
+def _smallest_worst(cost: Array, factor: Array, budget: float) -> tuple[int, ...]:
+    """Bisection over the values that occur: a higher limit never costs more."""
+    limits = np.unique(factor)
+    low, high = 0, limits.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        within = np.where(factor <= limits[middle], cost, np.inf).min(axis=1).sum() <= budget
+        low, high = (low, middle) if within else (middle + 1, high)
+    allowed = np.where(factor <= limits[low], cost, np.inf)
+    return tuple(int(np.lexsort((f, c))[0]) for c, f in zip(allowed, factor, strict=True))
+
+
+def _smallest_sum(cost: Array, value: Array, budget: float) -> tuple[int, ...]:
+    """Start with the cheapest, then take steps along the hulls, steepest first, as long as they fit."""
+    hulls = [_hull(c, v) for c, v in zip(cost, value, strict=True)]
+    chosen = [hull[0] for hull in hulls]
+    left = budget - sum(float(cost[i, c]) for i, c in enumerate(chosen))
+    steps = []
+    for i, hull in enumerate(hulls):
+        for place, (a, b) in enumerate(pairwise(hull)):
+            steps.append(((value[i, a] - value[i, b]) / (cost[i, b] - cost[i, a]), i, place, a, b))
+    for _, i, _, a, b in sorted(steps, key=lambda s: (-s[0], s[1], s[2])):
+        more = float(cost[i, b] - cost[i, a])
+        if chosen[i] == a and more <= left:  # not if an earlier step of this layer did not fit
+            chosen[i], left = b, left - more
+    return tuple(chosen)
+
+
+def _hull(cost: Array, value: Array) -> list[int]:
+    """Lower left convex hull of one layer: candidates in the order of cost, each step with less gain per cost."""
+    hull: list[int] = []
+    for i in np.lexsort((value, cost)):
+        if hull and value[i] >= value[hull[-1]]:
+            continue
+        while len(hull) > 1:
+            a, b = hull[-2], hull[-1]
+            if (value[a] - value[b]) * (cost[i] - cost[b]) > (value[b] - value[i]) * (cost[b] - cost[a]):
+                break
+            hull.pop()
+        hull.append(int(i))
+    return hull
+
+
+def _aligned(costs: ArrayLike, factors: ArrayLike, ndim: int) -> tuple[Array, Array]:
+    cost, factor = np.asarray(costs, dtype=np.float64), np.asarray(factors, dtype=np.float64)
+    if cost.shape != factor.shape or cost.ndim != ndim or not cost.size:
+        what = "candidates" if ndim == 1 else "layers x candidates"
+        raise ValueError(f"costs and factors must be {what} of one shape, got {cost.shape} and {factor.shape}")
+    if not (np.isfinite(cost) & (cost >= 0.0)).all():
+        raise ValueError("costs must be finite and not negative")
+    if np.isnan(factor).any():
+        raise ValueError("factors must be numbers: inf stands for an oracle that does not go downhill")
+    return cost, factor

@@ -1,0 +1,220 @@
+"""Recorded spectra of momentum, so that an oracle can be judged on a model that is not there.
+
+A file holds, for each momentum matrix, its shape, its rank, its largest singular value and at most 64 order statistics
+of log10(sigma/sigma_1): 256 bytes a layer. A name selects everything under it, like a folder: "gpt-late" is all
+hidden matrices of that run at that stage, "gpt-late/mlp" the part of it. Several layers are judged as one point of
+the product of their balls: delta and overshoot by maximum, gap weighted by dual norms, as in the optimizer's telemetry.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from inexact_muon.inexactness import Inexactness, predict
+from inexact_muon.polar import PolarMethod
+from inexact_muon.polar.exact import rank_threshold
+from inexact_muon.schedules.grammar import nearest
+from inexact_muon.schedules.spectra import SPECTRA
+from inexact_muon.tune.momenta import matrices, momenta
+
+Array = NDArray[np.float64]
+POINTS = 64
+"""Order statistics kept for a layer."""
+
+SIDE = 1024
+"""Length of a synthetic spectrum when nothing says how long."""
+
+SHIPPED = Path(__file__).parent / "recorded.npz"
+"""Written by studies/record_spectra.py, which says how."""
+
+DEFAULT = "gpt-late"
+"""The spectrum that `transfer` takes if none is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The spectrum of one matrix: its singular values in descending order, without those that are rounding."""
+
+    name: str
+    shape: tuple[int, int]
+    values: Array
+
+
+def spectrum_of(name: str, matrix: Tensor) -> Layer:
+    """By a decomposition in float64; values at the level of rounding to the stored dtype are left out."""
+    wide = matrix.detach().double()
+    wide = wide / wide.abs().max()
+    s = torch.linalg.svdvals(wide)
+    resolved = max(wide.shape) * torch.finfo(wide.dtype).eps * s[0]
+    kept = s[s > torch.maximum(rank_threshold(wide, matrix.dtype), resolved)]
+    n, m = matrix.shape
+    return Layer(name, (n, m), kept.numpy(force=True) * float(matrix.abs().max()))
+
+
+def judge_layers(method: PolarMethod, layers: Sequence[Layer]) -> Inexactness:
+    """What the method does to all of them, as one point of the product of their balls."""
+    each = [predict(method, layer.values) for layer in layers]
+    duals = np.array([layer.values.sum() for layer in layers])
+    gap = float((duals / duals.sum()) @ np.array([i.gap for i in each]))
+    return Inexactness(max(i.delta for i in each), gap, max(i.overshoot for i in each))
+
+
+def record(momentum: Any, path: str | Path, label: str = "") -> Path:
+    """Adds the spectra of momentum to a file; a label that is there is replaced.
+
+    Args:
+        momentum: an optimizer, its state_dict, or a dict of momentum tensors by name.
+        path: an .npz file; what it holds stays, and it is whole at any moment.
+        label: put before the names, such as "step-1000" or "late".
+
+    Example:
+        record(optimizer, "spectra.npz", label="late")     # then: transfer(..., spectrum="spectra.npz:late")
+    """
+    path = Path(path)
+    if path.suffix != ".npz":
+        raise ValueError(f"spectra are kept in an .npz file, got {path}")
+    if isinstance(momentum, Mapping) and momentum and all(isinstance(x, Tensor) for x in momentum.values()):
+        found = [m for name, x in momentum.items() for m in matrices(str(name), x)]
+    else:
+        found = momenta(momentum)
+    if not found:
+        raise ValueError("there is no momentum matrix to record: make a step first")
+    made = [spectrum_of(f"{label}/{m.name}" if label else m.name, m.matrix) for m in found]
+    old = [layer for layer in load(path) if not _under(layer.name, label)] if path.exists() else []
+    save([*old, *made], path)
+    return path
+
+
+def save(layers: Sequence[Layer], path: Path) -> None:
+    """Writes a file of spectra in one move."""
+    curves = np.full((len(layers), POINTS), np.nan, dtype=np.float32)
+    for row, layer in zip(curves, layers, strict=True):
+        kept = positions(layer.values.size)
+        row[: kept.size] = np.log10(layer.values[kept] / layer.values[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            np.savez_compressed(
+                file,
+                names=np.array([layer.name for layer in layers]),
+                shapes=np.array([layer.shape for layer in layers], dtype=np.int32),
+                ranks=np.array([layer.values.size for layer in layers], dtype=np.int32),
+                tops=np.array([layer.values[0] for layer in layers], dtype=np.float32),
+                curves=curves,
+            )
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def load(path: Path) -> list[Layer]:
+    """The layers of a file: .npz of `record`, .npz of plain arrays of singular values, .npy or text."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        if path.suffix == ".npz":
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                arrays = dict(file)
+            if arrays.keys() >= {"names", "shapes", "ranks", "tops", "curves"}:
+                return _unpack(arrays)
+        else:
+            arrays = {path.stem: np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path)}
+    except (ValueError, BadZipFile, EOFError):
+        raise ValueError(f"{path} is not a file of singular values: .npz of `record`, .npy or text") from None
+    return [layer_of(values, name, str(path)) for name, values in arrays.items()]
+
+
+def layer_of(values: ArrayLike, name: str = "given", where: str = "spectrum") -> Layer:
+    """A layer of singular values that someone gives, in any order."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all() or (array < 0).any() or not (array > 0).any():
+        raise ValueError(f"{where} must hold singular values: finite, not negative and not all zero")
+    if array.squeeze().ndim > 1:
+        raise ValueError(f"{where} must be a list of singular values, got an array of shape {array.shape}")
+    s = np.sort(array.astype(np.float64).ravel())[::-1]
+    return Layer(name, (s.size, s.size), s[s > 0.0])
+
+
+def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
+    """A spectrum's name and layers, from singular values, a shipped or synthetic name, or a file ("FILE.npz:label").
+
+    Args:
+        side: length of a synthetic spectrum; recorded ones keep their own.
+    """
+    if isinstance(spectrum, Path):
+        spectrum = str(spectrum)
+    if not isinstance(spectrum, str):
+        return "given singular values", [layer_of(spectrum)]
+    if spectrum in SPECTRA:
+        return f"{spectrum} of {side} values", [layer_of(SPECTRA[spectrum](side), spectrum)]
+    shipped = select(_shipped(), spectrum)
+    if shipped:
+        return spectrum, shipped
+    path, label = _split(spectrum)
+    if not path.exists():
+        known = (*SPECTRA, *labels(_shipped()))
+        raise ValueError(f"spectrum {spectrum!r} is neither a file nor a name: {nearest(spectrum, known)}")
+    layers = load(path)
+    several = sorted({layer.name.partition("/")[0] for layer in layers if "/" in layer.name})
+    if not label and len(several) > 1:
+        raise ValueError(f"{path} holds {', '.join(several)}: name one, as in {path}:{several[-1]}")
+    found = select(layers, label) if label else layers
+    if not found:
+        raise ValueError(f"{path} has no {label!r}: {nearest(label, labels(layers))}")
+    return spectrum, found
+
+
+def select(layers: Iterable[Layer], name: str) -> list[Layer]:
+    """The layers at or under a name."""
+    return [layer for layer in layers if _under(layer.name, name)]
+
+
+def labels(layers: Iterable[Layer]) -> list[str]:
+    """Every name that selects something, but for those of single layers."""
+    parts = [layer.name.split("/")[:-1] for layer in layers]
+    return sorted({"/".join(p[: i + 1]) for p in parts for i in range(len(p))})
+
+
+def positions(count: int) -> NDArray[np.int64]:
+    """Which of so many order statistics are kept: all up to 64, else dense at both ends, evenly in the logarithm."""
+    if count <= POINTS:
+        return np.arange(count)
+    ends = np.geomspace(1.0, (count + 1) / 2, POINTS // 2).round().astype(np.int64) - 1
+    return np.unique(np.concatenate([ends, count - 1 - ends]))
+
+
+def _unpack(arrays: Mapping[str, Any]) -> list[Layer]:
+    layers = []
+    rows = zip(*(arrays[key] for key in ("names", "shapes", "ranks", "tops", "curves")), strict=True)
+    for name, (n, m), rank, top, curve in rows:
+        kept = positions(int(rank))
+        logs = np.interp(np.arange(rank), kept, curve[: kept.size].astype(np.float64))
+        layers.append(Layer(str(name), (int(n), int(m)), float(top) * 10.0**logs))
+    return layers
+
+
+def _under(name: str, label: str) -> bool:
+    return not label or name == label or name.startswith(f"{label}/")
+
+
+def _split(text: str) -> tuple[Path, str]:
+    """ "spectra.npz:late" -> its file and label; a path without a label, also one that holds a colon, stays whole."""
+    head, colon, label = text.rpartition(":")
+    return (Path(head), label) if colon and head.endswith(".npz") else (Path(text), "")
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[Layer, ...]:
+    return tuple(load(SHIPPED))

@@ -1,0 +1,114 @@
+"""`inexact-muon transfer` and `inexact-muon delta --checkpoint`: what they print is what the library says."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from inexact_muon import polar, predict, transfer
+from inexact_muon.tune import checkpoints, record, spectra
+from inexact_muon.tune.momenta import momenta
+from inexact_muon.tune.rules import RULES
+from test_catalogue import run as run_command
+from test_tune_checkpoints import stepped
+
+VALUES = ("--lr", ".05", "--momentum", ".95", "--from", "polar-express:5", "--to", "polar-express:2")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    return lambda *arguments: run_command(monkeypatch, capsys, *arguments)
+
+
+@pytest.mark.parametrize("rule", [None, *RULES])
+def test_transfer_shows_every_rule_and_marks_one(run, rule: str | None) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run("transfer", *VALUES, *(("--rule", rule) if rule else ()))
+    assert (code, err) == (0, "")
+    for name, row in RULES.items():
+        found = transfer(0.05, 0.95, "polar-express:5", "polar-express:2", name)
+        (line,) = [line for line in out.splitlines() if f" {name} " in line and row.lr in line]
+        for value in (found.lr, found.momentum, found.alpha, found.lr_factor, found.alpha_factor):
+            assert f"{value:.4g}" in line
+        assert ("-> " in line) == (name == (rule or "measured"))
+        assert row.source in line
+    assert transfer(0.05, 0.95, "polar-express:5", "polar-express:2", rule or "measured").why in out
+    assert "judged on gpt-late" in out
+    assert "not decided yet" in out
+
+
+def test_transfer_on_a_run_of_ones_own(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = record(stepped("ours")[1], tmp_path / "run.npz", label="late")
+    code, out, _ = run("transfer", *VALUES, "--spectrum", f"{path}:late")
+    found = transfer(0.05, 0.95, "polar-express:5", "polar-express:2", spectrum=f"{path}:late")
+    assert code == 0
+    assert f"{found.lr:.4g}" in out
+    assert "run.npz:late" in out
+
+
+def test_clipping_is_shown(run) -> None:  # type: ignore[no-untyped-def]
+    arguments = ("--lr", "1", "--momentum", "0", "--from", "exact-svd", "--to", "polar-express:2")
+    assert "cut to 1" in run("transfer", *arguments)[1]
+
+
+def test_delta_of_a_recorded_name(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run("delta", "polar-express:3", "--spectrum", "gpt-late/mlp")
+    layers = spectra.resolve("gpt-late/mlp")[1]
+    assert code == 0
+    for layer in layers:
+        assert f"{predict(polar.PolarExpress(3), layer.values).gap:.4f}" in out
+    assert f"{spectra.judge_layers(polar.PolarExpress(3), layers).gap:.4f}" in out
+    assert "together" in out
+
+
+@pytest.mark.parametrize("name", ["ours", "torch", "keller"])
+@pytest.mark.parametrize("oracle", [None, "you:6"])
+def test_delta_of_a_checkpoint(run, name: str, oracle: str | None, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    optimizer = stepped(name)[1]
+    torch.save({"optimizer": optimizer.state_dict()}, tmp_path / "c.pt")
+    code, out, err = run("delta", *((oracle,) if oracle else ()), "--checkpoint", str(tmp_path / "c.pt"))
+    assert (code, err) == (0, "")
+    method = polar.parse(oracle) if oracle else None
+    reports = [checkpoints.examine(m, method) for m in momenta(optimizer)]
+    for r in reports:
+        lines = [line for line in out.splitlines() if f"│ {r.layer.name} " in line]
+        assert len(lines) == 3
+        if r.in_use is not None:
+            for value in (r.in_use.delta, r.in_use.gap, r.in_use.overshoot, r.in_use.stochastic_factor):
+                assert f"{value:.4f}" in lines[0]
+        for i in r.candidates:
+            assert f"{i.stochastic_factor:.3f}" in lines[1]
+        assert r.advice is not None
+        assert str(r.advice.method) in lines[2]
+        assert f"{r.advice.method.flops(*r.layer.shape):.3g}" in lines[2]
+    known = [r.in_use or r.candidates[4] for r in reports]
+    worst, squared = checkpoints.bottleneck(known)
+    assert f": layer {reports[worst].layer.name}, factor {squared**0.5:.4f}" in out
+    assert ("does not name its oracle" in out) == (name == "keller" and oracle is None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("delta",), "name an oracle"),
+        (("delta", "--checkpoint", "nowhere.pt"), "there is no checkpoint nowhere.pt"),
+        (("delta", "you:6", "--spectrum", "gpt-lat"), "did you mean 'gpt-late'"),
+        (("transfer", *VALUES, "--rule", "papr"), "did you mean 'paper'"),
+        (("transfer", *VALUES, "--spectrum", "cnn-lat"), "did you mean 'cnn-late'"),
+        (("transfer", *VALUES, "--lr", "-1"), "lr must be positive"),
+        (("transfer", *VALUES, "--momentum", "1"), "momentum must lie in"),
+        (("transfer", *VALUES, "--to", "jordn:5"), "did you mean 'jordan'"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, arguments: tuple[str, ...], words: str) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["transfer", "delta"])
+def test_help_has_an_example(run, command: str) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"inexact-muon {command}" in out
+    assert "xample" in out
