@@ -12,7 +12,6 @@ masks on the device.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
@@ -22,20 +21,25 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from inexact_muon.inexactness import Inexactness
-from inexact_muon.lmo import Ball, parse
+from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import Number
 from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
-from inexact_muon.optim.options import FOREIGN, OWN, check_options, tensors_of
+from inexact_muon.optim.loading import keep_algorithm, restore_buffers
+from inexact_muon.optim.options import OWN, check_options, tensors_of
+from inexact_muon.optim.precision import Precision, look_at
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.telemetry import SHARE, Telemetry, measuring_cost, oracle_flops
 from inexact_muon.optim.update import Job, is_finite, make_job, momentum, move, move_adamw
 from inexact_muon.optim.views import View
 from inexact_muon.optim.views import parse as parse_view
+from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.batching import LIMIT, within, work
 from inexact_muon.schedules.grammar import nearest, write
+from inexact_muon.tune.policy import Policy
+from inexact_muon.tune.rules import DEFAULT
 
 
 class LMOOptimizer(Optimizer):
@@ -63,6 +67,10 @@ class LMOOptimizer(Optimizer):
             the oracles' work; math.inf measures all of them.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
         memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
+        policy: chooses the oracle of each layer as it trains (`tune.Adaptive`, `tune.Budget`).
+        reference: the oracle at which lr and momentum were tuned: they are carried to the one in use, layer by layer.
+        rule: by which they are carried.
+        look_every: steps between two looks at singular values, if there is no policy to say so.
     """
 
     def __init__(
@@ -90,6 +98,10 @@ class LMOOptimizer(Optimizer):
         sample_share: float = SHARE,
         on_nonfinite: str = "skip",
         memory_limit: int = LIMIT,
+        policy: Policy | None = None,
+        reference: PolarMethod | None = None,
+        rule: str = DEFAULT,
+        look_every: int = 50,
     ) -> None:
         if on_nonfinite not in ("skip", "raise"):
             raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
@@ -99,6 +111,7 @@ class LMOOptimizer(Optimizer):
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit = memory_limit
         self.on_nonfinite = on_nonfinite
+        self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
         self.state_dtype = state_dtype
         defaults = {
             "lr": lr,
@@ -191,7 +204,10 @@ class LMOOptimizer(Optimizer):
         for _, p in ready:
             self._check_gradient(p)
         self.telemetry.begin(lambda: self._costs(ready))
-        for chunk in self._chunks([(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
+        moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
+        if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
+            self._look(moving)
+        for chunk in self._chunks(moving):
             self._move_lmo(chunk)
         for group, p in ready:
             if group["algorithm"] == "adamw":
@@ -199,6 +215,21 @@ class LMOOptimizer(Optimizer):
         for group in self.param_groups:
             group["turn"] += 1
         return loss
+
+    def _look(self, moving: list[tuple[dict[str, Any], Tensor]]) -> None:
+        """Shows the precision control what the oracles are about to see."""
+        names = {id(p): name for name, p, _ in self.named()}
+        layers = []
+        for group, p in moving:
+            job, ball = make_job(p, group, self._state(p, ("momentum_buffer",))), self.ball(group)
+            if isinstance(ball, Spectral) and bool(job.finite):
+                cut = self.view(group).cut(gathered(momentum(job)[0]))
+                layers.append(look_at(names[id(p)], job.state, ball.polar, cut))
+        self.precision.decide([layer for layer in layers if layer is not None], self.param_groups[0]["turn"])
+
+    def ball_of(self, p: Tensor, group: dict[str, Any]) -> Ball:
+        """The ball of a parameter: its group's, with the oracle that a policy has chosen for it."""
+        return self.precision.ball(self.ball(group), self.state.get(p, {}))
 
     def _drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """The parameters that move in this step: each with probability `keep`, drawn from `turn` and its place."""
@@ -269,17 +300,19 @@ class LMOOptimizer(Optimizer):
         matrices = [self.view(job.group).cut(gathered(m)) for job, (m, _) in zip(jobs, seen, strict=True)]
         moves = self._directions(jobs, matrices)
         for job, (m, weight), cut, parts in zip(jobs, seen, matrices, moves, strict=True):
-            factors = [self._factor(job.group, matrix, z) for matrix, z in zip(cut, parts, strict=True)]
+            carried = job.state.get("lr_factor", 1.0)
+            factors = [carried * self._factor(job.group, matrix, z) for matrix, z in zip(cut, parts, strict=True)]
             self._sample(job, cut, parts, factors)
             move(job, m, weight, parts, factors, self.view(job.group))
 
     def _directions(self, jobs: list[Job], matrices: list[list[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices."""
         found: list[list[Tensor]] = [[] for _ in jobs]
-        for text in dict.fromkeys(job.group["ball"] for job in jobs):
-            places = [i for i, job in enumerate(jobs) if job.group["ball"] == text for _ in matrices[i]]
-            given = [m for i, job in enumerate(jobs) if job.group["ball"] == text for m in matrices[i]]
-            for i, z in zip(places, self._values[text].directions(given, self.memory_limit), strict=True):
+        balls = [self.ball_of(job.p, job.group) for job in jobs]
+        for ball in dict.fromkeys(balls):
+            places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
+            given = [m for i, other in enumerate(balls) if other == ball for m in matrices[i]]
+            for i, z in zip(places, ball.directions(given, self.memory_limit), strict=True):
                 found[i].append(z)
         return found
 
@@ -307,7 +340,7 @@ class LMOOptimizer(Optimizer):
     def _sample(self, job: Job, cut: list[Tensor], parts: list[Tensor], factors: Sequence[Number]) -> None:
         if id(job.p) not in self.telemetry.chosen or not bool(job.finite):
             return
-        ball = self.ball(job.group)
+        ball = self.ball_of(job.p, job.group)
         size = sum(float((z.double() * f).square().sum()) for f, z in zip(factors, parts, strict=True)) ** 0.5
         answers = [(ball, m, -ball.radius(m.shape) * z) for m, z in zip(cut, parts, strict=True)]
         self.telemetry.record(job.p, float(job.group["lr"]) * size, answers)
@@ -322,8 +355,8 @@ class LMOOptimizer(Optimizer):
             size = float(gathered(torch.linalg.vector_norm(direction.double())))
             self.telemetry.record(p, float(group["lr"]) * size, ())
 
-    def _state(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[p]
+    def _state(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[p]
         foreign = "momentum_buffer" in state and "steps" not in state  # from another optimizer: it has made steps
         for key in buffers:
             if key not in state:
@@ -344,23 +377,10 @@ class LMOOptimizer(Optimizer):
         own = [{key: group[key] for key in OWN} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, mine in zip(self.param_groups, own, strict=True):
-            for key in ("ball", "length", "view", "algorithm"):
-                saved = group.get(key, mine[key])
-                if key == "ball" and self.auto and saved != mine[key]:
-                    mine[key] = self._register(saved, Ball, parse)  # what was chosen once stays
-                if saved != mine[key]:
-                    warnings.warn(f"checkpoint was made with {saved}; keeping {mine[key]}", stacklevel=2)
-                group[key] = mine[key]
-            for key, value in mine.items():
-                group.setdefault(key, value)
-            for key in [key for key in group if key not in self.defaults and key in FOREIGN]:
-                del group[key]
-        order = [index for group in state_dict["param_groups"] for index in group["params"]]
-        params = [p for group in self.param_groups for p in group["params"]]
-        for index, p in zip(order, params, strict=True):
-            for key, value in state_dict["state"].get(index, {}).items():
-                if isinstance(value, Tensor):
-                    self.state[p][key] = value.detach().clone().to(p.device)
+            if self.auto and group.get("ball", mine["ball"]) != mine["ball"]:
+                mine["ball"] = self._register(group["ball"], Ball, parse)  # what was chosen once stays
+            keep_algorithm(group, mine, self.defaults)
+        restore_buffers(self, state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_values": self._values, **self._options()}
@@ -374,6 +394,7 @@ class LMOOptimizer(Optimizer):
             "state_dtype": self.state_dtype,
             "memory_limit": self.memory_limit,
             "auto": self.auto,
+            "precision": self.precision,
             "why": self.why,
             "telemetry": telemetry,
         }

@@ -86,7 +86,7 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
     lines = []
     for name, p, group, flops in drafts:
         lmo = group["algorithm"] == "lmo"
-        ball, view = optimizer.ball(group), optimizer.view(group)
+        ball, view = optimizer.ball_of(p, group), optimizer.view(group)
         seen = view.shapes(p.shape)
         polar = ball.polar if isinstance(ball, Spectral) else None
         lines.append(
@@ -96,7 +96,7 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
                 view=" + ".join(_times(shape) for shape in seen) if lmo else "",
                 algorithm=ball.name if lmo else "adamw",
                 why=optimizer.why.get(name, "given"),
-                lr=float(group["lr"]),
+                lr=float(group["lr"]) * optimizer.state.get(p, {}).get("lr_factor", 1.0),
                 scale=SCALES[group["scale"]](*sides(seen[0])) * group["radius"] if lmo else 1.0,
                 oracle=str(polar) if lmo and polar else "",
                 flops=flops,
@@ -110,7 +110,7 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
 
 def _drafts(optimizer: LMOOptimizer) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
     for name, p, group in optimizer.named():
-        flops, ball = 0, optimizer.ball(group)
+        flops, ball = 0, optimizer.ball_of(p, group)
         if group["algorithm"] == "lmo":
             flops = sum(oracle_flops(ball, shape) for shape in optimizer.view(group).shapes(p.shape))
         yield name, p, group, flops

@@ -16,6 +16,7 @@ from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.routing import Route, routes
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, cheapest, parse
 from inexact_muon.schedules.published import JORDAN
+from inexact_muon.tune.policy import Policy, parse_policy
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
 
@@ -31,8 +32,11 @@ class Muon(LMOOptimizer):
         adjust_lr_fn: "original" (also None): sqrt(max(1, out/in)); "match_rms_adamw": 0.2 sqrt(max(out, in));
             "spectral": sqrt(out/in); "none": 1.
         eps: accepted for compatibility; the answer does not depend on the gradient's scale, so nothing needs a floor.
-        polar: a polar method or its text.
-        core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit.
+        polar: a polar method or its text; or a policy that chooses for each layer as it trains, such as
+            `tune.Adaptive(target=1.05)` or "adaptive:1.05".
+        reference: the oracle at which lr and momentum were tuned; both are then carried to the oracle in use, layer by
+            layer, by `rule`.
+        core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit, rule, look_every.
     """
 
     def __init__(
@@ -47,7 +51,8 @@ class Muon(LMOOptimizer):
         eps: float = TORCH_EPS,
         ns_steps: int | None = None,
         adjust_lr_fn: str | None = None,
-        polar: PolarMethod | str | None = None,
+        polar: PolarMethod | Policy | str | None = None,
+        reference: PolarMethod | str | None = None,
         state_dtype: torch.dtype | None = None,
         maximize: bool = False,
         sample_every: int = 0,
@@ -56,11 +61,15 @@ class Muon(LMOOptimizer):
     ) -> None:
         if eps != TORCH_EPS:
             warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
+        policy = _policy(polar)
+        oracle = policy.candidates[-1] if policy else _oracle(polar, ns_steps, ns_coefficients)  # type: ignore[arg-type]
         super().__init__(
             params,
             lr,
             momentum,
-            ball=Spectral(polar=_oracle(polar, ns_steps, ns_coefficients)),
+            ball=Spectral(polar=oracle),
+            policy=policy,
+            reference=parse(reference) if isinstance(reference, str) else reference,
             weight_decay=weight_decay,
             nesterov=nesterov,
             scale=adjust_lr_fn or "original",
@@ -78,7 +87,7 @@ class Muon(LMOOptimizer):
         model: nn.Module,
         lr: float | Tensor,
         *,
-        polar: PolarMethod | str = "auto",
+        polar: PolarMethod | Policy | str = "auto",
         adamw: Mapping[str, Any] | None = None,
         rules: Sequence[tuple[str, str]] = (),
         split: Mapping[str, int | tuple[int, ...]] | None = None,
@@ -189,6 +198,12 @@ def gluon(
 ) -> LMOOptimizer:
     """Gluon (arXiv 2505.13416): layer-wise steps ||m||*/(L0 + L1 ||m||*); other constants per group by `length`."""
     return LMOOptimizer(params, lr, momentum, ball=Spectral() if ball is None else ball, length=Smooth(l0, l1))
+
+
+def _policy(polar: PolarMethod | Policy | str | None) -> Policy | None:
+    if isinstance(polar, str) and polar.partition("(")[0].partition(":")[0] in ("adaptive", "budget"):
+        return parse_policy(polar)
+    return polar if isinstance(polar, Policy) else None
 
 
 def _largest(route: Route) -> tuple[int, int]:

@@ -28,9 +28,16 @@ class Job:
 
     group: dict[str, Any]
     p: Tensor
-    state: dict[str, Tensor]
+    state: dict[str, Any]
     gradient: Tensor
     finite: bool | Tensor
+
+    @property
+    def mu(self) -> float:
+        """Momentum, with the layer's own factor on alpha if it has one."""
+        factor = self.state.get("alpha_factor", 1.0)
+        given: float = self.group["momentum"]
+        return given if factor == 1.0 else 1.0 - min(1.0, (1.0 - given) * factor)
 
     def times(self, value: Number) -> Number:
         """value, or zero if the gradient is not finite."""
@@ -54,7 +61,7 @@ def is_finite(gradient: Tensor) -> bool | Tensor:
     return isfinite(size) or bool(gathered(gradient.isfinite().all()))
 
 
-def make_job(p: Tensor, group: dict[str, Any], state: dict[str, Tensor]) -> Job:
+def make_job(p: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Job:
     """The gradient as the buffers want it, zero where it is not finite and the host does not know."""
     assert p.grad is not None
     buffer = state["momentum_buffer" if group["algorithm"] == "lmo" else "exp_avg"]
@@ -71,8 +78,7 @@ def momentum(job: Job) -> tuple[Tensor, Number]:
 
     m = mu b + (1 - mu) g; with Nesterov mu m + (1 - mu) g = mu^2 b + (1 - mu^2) g.
     """
-    group, steps = job.group, job.state["steps"]
-    mu = group["momentum"]
+    group, steps, mu = job.group, job.state["steps"], job.mu
     weight: Number = 1.0 - mu
     seen: Number = 1.0 - mu * mu if group["nesterov"] else weight
     if group["momentum_init"] == "first-gradient":

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from inexact_muon.tune.carry import Transfer as Transfer
     from inexact_muon.tune.carry import transfer as transfer
     from inexact_muon.tune.policy import Adaptive as Adaptive
+    from inexact_muon.tune.policy import Budget as Budget
     from inexact_muon.tune.policy import allocate as allocate
     from inexact_muon.tune.spectra import record as record
 
 _LAZY = {
     "Adaptive": "policy",
+    "Budget": "policy",
     "Transfer": "carry",
     "allocate": "policy",
     "record": "spectra",

@@ -80,14 +80,44 @@ class Adaptive:
         return choose(costs, factors.stochastic, current, self.target, self.hysteresis)
 
 
-def parse_policy(text: str) -> Adaptive:
+@dataclass(frozen=True)
+class Budget:
+    """Floating point operations per step, spread over the layers so that the worst factor nu/(1-eta) is least.
+
+    Attributes:
+        flops: of all oracles in a step.
+        every: steps between two looks.
+        candidates: polar methods, or their texts.
+        weighted: minimise the sum of stochastic factors weighted by dual norms instead.
+    """
+
+    name: ClassVar[str] = "budget"
+
+    flops: float
+    every: int = 50
+    candidates: tuple[PolarMethod, ...] = LADDER
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.flops < float("inf"):
+            raise ValueError(f"budget: flops must be positive and finite, got {self.flops}")
+        object.__setattr__(self, "candidates", Adaptive(every=self.every, candidates=self.candidates).candidates)
+
+    def __str__(self) -> str:
+        return grammar.write(self)
+
+
+Policy = Adaptive | Budget
+
+
+def parse_policy(text: str) -> Policy:
     """The policy that a text names: "adaptive:1.05", "adaptive(target=1.05, candidates=(you:6, zolotarev:3))".
 
     >>> parse_policy("adaptive:1.1") == Adaptive(target=1.1)
     True
     """
-    made: Any = grammar.read(text, {Adaptive.name: Adaptive, **POLARS})
-    if not isinstance(made, Adaptive):
+    made: Any = grammar.read(text, {Adaptive.name: Adaptive, Budget.name: Budget, **POLARS})
+    if not isinstance(made, Policy):
         raise ValueError(f"{text!r} is not a policy: write adaptive(target=1.05)")
     return made
 
