@@ -99,7 +99,7 @@ class Precision:
 
     def decide(self, layers: list[Layer], step: int) -> None:
         """New choices, then new factors, written into the states."""
-        if self.policy is not None:
+        if self.policy is not None and layers:
             for layer, choice in zip(layers, self._choices(layers), strict=True):
                 if layer.state.get("choice") != choice:
                     self.history.append((step, layer.name, str(self.policy.candidates[choice])))
