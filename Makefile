@@ -22,6 +22,8 @@ types: $(SETUP)
 	$(BIN)/mypy
 
 bench: $(SETUP)
+	$(BIN)/inexact-muon bench --json benchmarks/results/bench.json
+	$(BIN)/python benchmarks/telemetry.py
 	$(BIN)/python benchmarks/estimate.py
 
 figures: $(SETUP)
