@@ -28,6 +28,8 @@ def find(text: str, tokens: int | None = None) -> Model:
     path = Path(text)
     if text.lower() in KNOWN:
         model = KNOWN[text.lower()]
+    elif path.suffix in (".safetensors", ".json", ".toml") and not path.exists():
+        raise ValueError(f"{text}: no such file")
     elif path.is_dir() or path.suffix == ".safetensors":
         model = from_safetensors(path)
     elif path.suffix == ".json":
@@ -52,9 +54,9 @@ def from_safetensors(path: Path) -> Model:
         raise ValueError(f"{path} holds no .safetensors file")
     found: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for file in files:
-        for name, entry in _header(file).items():
-            if name != "__metadata__" and str(entry["dtype"]).startswith(("F", "BF")):
-                found[re.sub(r"\.\d+(?=\.)", "", name).removesuffix(".weight"), tuple(entry["shape"])] += 1
+        for name, dtype, shape in _header(file):
+            if dtype.startswith(("F", "BF")):
+                found[re.sub(r"\.\d+(?=\.)", "", name).removesuffix(".weight"), shape] += 1
     weights = tuple(_weight(name, shape, count) for (name, shape), count in found.items() if 0 not in shape)
     return Model(path.name, weights, TOKENS, f"shapes from the header of {path.name}; every expert counted as active")
 
@@ -71,13 +73,18 @@ def _weight(name: str, shape: tuple[int, ...], count: int) -> Weight:
     return Weight(name, shape, count, lmo, 0.0 if table else 1.0)
 
 
-def _header(path: Path) -> dict[str, Any]:
-    """The JSON after the length in the first eight bytes (little-endian)."""
+def _header(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
+    """(name, dtype, shape), from the JSON after its length in the first eight bytes (little-endian)."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= LARGEST_HEADER:
             raise ValueError(f"{path} is not a safetensors file: its header would have {length} bytes")
-        return _json(file.read(length), path)
+        header = _json(file.read(length), path)
+    header.pop("__metadata__", None)
+    try:
+        return [(name, str(entry["dtype"]), tuple(map(int, entry["shape"]))) for name, entry in header.items()]
+    except (KeyError, TypeError):
+        raise ValueError(f"{path}: a tensor in the header lacks dtype or shape") from None
 
 
 def _json(text: str | bytes, path: Path) -> dict[str, Any]:

@@ -160,6 +160,8 @@ def from_config(config: Mapping[str, Any], name: str, tokens: int, source: str) 
         return Model(name, tuple(FAMILIES[kind](config)), tokens, source)
     except KeyError as error:
         raise ValueError(f"{name}: {kind} needs the field {error.args[0]}") from None
+    except TypeError as error:
+        raise ValueError(f"{name}: a size of {kind} is not a number: {error}") from None
 
 
 def _llama3(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from inexact_muon.schedules.scalar_map import ScalarMap
 from inexact_muon.schedules.zolotarev import zolotarev
 
 BYTES = {"bfloat16": 2, "float32": 4, "float64": 8}
+ROUNDING = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 SPEED = {"bfloat16": 1.0, "float32": 1 / 16, "float64": 1 / 16}
 """Rate of products relative to bfloat16: A100 312, 19.5, 19.5 and H100 SXM 989, 67, 67 TF dense, by their data sheets
 (float64 on tensor cores; float32 proper, not TF32)."""
@@ -51,6 +52,11 @@ class Oracle(ABC):
     def bytes(self) -> int:
         """Of one number on the wire."""
         return BYTES[self.dtype]
+
+    @property
+    def rounding(self) -> float:
+        """Unit of rounding: a smaller error of the map is not seen."""
+        return ROUNDING[self.dtype]
 
     @property
     def error(self) -> float:

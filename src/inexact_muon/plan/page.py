@@ -19,9 +19,14 @@ WORTH = 0.01
 def cells(e: Estimate) -> list[str]:
     """The numbers of HEADER."""
     c = e.cost
-    bytes_ = [f"{c.sent / 1e6:,.4g}", f"{c.gradients / 1e6:,.4g}", f"{c.memory / 1e9:,.4g}"]
-    times = [f"{1e3 * seconds:,.4g}" for seconds in (e.compute, e.link, e.step)]
-    return [f"{c.flops / 1e9:,.4g}", *bytes_, *times, f"{100 * e.share:.2f}%"]
+    counts = (c.flops / 1e9, c.sent / 1e6, c.gradients / 1e6, c.memory / 1e9)
+    times = (1e3 * e.compute, 1e3 * e.link, 1e3 * e.step)
+    return [*(number(x) for x in (*counts, *times)), f"{100 * e.share:.2f}%"]
+
+
+def number(x: float) -> str:
+    """Three digits or more, with commas and without exponents."""
+    return f"{x:,.0f}" if x >= 999.5 else f"{x:.3g}"
 
 
 def show(plan: Plan, console: Console) -> None:
@@ -63,8 +68,8 @@ def assumptions(plan: Plan) -> list[str]:
         f"Machine: {machine.flops:g} TF in bfloat16 ({slow} of that), of which products reach {machine.efficiency:g}; "
         f"{machine.link:g} GB/s sent by each rank to any other; {machine.memory:g} GB.",
         "Forward and backward: 6 N D flops, N active parameters, D tokens. Nothing overlaps; latency, attention scores "
-        "and activations are left out; float32 weights, gradients and state. Flops, bytes sent and memory are the busiest rank's.",
-        f"Error: max |1 - f(s)| for singular values in [{LOWER:g}, 1], before rounding.",
+        "and activations are left out; float32 weights, gradients and state. All columns are the busiest rank's.",
+        f"Error: max |1 - f(s)| for singular values in [{LOWER:g}, 1], before rounding (a unit is 2^-8 in bfloat16).",
         "Nothing was timed on a GPU: these are counts divided by the rates above.",
     ]
 
@@ -75,8 +80,8 @@ def recommendation(plan: Plan) -> str:
     if best is None:
         least = min(plan.strategies, key=lambda e: e.cost.memory)
         return (
-            f"Recommendation: none. No strategy with the same update fits {machine.memory:g} GB; {least.strategy} holds "
-            f"least, {least.cost.memory / 1e9:.4g} GB. Take more ranks, --tp, or --layout fsdp."
+            f"Recommendation: none. No strategy with the same update fits {machine.memory:g} GB; the least held is "
+            f"{least.cost.memory / 1e9:.4g} GB ({least.strategy}). Take more ranks, --tp, or --layout fsdp."
         )
     said = [
         f"Recommendation: {best.strategy} with {best.oracle}: {100 * best.share:.2f}% of the step, "
@@ -92,8 +97,8 @@ def recommendation(plan: Plan) -> str:
     else:
         said.append(f"No other update would shorten the step by {100 * WORTH:g}% or more.")
     better = [e for e in plan.precisions if e.oracle.error < best.oracle.error and e.step <= (1 + WORTH) * best.step]
-    if better:
-        finest = min(better, key=lambda e: e.oracle.error)
+    if better and best.oracle.error > best.oracle.rounding:
+        finest = min(better, key=lambda e: (max(e.oracle.error, e.oracle.rounding), e.step))
         change = f"from {best.oracle.error:.3f} to {finest.oracle.error:.3f}"
         said.append(
             f"{finest.oracle} lowers the error {change} for {100 * (finest.step / best.step - 1):+.2f}% of a step."

@@ -100,8 +100,8 @@ class Replicated(Strategy):
 class OwnerRank(Strategy):
     """Each matrix is orthogonalised once, by one rank among all, the most expensive matrices given out first.
 
-    Sent, every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends each of
-    them its piece of the answer; if there are copies, a ring hands the pieces of the answers on ((c-1)/c S/p from
+    Sent, every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends each
+    of them its piece of the answer; if there are copies, a ring hands the pieces of the answers on ((c-1)/c S/p from
     each rank). So under DDP each matrix reaches every other rank once; under FSDP it travels to its owner once and
     back once. Held: one whole matrix and the work on it.
     """
@@ -202,10 +202,10 @@ class BlockPeriodic(Strategy):
 class Compressed(Strategy):
     """EF21-Muon (arXiv 2510.00643): momenta go to a server and weights come back, as compressed changes.
 
-    The dp groups are the workers, and the owner of a matrix is its server. Every step worker j sends C(M_j - G_j) to the
-    server in place of a gradient; the server orthogonalises G = mean_j G_j and sends C(X - W) to all. C works on the
-    piece of a rank under tensor parallelism; there the server puts the pieces of G together and hands the answer back
-    as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much down (a ring). AdamW's
+    The dp groups are the workers, and the owner of a matrix is its server. Every step worker j sends C(M_j - G_j) to
+    the server in place of a gradient; the server orthogonalises G = mean_j G_j and sends C(X - W) to all. C works on
+    the piece of a rank under tensor parallelism; there the server puts the pieces of G together and hands the answer
+    back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much down (a ring). AdamW's
     gradients are averaged by all-reduce. Held: momenta and G_j differ between workers, so nothing is divided over dp:
     weight W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. Another update than Muon's
     unless C keeps everything.
