@@ -145,6 +145,60 @@ def test_gram_reduced_message_by_message(model: Model, layout: Layout) -> None:
     assert GramReduced().cost(model, layout, ORACLE).total_sent == pytest.approx(sent + rest)
 
 
+@given(models, layouts)
+@settings(max_examples=60, deadline=None)
+def test_compressed_message_by_message(model: Model, layout: Layout) -> None:
+    """Each of dp workers but the server's sends C of its tp pieces; the server's change is handed on dp - 1 times."""
+    tp, dp = layout.tp, layout.dp
+    rest = Weight("norm", (48,), lmo=False)
+    up = down = together = packing = 0.0
+    for w, _ in owners_twin(model, layout.gpus):
+        a, b = replace(layout, sharded=False).piece(w)
+        message = 2 * min(3 * (a + b), a * b)
+        up += (dp - 1) * tp * message
+        down += (dp - 1) * tp * message
+        together += 2 * (tp - 1) * 2 * w.entries / tp
+        packing += (dp + 1) * tp * 4 * a * b * min(3, a, b)
+    cost = Compressed(LowRank(3)).cost(replace(model, weights=(*model.weights, rest)), layout, ORACLE)
+    assert cost.total_sent == pytest.approx(down + together)
+    averaged = 2 * (dp - 1) / dp * 4 * 48 / tp
+    assert cost.gradients * layout.gpus == pytest.approx(up + averaged * layout.gpus)
+    once = sum(w.count * ORACLE.flops(*w.shape) for w in model.matrices)
+    assert cost.total_flops == pytest.approx(once + packing)
+
+
+@given(models, layouts)
+@settings(max_examples=30, deadline=None)
+def test_replicated_piece_by_piece(model: Model, layout: Layout) -> None:
+    """Every rank receives the other p - 1 pieces of each matrix."""
+    p = layout.pieces
+    received = sum(w.count * (p - 1) * 2 * w.entries / p for w in model.matrices)
+    assert Replicated().cost(model, layout, ORACLE).total_sent == pytest.approx(received * layout.gpus)
+
+
+def test_memory_by_hand() -> None:
+    """One 64 x 16 matrix and 48 AdamW numbers on two ranks, float32: 12 and 16 bytes a number, halved by FSDP."""
+    model = Model("one", (Weight("up_proj", (64, 16)), Weight("norm", (48,), lmo=False)), 100, "")
+    state, work = 1024 * 12 + 48 * 16, 2 * 2 * (1024 + 256)
+    for strategy in (Replicated(), OwnerRank(), BlockPeriodic(5)):
+        assert strategy.cost(model, Layout(2), ORACLE).memory == state / 2 + work, strategy
+        assert strategy.cost(model, Layout(2, sharded=False), ORACLE).memory == state + work, strategy
+    assert GramReduced().cost(model, Layout(2), ORACLE).memory == state / 2 + 4 * 8 * 256
+    assert Compressed(Natural()).cost(model, Layout(2), ORACLE).memory == state + 1024 * 4 + 2 * 1024 * 4 + work
+
+
+def test_gram_reduced_divides_both_parts() -> None:
+    """Four 64 x 16 matrices on two ranks: half of the products and two of the n x n parts each; copies repeat it."""
+    model = one(64, 16, 4)
+    square, products = 17 * 2 * 16**3, 4 * 4 * 16 * 16 * 64
+    divided = GramReduced().cost(model, Layout(2), ORACLE)
+    assert divided.work == {"float64": products / 2 + 2 * square}
+    assert divided.total_flops == products + 4 * square
+    repeated = GramReduced().cost(model, Layout(6, 2, sharded=False), ORACLE)
+    assert repeated.work == divided.work
+    assert repeated.total_flops == 3 * divided.total_flops
+
+
 def test_which_side_is_cut() -> None:
     tall, wide, square = Weight("up", (64, 16)), Weight("up", (16, 64)), Weight("up", (16, 16))
     fsdp = Layout(4)

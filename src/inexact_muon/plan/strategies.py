@@ -205,8 +205,8 @@ class Compressed(Strategy):
     The dp groups are the workers, and the owner of a matrix is its server. Every step worker j sends C(M_j - G_j) to
     the server in place of a gradient; the server orthogonalises G = mean_j G_j and sends C(X - W) to all. C works on
     the piece of a rank under tensor parallelism; there the server puts the pieces of G together and hands the answer
-    back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much down (a ring). AdamW's
-    gradients are averaged by all-reduce. Held: momenta and G_j differ between workers, so nothing is divided over dp:
+    back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much down (a ring).
+    AdamW's gradients are averaged by all-reduce. Held: momenta and G_j differ between workers, so nothing is divided over dp:
     weight W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. Another update than Muon's
     unless C keeps everything.
     """
