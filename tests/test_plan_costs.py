@@ -287,6 +287,14 @@ def test_times_by_hand() -> None:
     assert SPEED["float64"] == 1 / 16
 
 
+def test_where_a_strategy_makes_no_sense() -> None:
+    refused = {layout: [bool(s.refuses(layout)) for s in ALL] for layout in (Layout(1), Layout(2), Layout(2, 2))}
+    assert refused[Layout(1)] == [False, False] + 5 * [True]
+    assert refused[Layout(2)] == 7 * [False]
+    assert refused[Layout(2, 2)] == 4 * [False] + 3 * [True]
+    assert [bool(s.refuses(Layout(2, sharded=False))) for s in ALL] == [False, False, True, True] + 3 * [False]
+
+
 def test_the_best_fits_and_is_exact() -> None:
     model = KNOWN["llama3-8b"]
     full = plan(model, Layout(8), Machine(), ORACLE, ALL)

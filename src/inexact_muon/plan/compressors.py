@@ -26,7 +26,7 @@ class Compressor(ABC):
 class LowRank(Compressor):
     """P Q^T of rank r: r (n + m) numbers; one pass of subspace iteration, two products of 2 n m r."""
 
-    rank: int = 8
+    rank: int
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -46,7 +46,7 @@ class LowRank(Compressor):
 class TopK(Compressor):
     """The largest `share` of the entries: a number and a position (4 bytes) for each, or all of it if smaller."""
 
-    share: float = 0.05
+    share: float
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
