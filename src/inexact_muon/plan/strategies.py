@@ -207,8 +207,8 @@ class Compressed(Strategy):
     the piece of a rank under tensor parallelism; there the server puts the pieces of G together and hands the answer
     back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much down (a ring).
     AdamW's gradients are averaged by all-reduce. Held: momenta and G_j differ between workers, so nothing is divided
-    over dp: weight W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. Another update than Muon's
-    unless C keeps everything.
+    over dp: weight W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. Another update than
+    Muon's unless C keeps everything.
     """
 
     name: ClassVar[str] = "compressed"
