@@ -23,14 +23,15 @@ LAYERS = {
     "tables": ("inexactness", "polar", "tune"),
     "testing": ("lmo", "polar", "schedules"),
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules"),
-    "cli": ("bench", "catalogue", "lab", "statements", "tables"),
+    "plan": ("lab", "schedules"),
+    "cli": ("bench", "catalogue", "lab", "plan", "statements", "tables"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
 INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py")
 """Files with imports inside functions: the command line, lazy names, and the extras `lab` and `safetensors`."""
 
-TORCH_FREE = ("schedules", "statements", "theory")
+TORCH_FREE = ("plan", "schedules", "statements", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -95,6 +96,8 @@ def test_sizes(path: Path) -> None:
         "inexact_muon.statements",
         "inexact_muon.lab.listing",
         "inexact_muon.tune.rules",
+        "inexact_muon.plan.files",
+        "inexact_muon.plan.page",
     ],
 )
 def test_starts_without_torch(module: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -225,6 +225,60 @@ def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro
     listing.show_run(folder, run, Console(width=None if sys.stdout.isatty() else 120))
 
 
+def plan(
+    model: Annotated[str, tyro.conf.Positional],
+    gpus: int = 8,
+    tp: int = 1,
+    link: float = 50.0,
+    flops: float = 989.0,
+    layout: Literal["fsdp", "ddp"] = "fsdp",
+    tokens: int | None = None,
+    oracle: str = "polar-express:5",
+    efficiency: float = 0.4,
+    memory: float = 80.0,
+    period: int = 5,
+    rank: int = 8,
+    top: float = 0.05,
+    plot: Path | None = None,
+) -> None:
+    """Cost on paper at scale: flops, bytes and memory of the oracle on many devices, and what to do.
+
+    Example: inexact-muon plan llama3-8b --gpus 64 --tp 8 --link 50 --flops 989 --plot plan.svg
+
+    Args:
+        model: gpt2-124m, llama3-8b, llama3-70b, kimi-k2, or a config.json, a .safetensors file or folder, a run spec.
+        gpus: ranks.
+        tp: ranks that divide each matrix for tensor parallelism.
+        link: GB/s that a rank sends.
+        flops: peak TF of a rank in bfloat16.
+        layout: fsdp divides weights and state over the rest of the ranks, ddp repeats them.
+        tokens: of a step; by default the model's own.
+        oracle: polar-express(STEPS), polar-express(STEPS, form=gram) or zolotarev(POLES).
+        efficiency: share of the peak that products reach.
+        memory: GB of a rank.
+        period: of block-periodic (MuonBP).
+        rank: of the low-rank compressor (EF21).
+        top: share of entries that the top-k compressor keeps (EF21).
+        plot: picture, to an .svg, .png, .html or .json file.
+    """
+    from rich.console import Console
+
+    from inexact_muon.plan import estimate, files, oracles, page
+    from inexact_muon.plan.layout import Layout
+
+    if tokens is not None and tokens < 1:
+        raise ValueError(f"tokens must be at least 1, got {tokens}")
+    machine = estimate.Machine(flops, link, efficiency, memory)
+    where = Layout(gpus, tp, sharded=layout == "fsdp")
+    tried = estimate.strategies(period, rank, top)
+    made = estimate.plan(files.find(model, tokens), where, machine, oracles.parse(oracle), tried)
+    console = Console(width=None if sys.stdout.isatty() else 190)
+    page.show(made, console)
+    if plot is not None:
+        page.draw(made, plot)
+        console.print(f"written: {plot}", soft_wrap=True)
+
+
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
     "delta": delta,
@@ -235,6 +289,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "sweep": sweep,
     "list": list_runs,
     "show": show,
+    "plan": plan,
 }
 
 

@@ -1,0 +1,127 @@
+"""From flops and bytes to shares of a step, by stated rates. Nothing overlaps, latency is left out.
+
+    model      6 N D / (gpus * flops * efficiency)      N active parameters, D tokens: 2 N D forward, 4 N D backward
+    oracle     sum over dtypes of flops of the busiest rank / (flops * SPEED[dtype] * efficiency)
+    link       bytes that the busiest rank sends / link
+    share      (oracle + link) / (model + gradients + oracle + link)
+
+Attention scores, activations recomputed, weights gathered by FSDP and traffic of tensor parallelism inside the
+model belong to the model whatever the optimizer, and are left out: they would make the share smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from inexact_muon.plan.compressors import LowRank, Natural, TopK
+from inexact_muon.plan.layout import Layout
+from inexact_muon.plan.models import Model
+from inexact_muon.plan.oracles import LADDER, SPEED, Oracle
+from inexact_muon.plan.strategies import BlockPeriodic, Compressed, Cost, GramReduced, OwnerRank, Replicated, Strategy
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One rank.
+
+    Attributes:
+        flops: peak of bfloat16 products, in TF; the default is an H100 SXM's by its data sheet (dense).
+        link: GB/s that a rank can send, to any other; the default is one 400 Gb/s adapter for each.
+        efficiency: share of the peak that products reach, in the model and in the oracle.
+        memory: GB.
+    """
+
+    flops: float = 989.0
+    link: float = 50.0
+    efficiency: float = 0.4
+    memory: float = 80.0
+
+    def __post_init__(self) -> None:
+        for name in ("flops", "link", "efficiency", "memory"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be positive, got {value}")
+        if self.efficiency > 1:
+            raise ValueError(f"efficiency must be at most 1, got {self.efficiency}")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One strategy with one oracle: its cost, and seconds of one step."""
+
+    strategy: Strategy
+    oracle: Oracle
+    cost: Cost
+    model: float
+    gradients: float
+    compute: float
+    link: float
+
+    @property
+    def step(self) -> float:
+        """The whole step."""
+        return self.model + self.gradients + self.compute + self.link
+
+    @property
+    def share(self) -> float:
+        """Of the step, for the oracle: flops and bytes."""
+        return (self.compute + self.link) / self.step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every strategy with one oracle, and every oracle with the best exact strategy.
+
+    Attributes:
+        refused: (strategy, why) of those that make no sense on the layout.
+        best: the exact strategy with the shortest step among those that fit the memory; None if none fits.
+    """
+
+    model: Model
+    layout: Layout
+    machine: Machine
+    strategies: tuple[Estimate, ...]
+    refused: tuple[tuple[Strategy, str], ...]
+    best: Estimate | None
+    precisions: tuple[Estimate, ...]
+
+    def fits(self, e: Estimate) -> bool:
+        """Whether the strategy's memory is there; activations are not counted."""
+        return e.cost.memory <= 1e9 * self.machine.memory
+
+
+def estimate(model: Model, layout: Layout, machine: Machine, strategy: Strategy, oracle: Oracle) -> Estimate:
+    """The formulas of this file."""
+    cost = strategy.cost(model, layout, oracle)
+    rate = 1e12 * machine.flops * machine.efficiency
+    return Estimate(
+        strategy,
+        oracle,
+        cost,
+        model=6 * model.active_parameters * model.tokens / (layout.gpus * rate),
+        gradients=cost.gradients / (1e9 * machine.link),
+        compute=sum(flops / (rate * SPEED[dtype]) for dtype, flops in cost.work.items()),
+        link=cost.sent / (1e9 * machine.link),
+    )
+
+
+def strategies(period: int, rank: int, top: float) -> tuple[Strategy, ...]:
+    """All of them."""
+    compressed = (Compressed(LowRank(rank)), Compressed(TopK(top)), Compressed(Natural()))
+    return (Replicated(), OwnerRank(), GramReduced(), BlockPeriodic(period), *compressed)
+
+
+def plan(model: Model, layout: Layout, machine: Machine, oracle: Oracle, tried: tuple[Strategy, ...]) -> Plan:
+    """Everything that the page shows."""
+    if not model.matrices:
+        raise ValueError(f"{model.name} has no hidden matrix: there is nothing for an oracle to do")
+    refused = tuple((s, s.refuses(layout)) for s in tried if s.refuses(layout))
+    usable = [s for s in tried if not s.refuses(layout)]
+    made = tuple(estimate(model, layout, machine, s, oracle) for s in usable)
+    draft = Plan(model, layout, machine, made, refused, None, ())
+    exact = [e for e in made if e.strategy.exact and draft.fits(e)]
+    best = min(exact, key=lambda e: e.step, default=None)
+    ladder = best.strategy if best else OwnerRank()
+    precisions = tuple(estimate(model, layout, machine, ladder, o) for o in LADDER)
+    return Plan(model, layout, machine, made, refused, best, precisions)

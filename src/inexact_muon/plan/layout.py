@@ -1,0 +1,101 @@
+"""How weights lie on ranks, and who owns which matrix."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from inexact_muon.plan.models import Model, Weight
+
+NUMBER = 4
+"""Bytes of a weight, a gradient, a momentum or an AdamW moment: float32."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`gpus` ranks: groups of `tp` neighbours divide each matrix, `dp` = gpus / tp groups divide the batch.
+
+    Attributes:
+        sharded: whether weights, gradients and state are also divided over dp, by rows (FSDP2), or repeated (DDP).
+            AdamW's parameters are laid out in the same way.
+    """
+
+    gpus: int
+    tp: int = 1
+    sharded: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in (("gpus", self.gpus), ("tp", self.tp)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.gpus % self.tp:
+            raise ValueError(f"tp = {self.tp} does not divide gpus = {self.gpus}")
+
+    @property
+    def dp(self) -> int:
+        """Parts of the batch."""
+        return self.gpus // self.tp
+
+    @property
+    def pieces(self) -> int:
+        """Ranks that hold different pieces of one matrix (a group)."""
+        return self.tp * self.dp if self.sharded else self.tp
+
+    @property
+    def copies(self) -> int:
+        """Groups, each with a whole copy of the model."""
+        return self.gpus // self.pieces
+
+    def parts(self, weight: Weight) -> tuple[int, int]:
+        """Into how many parts the rows and the columns are cut."""
+        parts = [self.dp if self.sharded else 1, 1]
+        parts[weight.tp_side] *= self.tp
+        return parts[0], parts[1]
+
+    def piece(self, weight: Weight) -> tuple[int, int]:
+        """Shape of the largest piece; with fewer rows than ranks some ranks hold nothing."""
+        (rows, columns), (across, along) = weight.shape, self.parts(weight)
+        return -(-rows // across), -(-columns // along)
+
+    def cuts_long_side_only(self, weight: Weight) -> bool:
+        """Whether X X^T over the short side is a sum over pieces; either side of a square matrix is long."""
+        cut = [side for side, parts in enumerate(self.parts(weight)) if parts > 1]
+        return len(cut) == 1 and weight.shape[cut[0]] == max(weight.shape)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one rank owns: flops and entries of its matrices."""
+
+    flops: int
+    entries: int
+
+
+def owners(matrices: Sequence[Weight], ranks: int, flops: Callable[[Weight], int]) -> list[Load]:
+    """Each matrix to the rank with the least work so far, the most expensive first; ties to the lower rank."""
+    load, entries = [0] * ranks, [0] * ranks
+    queue = [(0, rank) for rank in range(ranks)]
+    for weight in sorted(matrices, key=flops, reverse=True):
+        cost = flops(weight)
+        for _ in range(weight.count):
+            _, rank = queue[0]
+            load[rank] += cost
+            entries[rank] += weight.entries
+            heapq.heapreplace(queue, (load[rank], rank))
+    return [Load(f, e) for f, e in zip(load, entries, strict=True)]
+
+
+def gradient_bytes(parameters: int, layout: Layout) -> float:
+    """Sent by one rank to average gradients, before any oracle: rings over dp, float32.
+
+    Reduce-scatter (sharded) sends (dp-1)/dp of the rank's part of the model, all-reduce (repeated) twice that.
+    """
+    once = (layout.dp - 1) / layout.dp * NUMBER * parameters / layout.tp
+    return once if layout.sharded else 2 * once
+
+
+def state_bytes(model: Model, layout: Layout) -> float:
+    """Held by one rank between steps: weight, gradient and momentum; with AdamW a second moment more."""
+    rest = model.parameters - model.lmo_parameters
+    return NUMBER * (3 * model.lmo_parameters + 4 * rest) / layout.pieces

@@ -1,0 +1,150 @@
+"""What `inexact-muon plan` prints and draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from inexact_muon.plan.estimate import Estimate, Plan
+from inexact_muon.plan.oracles import LOWER, SPEED
+
+FORMATS = (".svg", ".png", ".html", ".json")
+HEADER = ("GFLOP/rank", "MB sent/rank", "MB gradients/rank", "GB held/rank", "oracle ms", "link ms", "step ms", "share")
+WORTH = 0.01
+"""Another update is mentioned if it shortens the step by this share or more."""
+
+
+def cells(e: Estimate) -> list[str]:
+    """The numbers of HEADER."""
+    c = e.cost
+    counts = (c.flops / 1e9, c.sent / 1e6, c.gradients / 1e6, c.memory / 1e9)
+    times = (1e3 * e.compute, 1e3 * e.link, 1e3 * e.step)
+    return [*(number(x) for x in (*counts, *times)), f"{100 * e.share:.2f}%"]
+
+
+def number(x: float) -> str:
+    """Three digits or more, with commas and without exponents."""
+    return f"{x:,.0f}" if x >= 999.5 else f"{x:.3g}"
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Two tables, the assumptions, the recommendation."""
+    oracle = plan.strategies[0].oracle
+    table = _table(f"{plan.model.name}: strategies with {oracle}", ("strategy", "same update"))
+    for e in plan.strategies:
+        note = "yes" if e.strategy.exact else "no"
+        table.add_row(str(e.strategy), note, *cells(e), style=None if plan.fits(e) else "dim")
+    console.print(table)
+    for strategy, why in plan.refused:
+        console.print(f"{strategy}: left out, {why} here.")
+    table = _table(f"{plan.model.name}: precisions with {plan.precisions[0].strategy}", ("oracle", "dtype", "error"))
+    for e in plan.precisions:
+        table.add_row(str(e.oracle), e.oracle.dtype, f"{e.oracle.error:.3f}", *cells(e))
+    console.print(table)
+    for sentence in (*assumptions(plan), recommendation(plan)):
+        console.print(sentence, soft_wrap=True)
+
+
+def _table(title: str, first: tuple[str, ...]) -> Table:
+    table = Table(title=title)
+    for name in (*first, *HEADER):
+        table.add_column(name, justify="left" if name in first[:2] else "right", no_wrap=name == first[0])
+    return table
+
+
+def assumptions(plan: Plan) -> list[str]:
+    """What every number rests on."""
+    model, layout, machine = plan.model, plan.layout, plan.machine
+    matrices = sum(w.count for w in model.matrices)
+    kind = "FSDP (divided by rows)" if layout.sharded else "DDP (repeated)"
+    slow = ", ".join(f"{dtype} at {speed:.4g}" for dtype, speed in SPEED.items() if speed < 1)
+    return [
+        f"Model: {model.parameters:,} parameters, {model.lmo_parameters:,} of them in {matrices:,} matrices with the "
+        f"oracle, {model.active_parameters:,.0f} active for a token; {model.tokens:,} tokens a step ({model.source}).",
+        f"Layout: {layout.gpus} ranks, tensor parallel {layout.tp}, {layout.dp} parts of the batch, {kind}. "
+        "No expert or pipeline parallelism.",
+        f"Machine: {machine.flops:g} TF in bfloat16 ({slow} of that), of which products reach {machine.efficiency:g}; "
+        f"{machine.link:g} GB/s sent by each rank to any other; {machine.memory:g} GB.",
+        "Forward and backward: 6 N D flops, N active parameters, D tokens. Nothing overlaps; latency, attention scores "
+        "and activations are left out; float32 weights, gradients and state. All columns are the busiest rank's.",
+        f"Error: max |1 - f(s)| for singular values in [{LOWER:g}, 1], before rounding (a unit is 2^-8 in bfloat16).",
+        "Nothing was timed on a GPU: these are counts divided by the rates above.",
+    ]
+
+
+def recommendation(plan: Plan) -> str:
+    """One strategy and what else to consider, in sentences."""
+    best, machine = plan.best, plan.machine
+    if best is None:
+        least = min(plan.strategies, key=lambda e: e.cost.memory)
+        return (
+            f"Recommendation: none. No strategy with the same update fits {machine.memory:g} GB; the least held is "
+            f"{least.cost.memory / 1e9:.4g} GB ({least.strategy}). Take more ranks, --tp, or --layout fsdp."
+        )
+    said = [
+        f"Recommendation: {best.strategy} with {best.oracle}: {100 * best.share:.2f}% of the step, "
+        "the shortest step of those with the same update on every layout that fit the memory."
+    ]
+    others = [e for e in plan.strategies if not e.strategy.exact and plan.fits(e)]
+    other = min(others, key=lambda e: e.step, default=None)
+    saved = 1 - other.step / best.step if other else 0.0
+    if other and saved >= WORTH:
+        said.append(
+            f"{other.strategy} would shorten the step by {100 * saved:.1f}%, but is another update: measure its error."
+        )
+    else:
+        said.append(f"No other update would shorten the step by {100 * WORTH:g}% or more.")
+    better = [e for e in plan.precisions if e.oracle.error < best.oracle.error and e.step <= (1 + WORTH) * best.step]
+    if better and best.oracle.error > best.oracle.rounding:
+        finest = min(better, key=lambda e: (max(e.oracle.error, e.oracle.rounding), e.step))
+        change = f"from {best.oracle.error:.3f} to {finest.oracle.error:.3f}"
+        said.append(
+            f"{finest.oracle} lowers the error {change} for {100 * (finest.step / best.step - 1):+.2f}% of a step."
+        )
+    return " ".join(said)
+
+
+def rows(plan: Plan) -> list[dict[str, object]]:
+    """(panel, name, part of the step, percent) for the picture."""
+    made: list[dict[str, object]] = []
+    panels = (("strategies", plan.strategies), ("precisions", plan.precisions))
+    for panel, estimates in panels:
+        for e in estimates:
+            name = str(e.strategy if panel == "strategies" else e.oracle)
+            for part, seconds in (
+                ("oracle flops", e.compute),
+                ("oracle bytes", e.link),
+                ("gradient bytes", e.gradients),
+            ):
+                made.append({"panel": panel, "name": name, "part": part, "percent": 100 * seconds / e.model})
+    return made
+
+
+def draw(plan: Plan, path: Path) -> None:
+    """Bars: what each strategy and each precision adds to the model's own time."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}")
+    try:
+        import altair as alt
+    except ImportError:
+        raise ValueError("--plot needs the extra `lab`: pip install 'inexact-muon[lab]'") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    titles = {
+        "strategies": f"strategies, {plan.strategies[0].oracle}",
+        "precisions": f"precisions, {plan.precisions[0].strategy}",
+    }
+    panels = [
+        alt.Chart(alt.Data(values=[r for r in rows(plan) if r["panel"] == panel]), title=title, width=420)
+        .mark_bar()
+        .encode(
+            x=alt.X("percent:Q", title="percent of forward and backward (counted, not timed)"),
+            y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=300)),
+            color=alt.Color("part:N", title=None, legend=alt.Legend(orient="bottom")),
+        )
+        for panel, title in titles.items()
+    ]
+    layout = plan.layout
+    title = f"{plan.model.name}, {layout.gpus} ranks, tp {layout.tp}, {'FSDP' if layout.sharded else 'DDP'}"
+    alt.vconcat(*panels, title=title).save(str(path))

@@ -1,0 +1,265 @@
+"""Ways to run the oracle on many ranks: what is sent, how often, what is held, and who computes.
+
+Conventions. A matrix has n x m entries, n <= m; a group of p = `layout.pieces` ranks holds its pieces, c =
+`layout.copies` groups hold copies. Pieces are taken as even, S/p of the S entries. Gradients have been averaged
+before, and each rank has updated its piece of the momentum; what that sends is counted apart (`Cost.gradients`).
+Momentum and answers travel in the oracle's dtype, w bytes a number. Collectives are rings: all-gather and reduce-
+scatter of S numbers send (p-1)/p S from each rank, all-reduce twice that. One matrix is worked on at a time. `flops`
+and `sent` are those of the busiest rank, totals those of all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from inexact_muon.plan.compressors import Compressor
+from inexact_muon.plan.layout import NUMBER, Layout, Load, gradient_bytes, owners, state_bytes
+from inexact_muon.plan.models import Model, Weight
+from inexact_muon.plan.oracles import Oracle
+
+DOUBLE = 8
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One step, on average.
+
+    Attributes:
+        work: floating point operations of the busiest rank, by dtype.
+        total_flops: of all ranks together.
+        sent: bytes that the busiest rank sends for the oracle.
+        total_sent: of all ranks together.
+        gradients: bytes that each rank sends to average gradients, or instead of it.
+        memory: bytes held by the fullest rank: weights, gradients, state, and what the oracle needs at once.
+    """
+
+    work: Mapping[str, float]
+    total_flops: float
+    sent: float
+    total_sent: float
+    gradients: float
+    memory: float
+
+    @property
+    def flops(self) -> float:
+        """Of the busiest rank, in all dtypes."""
+        return sum(self.work.values())
+
+
+@dataclass(frozen=True)
+class Strategy(ABC):
+    """A way to run the oracle.
+
+    Attributes:
+        exact: whether the update is that of one process, up to rounding.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool]
+
+    @abstractmethod
+    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+        """Of one step."""
+
+    def refuses(self, layout: Layout) -> str:
+        """Why it makes no sense on this layout; empty if it does."""
+        return ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Replicated(Strategy):
+    """Every rank gathers every matrix and orthogonalises all of them; nothing comes back.
+
+    Sent: an all-gather of each momentum in its group, every step, (p-1)/p S w from each rank; nothing under DDP
+    without tensor parallelism. Held: one whole matrix and the work on it.
+    """
+
+    name: ClassVar[str] = "replicated"
+    exact: ClassVar[bool] = True
+
+    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+        flops = sum(w.count * oracle.flops(*w.shape) for w in model.matrices)
+        sent = (layout.pieces - 1) / layout.pieces * model.lmo_parameters * oracle.bytes
+        return Cost(
+            work={oracle.dtype: flops},
+            total_flops=flops * layout.gpus,
+            sent=sent,
+            total_sent=sent * layout.gpus,
+            gradients=gradient_bytes(model.parameters, layout),
+            memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
+        )
+
+
+@dataclass(frozen=True)
+class OwnerRank(Strategy):
+    """Each matrix is orthogonalised once, by one rank among all, the most expensive matrices given out first.
+
+    Sent, every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends each
+    of them its piece of the answer; if there are copies, a ring hands the pieces of the answers on ((c-1)/c S/p from
+    each rank). So under DDP each matrix reaches every other rank once; under FSDP it travels to its owner once and
+    back once. Held: one whole matrix and the work on it.
+    """
+
+    name: ClassVar[str] = "owner-rank"
+    exact: ClassVar[bool] = True
+
+    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+        loads = owners(model.matrices, layout.gpus, lambda w: oracle.flops(*w.shape))
+        there_and_back = gathered(loads, layout.pieces, oracle.bytes)
+        ring = (layout.copies - 1) / layout.copies * model.lmo_parameters / layout.pieces * oracle.bytes
+        return Cost(
+            work={oracle.dtype: max(load.flops for load in loads)},
+            total_flops=sum(load.flops for load in loads),
+            sent=max(there_and_back) + ring,
+            total_sent=sum(there_and_back) + ring * layout.gpus,
+            gradients=gradient_bytes(model.parameters, layout),
+            memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
+        )
+
+
+@dataclass(frozen=True)
+class GramReduced(Strategy):
+    """No whole matrix anywhere: only n x n matrices in float64 travel, where the long side alone is cut.
+
+    Every step, each rank forms the Gram matrix of its piece; a reduce-scatter sums them so that each matrix's sum is at
+    one owner in the group (n^2 numbers of 8 bytes); the owner works out Q with answer Q X on n x n; an all-gather
+    brings Q to all (n^2 again); each rank multiplies its piece. All of it in float64 and without restarts, because
+    the order of a float32 sum over shards moves the answer of an ill-conditioned matrix by 1e-3. Copies repeat it and
+    send nothing to each other. Matrices whose short side is cut are done as in owner-rank: bringing them onto the
+    long side and back would send as much. Held: four n x n matrices in float64.
+    """
+
+    name: ClassVar[str] = "gram-reduced"
+    exact: ClassVar[bool] = True
+
+    def refuses(self, layout: Layout) -> str:
+        return "" if layout.pieces > 1 else "no matrix is divided"
+
+    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+        p = layout.pieces
+        summed = tuple(w for w in model.matrices if layout.cuts_long_side_only(w))
+        others = tuple(w for w in model.weights if w not in summed)
+        rest = OwnerRank().cost(replace(model, weights=others), layout, oracle)
+        squares = owners(summed, p, lambda w: oracle.square_flops(min(w.shape)))
+        products = sum(w.count * 4 * min(w.shape) ** 2 * max(w.shape) for w in summed)
+        numbers = sum(w.count * min(w.shape) ** 2 for w in summed)
+        sent = 2 * (p - 1) / p * numbers * DOUBLE
+        work = {"float64": products / p + max(load.flops for load in squares)}
+        held = max((4 * DOUBLE * min(w.shape) ** 2 for w in summed), default=0)
+        return Cost(
+            work=added(work, rest.work),
+            total_flops=layout.copies * (products + sum(load.flops for load in squares)) + rest.total_flops,
+            sent=sent + rest.sent,
+            total_sent=sent * layout.gpus + rest.total_sent,
+            gradients=gradient_bytes(model.parameters, layout),
+            memory=state_bytes(model, layout) + max(held, workspace(replace(model, weights=others).matrices, oracle)),
+        )
+
+
+@dataclass(frozen=True)
+class BlockPeriodic(Strategy):
+    """MuonBP (arXiv 2510.16981): pieces are orthogonalised where they lie; every P-th step whole matrices are.
+
+    On P - 1 of P steps each rank orthogonalises its own piece and sends nothing; copies repeat each other. On the P-th
+    step it is owner-rank. The two kinds of step need two step sizes. Another update than Muon's unless P = 1.
+    Held: as owner-rank.
+    """
+
+    name: ClassVar[str] = "block-periodic"
+    exact: ClassVar[bool] = False
+
+    period: int
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise ValueError(f"period must be at least 1, got {self.period}")
+
+    def refuses(self, layout: Layout) -> str:
+        return "" if layout.pieces > 1 else "no matrix is divided into blocks"
+
+    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+        full, often = OwnerRank().cost(model, layout, oracle), 1 / self.period
+        blocks = sum(w.count * oracle.flops(*layout.piece(w)) for w in model.matrices)
+        return replace(
+            full,
+            work={oracle.dtype: often * full.flops + (1 - often) * blocks},
+            total_flops=often * full.total_flops + (1 - often) * blocks * layout.gpus,
+            sent=often * full.sent,
+            total_sent=often * full.total_sent,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name}, P={self.period}"
+
+
+@dataclass(frozen=True)
+class Compressed(Strategy):
+    """EF21-Muon (arXiv 2510.00643): momenta go to a server and weights come back, as compressed changes.
+
+    The dp groups are the workers, and the owner of a matrix is its server. Every step worker j sends C(M_j - G_j) to
+    the server in place of a gradient; the server orthogonalises G = mean_j G_j and sends C(X - W) to all. C works on
+    the piece of a rank under tensor parallelism; there the server puts the pieces of G together and hands the answer
+    back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much down (a ring).
+    AdamW's gradients are averaged by all-reduce. Held: momenta and G_j differ between workers, so nothing is divided
+    over dp: weight W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. Another update than
+    Muon's unless C keeps everything.
+    """
+
+    name: ClassVar[str] = "compressed"
+    exact: ClassVar[bool] = False
+
+    compressor: Compressor
+
+    def refuses(self, layout: Layout) -> str:
+        return "" if layout.dp > 1 else "there is one worker"
+
+    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+        layout = replace(layout, sharded=False)
+        loads = owners(model.matrices, layout.gpus, lambda w: oracle.flops(*w.shape))
+        together = gathered(loads, layout.tp, oracle.bytes)
+        pieces = [(w.count, layout.piece(w)) for w in model.matrices]
+        message = sum(count * self.compressor.bytes(*shape, oracle.bytes) for count, shape in pieces)
+        packing = sum(count * self.compressor.flops(*shape) for count, shape in pieces)
+        once = (layout.dp - 1) / layout.dp * message
+        rest = model.parameters - model.lmo_parameters
+        server = packing / layout.dp
+        return Cost(
+            work=added({oracle.dtype: max(load.flops for load in loads)}, {"float32": packing + server}),
+            total_flops=sum(load.flops for load in loads) + (packing + server) * layout.gpus,
+            sent=max(together) + once,
+            total_sent=sum(together) + once * layout.gpus,
+            gradients=once + gradient_bytes(rest, layout),
+            memory=state_bytes(model, layout)
+            + NUMBER * (model.lmo_parameters / layout.tp + 2 * max(load.entries for load in loads))
+            + workspace(model.matrices, oracle),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.compressor}"
+
+
+def added(*works: Mapping[str, float]) -> dict[str, float]:
+    """The sum by dtype, without dtypes that have nothing to do."""
+    dtypes = sorted({dtype for work in works for dtype, flops in work.items() if flops})
+    return {dtype: sum(work.get(dtype, 0) for work in works) for dtype in dtypes}
+
+
+def gathered(loads: Sequence[Load], p: int, size: int) -> list[float]:
+    """Bytes that each rank sends so that owners get whole matrices and give the answers back, in groups of p."""
+    sent = []
+    for first in range(0, len(loads), p):
+        group = loads[first : first + p]
+        entries = sum(load.entries for load in group)
+        sent += [size * ((entries - load.entries) / p + (p - 1) / p * load.entries) for load in group]
+    return sent
+
+
+def workspace(matrices: Sequence[Weight], oracle: Oracle) -> int:
+    """Bytes of X, the next X and two n x n matrices, for the largest matrix."""
+    return max((2 * oracle.bytes * (w.entries + min(w.shape) ** 2) for w in matrices), default=0)
