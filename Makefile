@@ -25,7 +25,7 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/estimate.py
 
 figures: $(SETUP)
-	$(BIN)/inexact-muon demo --out docs/figures
+	$(BIN)/inexact-muon demo --oracles --out docs/figures
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs

@@ -19,14 +19,16 @@ LAYERS = {
     "tables": ("inexactness", "lmo", "polar", "schedules"),
     "lab": ("inexactness", "lmo", "optim", "polar", "schedules"),
     "testing": ("lmo", "polar", "schedules"),
-    "cli": ("catalogue", "lab", "tables"),
+    "report": ("lab", "schedules"),
+    "demo": ("catalogue", "lab", "report"),
+    "cli": ("catalogue", "demo", "lab", "report", "tables"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
 INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py")
 """Files with imports inside functions: the command line, lazy names, and the extra `lab`."""
 
-TORCH_FREE = ("schedules",)
+TORCH_FREE = ("schedules", "report")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -82,7 +84,14 @@ def test_sizes(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["inexact_muon", "inexact_muon.schedules", "inexact_muon.cli", "inexact_muon.lab.listing"]
+    "module",
+    [
+        "inexact_muon",
+        "inexact_muon.schedules",
+        "inexact_muon.cli",
+        "inexact_muon.lab.listing",
+        "inexact_muon.report.command",
+    ],
 )
 def test_starts_without_torch(module: str) -> None:
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"

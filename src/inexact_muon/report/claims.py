@@ -39,7 +39,7 @@ CLAIMS = (
           ladder.time_grows),
     Claim("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", "gpt-heatmap", False,
           by_grid=grid.lr_moves_down),
-    Claim("alpha-moves", "The best momentum weight alpha moves up with inexactness", "Corollary 3", "gpt-heatmap", False,
+    Claim("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", "gpt-heatmap", False,
           by_grid=grid.alpha_moves_up),
     Claim("region", "The stable region widens with precision", "Figure 1b", "gpt-heatmap", False,
           by_grid=grid.region_widens),
@@ -82,7 +82,7 @@ def judge(results: Results) -> list[Judged]:
 
 
 def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
-    """The most important: decided ones first, refuted before confirmed, then in the order of the claims; one a claim."""
+    """The most important, one a claim: refuted before confirmed before undecided, else in the order of the claims."""
     ranks = {"not confirmed": 0, "confirmed": 1, UNDECIDED: 2}
     chosen: dict[str, Judged] = {}
     for item in sorted(judged, key=lambda j: ranks[j.finding.verdict]):

@@ -6,7 +6,7 @@ from math import log2
 
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.optimum import Optimum, optimum
-from inexact_muon.report.series import Cell, Grid
+from inexact_muon.report.series import Cell, Grid, iterations
 from inexact_muon.report.statistics import REFUTED, UNDECIDED, interval
 
 NEAR = 1.05
@@ -29,7 +29,7 @@ def lr_moves_down(grid: Grid) -> Finding:
     crude, precise = _ends(grid)
     found = _optima(grid)
     shift = interval([log2(a.lr / b.lr) for a, b in found])
-    text = f"best lr at {crude} over that at {precise} iterations: {2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
+    text = f"best lr at {iterations(crude)} over that at {precise}: {2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     on_edge = any(a.edge or b.edge for a, b in found)
     verdict = shift.below()
     if on_edge and verdict != REFUTED:
@@ -42,7 +42,7 @@ def alpha_moves_up(grid: Grid) -> Finding:
     crude, precise = _ends(grid)
     found = _optima(grid)
     shift = interval([log2(a.alpha / b.alpha) for a, b in found])
-    text = f"best alpha at {crude} over that at {precise} iterations: {2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
+    text = f"best alpha at {iterations(crude)} over that at {precise}: {2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     ends = {grid.momenta[0], grid.momenta[-1]}
     on_edge = any(a.cell[1] in ends and b.cell[1] in ends for a, b in found)
     verdict = shift.above()
@@ -61,7 +61,7 @@ def region_widens(grid: Grid) -> Finding:
             shares.append((a, b))
     growth = interval([b - a for a, b in shares])
     mean = [sum(pair[i] for pair in shares) / max(1, len(shares)) for i in (0, 1)]
-    text = f"cells within {NEAR - 1:.0%} of the best: {mean[0]:.0%} at {crude}, {mean[1]:.0%} at {precise} iterations"
+    text = f"cells within {NEAR - 1:.0%} of the best: {mean[0]:.0%} at {iterations(crude)}, {mean[1]:.0%} at {precise}"
     return Finding(grid.title, text if shares else "", growth, growth.above())
 
 
@@ -84,7 +84,7 @@ def best_accuracy_rises(grid: Grid) -> Finding:
         if a and b:
             rises.append(max(b.values()) - max(a.values()))
     rise = interval(rises)
-    text = f"best accuracy at {precise} minus at {crude} iterations: {rise.mean:+.4f}"
+    text = f"best accuracy at {precise} iterations minus at {crude}: {rise.mean:+.4f}"
     return Finding(grid.title, text if rises else "", rise, rise.above())
 
 
@@ -98,7 +98,7 @@ def gap_shrinks(grid: Grid) -> Finding:
             gaps.append((a, b))
     shrink = interval([a - b for a, b in gaps])
     mean = [sum(pair[i] for pair in gaps) / max(1, len(gaps)) for i in (0, 1)]
-    text = f"best minus worst accuracy: {mean[0]:.3f} at {crude}, {mean[1]:.3f} at {precise} iterations"
+    text = f"best minus worst accuracy: {mean[0]:.3f} at {iterations(crude)}, {mean[1]:.3f} at {precise}"
     return Finding(grid.title, text if gaps else "", shrink, shrink.above())
 
 

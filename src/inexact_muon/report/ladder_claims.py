@@ -1,4 +1,4 @@
-"""The paper's claims about more iterations at one step size and momentum. Each returns a Finding, from the data alone."""
+"""The paper's claims about more iterations at one step size and momentum. Verdicts come from the data alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import log
 from inexact_muon.lab.curves import Record
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import RunRecord
-from inexact_muon.report.series import Ladder
+from inexact_muon.report.series import Ladder, iterations
 from inexact_muon.report.statistics import (
     REFUTED,
     UNDECIDED,
@@ -47,8 +47,8 @@ def lower_loss(ladder: Ladder) -> Finding:
     worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == "confirmed"]
     verdict = both(gain.above(), REFUTED) if worse else gain.above()
     note = f"surely worse from {', '.join(worse)} iterations" if worse else _left_out(ladder, of)
-    text = f"{name} at {counts[0]} minus at {counts[-1]} iterations: {gain.mean:+.4f}"
-    return Finding(ladder.title, text, gain, verdict, note)
+    text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: {gain.mean:+.4f}"
+    return Finding(ladder.title, text if gain.n else "", gain, verdict, note)
 
 
 def saturates(ladder: Ladder) -> Finding:
@@ -75,7 +75,7 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
     part = interval([values[0][s] - values[1][s] for s in seeds])
     margin = interval([values[0][s] - values[1][s] - wanted * (values[0][s] - values[2][s]) for s in seeds])
     share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
-    text = f"{share} of the gain from {first} to {last} is there at {middle}; beyond {wanted:.0%} of it: {margin.mean:+.4f}"
+    text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
     return Finding(ladder.title, text, margin, both(whole.above(), margin.above()))
 
 
@@ -86,7 +86,13 @@ def time_grows(ladder: Ladder) -> Finding:
     ratio = interval([slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())])
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
     verdict = both(ratio.above(1.0), ratio.below(SLIGHTLY))
-    return Finding(ladder.title, text, ratio, verdict, f"slightly: up to {SLIGHTLY:g}; a shared machine is noisy")
+    return Finding(
+        ladder.title,
+        text if ratio.n else "",
+        ratio,
+        verdict,
+        f"slightly: up to {SLIGHTLY:g}; a shared machine is noisy",
+    )
 
 
 def error_ordered(ladder: Ladder) -> Finding:

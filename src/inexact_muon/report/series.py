@@ -96,10 +96,15 @@ class Grid:
         return found
 
 
+def iterations(count: int) -> str:
+    """ "1 iteration", "5 iterations"."""
+    return f"{count} iteration{'' if count == 1 else 's'}"
+
+
 def ladders(results: Results) -> list[Ladder]:
     """For each study, setting and family with two iteration counts or more: its best-filled step size and momentum.
 
-    Best-filled: most counts, then most finished runs, then the lowest final loss.
+    Longest ladder first. Best-filled: most counts, then most finished runs, then the lowest final loss.
     """
     found = []
     for (study, _, family), runs in _families(results).items():
@@ -113,7 +118,7 @@ def ladders(results: Results) -> list[Ladder]:
         if len(rungs) >= 2:
             ordered = {count: tuple(sorted(rungs[count], key=lambda run: run.seed)) for count in sorted(rungs)}
             found.append(Ladder(study, family, lr, momentum, ordered))
-    return found
+    return sorted(found, key=lambda s: (-len(s.rungs), s.study))
 
 
 def grids(results: Results) -> list[Grid]:
