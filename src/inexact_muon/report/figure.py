@@ -51,5 +51,5 @@ class Figure:
 
     @property
     def rows(self) -> list[Row]:
-        """The data of all panels."""
-        return [row for panel in self.panels for row in panel.rows]
+        """The data of all panels; a row that two of them draw appears once."""
+        return list({id(row): row for panel in self.panels for row in panel.rows}.values())

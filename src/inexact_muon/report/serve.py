@@ -26,7 +26,8 @@ def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     found = []
     for place in find_stores(folder):
         files = (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
-        found += [(str(file), file.stat().st_mtime_ns) for file in files if file.exists()]
+        # a reader leaves an empty log behind, which says nothing
+        found += [(str(f), f.stat().st_mtime_ns) for f in files if f.exists() and f.stat().st_size]
     return tuple(found)
 
 

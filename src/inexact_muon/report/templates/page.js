@@ -28,7 +28,8 @@
   all();
 
   function csv(id) {
-    const rows = figures[id].flatMap((panel) => panel.datasets.rows);
+    const lines = new Set(figures[id].flatMap((panel) => panel.datasets.rows.map((row) => JSON.stringify(row))));
+    const rows = [...lines].map((line) => JSON.parse(line));
     const names = [...new Set(rows.flatMap(Object.keys))];
     const cell = (v) => (v === null || v === undefined ? "" : /[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v));
     return [names.map(cell).join(","), ...rows.map((row) => names.map((n) => cell(row[n])).join(","))].join("\n") + "\n";
