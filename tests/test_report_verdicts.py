@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from inexact_muon.report.claims import CLAIMS, findings, judge
+from inexact_muon.report.claims import CLAIMS, findings, judge, overall
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import load
 from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval, quantile
@@ -129,6 +129,15 @@ def test_findings_prefer_what_is_decided_and_name_a_claim_once(tmp_path: Path) -
     assert len({j.claim.id for j in top}) == 3
     assert top[0].finding.verdict == REFUTED
     assert UNDECIDED not in {j.finding.verdict for j in top}
+
+
+def test_one_refutation_is_enough(tmp_path: Path) -> None:
+    write(tmp_path / "a", ladder(), "a")
+    assert overall(judge(load(tmp_path)))["lower-loss"] == CONFIRMED
+    write(tmp_path / "b", ladder(seeds=1), "b")
+    assert overall(judge(load(tmp_path)))["lower-loss"] == CONFIRMED
+    write(tmp_path / "c", ladder(UP), "c")
+    assert overall(judge(load(tmp_path)))["lower-loss"] == REFUTED
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=9).filter(lambda v: max(v) - min(v) > 1e-3))

@@ -31,20 +31,23 @@ SEEDS: dict[str, tuple[int, ...]] = {
 def demo(out: Path, console: Console) -> None:
     """Oracles, studies, report; interrupted and started again, it goes on where it was."""
     save_oracles(out, console)
-    folder = studies()
     workers = os.cpu_count() or 1
-    for index, (name, seeds) in enumerate(SEEDS.items()):
-        path = folder / f"{name}.toml"
-        plan = study.plan(
-            msgspec.structs.replace(decode(read_toml(path), study.Study, str(path)), seeds=seeds), str(path)
-        )
-        console.print(f"study {index + 1} of {len(SEEDS)}: {plan.title}, {len(plan.runs)} runs", highlight=False)
-        options = EngineOptions(workers=min(workers, len(plan.runs)), address="", logs=out / name / "logs")
+    for index, name in enumerate(SEEDS):
+        planned = plan(name)
+        console.print(f"study {index + 1} of {len(SEEDS)}: {planned.title}, {len(planned.runs)} runs", highlight=False)
+        options = EngineOptions(workers=min(workers, len(planned.runs)), address="", logs=out / name / "logs")
         try:
-            sweep(plan, out / name, partial(ENGINES["local"], options), console)
+            sweep(planned, out / name, partial(ENGINES["local"], options), console)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
     announce(build(out, console), console)
+
+
+def plan(name: str) -> study.Plan:
+    """A tiny study with the demo's seeds."""
+    path = studies() / f"{name}.toml"
+    written = decode(read_toml(path), study.Study, str(path))
+    return study.plan(msgspec.structs.replace(written, seeds=SEEDS[name]), str(path))
 
 
 def save_oracles(out: Path, console: Console) -> None:

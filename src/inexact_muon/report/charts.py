@@ -120,7 +120,7 @@ def envelope(title: str, rows: Iterable[Row]) -> Panel:
         x=alt.X("lr:Q", title="step size", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format=".2~g")),
         y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
         color=_colour("iterations", "iterations", levels),
-        strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=alt.Legend(symbolType="stroke")),
+        strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=_dashed()),
     )  # fmt: skip
     tips = ["iterations:O", "end:N", "lr:Q", alt.Tooltip("accuracy:Q", format=".4f"), "momentum:Q"]
     lines = base.mark_line(strokeWidth=2)
@@ -170,6 +170,10 @@ def _colour(field: str, title: str, levels: list[Any]) -> Any:
 def _hues(names: list[str]) -> Any:
     levels = list(dict.fromkeys(names))
     return alt.Scale(domain=levels, range=ramp(len(levels)))
+
+
+def _dashed() -> Any:
+    return alt.Legend(symbolType="stroke", symbolStrokeColor=GREY, symbolStrokeWidth=2, symbolSize=300)
 
 
 def _names() -> Any:

@@ -10,7 +10,7 @@ from inexact_muon.report import ladder_claims as ladder
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
 from inexact_muon.report.series import Grid, Ladder, grids, ladders
-from inexact_muon.report.statistics import UNDECIDED, interval
+from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,18 @@ def judge(results: Results) -> list[Judged]:
     return judged
 
 
+def overall(judged: list[Judged]) -> dict[str, Verdict]:
+    """One verdict a claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
+    found: dict[str, Verdict] = {}
+    for item in judged:
+        verdicts = (found.get(item.claim.id, UNDECIDED), item.finding.verdict)
+        found[item.claim.id] = REFUTED if REFUTED in verdicts else CONFIRMED if CONFIRMED in verdicts else UNDECIDED
+    return found
+
+
 def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
     """The most important, one a claim: refuted before confirmed before undecided, else in the order of the claims."""
-    ranks = {"not confirmed": 0, "confirmed": 1, UNDECIDED: 2}
+    ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
     chosen: dict[str, Judged] = {}
     for item in sorted(judged, key=lambda j: ranks[j.finding.verdict]):
         if item.finding.statistic:

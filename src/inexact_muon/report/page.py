@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from inexact_muon.lab.board import short
 from inexact_muon.lab.study import field_of
-from inexact_muon.report.claims import Judged, findings
+from inexact_muon.report.claims import Judged, findings, overall
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.load import Results, StudyRecord
 from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
@@ -37,7 +37,7 @@ def page(results: Results, judged: list[Judged], figures: list[Figure], refresh:
         loader=PackageLoader("inexact_muon.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"slug": slug, "sign": lambda v: SIGNS[v][0], "kind": lambda v: SIGNS[v][1]}
-    counts = Counter(j.finding.verdict for j in judged)
+    counts = Counter(overall(judged).values())
     states = Counter(run.state for run in results.runs)
     return environment.get_template("page.html").render(
         title=heading(results),

@@ -104,7 +104,8 @@ def iterations(count: int) -> str:
 def ladders(results: Results) -> list[Ladder]:
     """For each study, setting and family with two iteration counts or more: its best-filled step size and momentum.
 
-    Longest ladder first. Best-filled: most counts, then most finished runs, then the lowest final loss.
+    Longest ladder first, language before images. Best-filled: most counts, then most finished runs, then the lowest
+    mean loss over all of them, which favours no count.
     """
     found = []
     for (study, _, family), runs in _families(results).items():
@@ -118,7 +119,7 @@ def ladders(results: Results) -> list[Ladder]:
         if len(rungs) >= 2:
             ordered = {count: tuple(sorted(rungs[count], key=lambda run: run.seed)) for count in sorted(rungs)}
             found.append(Ladder(study, family, lr, momentum, ordered))
-    return sorted(found, key=lambda s: (-len(s.rungs), s.study))
+    return sorted(found, key=lambda s: (-len(s.rungs), s.images, s.study, s.family))
 
 
 def grids(results: Results) -> list[Grid]:
@@ -151,4 +152,4 @@ def _count(run: RunRecord) -> int:
 
 def _filled(runs: list[RunRecord]) -> tuple[int, int, float]:
     losses = [loss for run in runs if (loss := run.value("loss")) is not None]
-    return len({_count(run) for run in runs}), len(losses), -min(losses, default=float("inf"))
+    return len({_count(run) for run in runs}), len(losses), -sum(losses) / max(1, len(losses))
