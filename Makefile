@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.ready
 
-.PHONY: demo test test-slow lint types bench figures clean
+.PHONY: demo test test-slow lint types bench figures screenshots clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -26,6 +26,9 @@ bench: $(SETUP)
 
 figures: $(SETUP)
 	$(BIN)/inexact-muon demo --oracles --out docs/figures
+
+screenshots: demo
+	$(BIN)/python benchmarks/screenshots.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs

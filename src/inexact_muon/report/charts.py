@@ -43,7 +43,7 @@ def curves(title: str, rows: Iterable[Row], y: str, by: str, names: str, log: bo
     layers = [
         base.mark_area(opacity=0.15).encode(y=alt.Y(f"min({y}):Q", title=label, scale=scale), y2=f"max({y}):Q"),
         base.mark_line(strokeWidth=2).encode(y=mean),
-        base.mark_point(size=28, filled=True).encode(y=mean, tooltip=tips),
+        base.mark_point(size=28, filled=True, opacity=1).encode(y=mean, tooltip=tips),
     ]
     return Panel(title, kept, _spec(alt.layer(*layers)))
 
@@ -57,7 +57,7 @@ def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
     tips = [_tip("oracle", "oracle"), alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
     layers = [
         base.mark_line(strokeWidth=2).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale), color=colour),
-        base.mark_point(size=45, filled=True).encode(
+        base.mark_point(size=45, filled=True, opacity=1).encode(
             y=alt.Y(f"{y}:Q", scale=scale, title=label), color=colour, tooltip=[*tips, alt.Tooltip("seed:O")]
         ),
     ]
@@ -80,6 +80,7 @@ def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, dom
     tips = [alt.Tooltip("lr:O"), alt.Tooltip("momentum:O"), alt.Tooltip(f"mean({value}):Q", format=".4f"), _seeds()]
     layers: list[Any] = [
         runs.mark_rect().encode(color=colour, tooltip=tips),
+        *_numbers(runs, kept, value, low_is_good, domain),
         base.transform_filter("datum.kind == 'run' && datum.state == 'diverged'")
         .mark_text(text="×", size=20, color="#e03131")
         .encode(tooltip=["lr:O", "momentum:O", "state:N"]),
@@ -92,19 +93,32 @@ def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, dom
         layers.append(
             base.transform_filter(f"datum.kind == '{kind}'")
             .mark_text(text=sign, size=22, color="#ffffff", stroke="#000000", strokeWidth=0.8,
-                       dy=0 if kind == "optimum" else 14 if kind == "paper" else -14)
+                       dx={"optimum": 0, "paper": -14, "descent": 14}[kind],
+                       dy=0 if kind == "optimum" else 16)
             .encode(tooltip=[alt.Tooltip("note:N", title=note)])
         )  # fmt: skip
     return Panel(title, kept, _spec(alt.layer(*layers)))
 
 
+def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, domain: tuple[float, float]) -> list[Any]:
+    """The value in each cell, where a cell is large enough; dark on the light end of the colours."""
+    if len({row["lr"] for row in rows}) > 6 or len({row["momentum"] for row in rows}) > 4:
+        return []
+    middle = 0.5 * sum(domain)
+    light = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {middle}"
+    ink = alt.condition(light, alt.value("#000000"), alt.value("#ffffff"))
+    text = runs.mark_text(dy=-24, fontSize=11).encode(text=alt.Text(f"mean({value}):Q", format=".3f"), color=ink)
+    return [text]
+
+
 def layers_map(title: str, rows: Iterable[Row], value: str) -> Panel:
     """A value by layer and iterations."""
     kept = tuple(rows)
+    names = alt.Axis(labelLimit=140, labelExpr="replace(datum.label, '.weight', '')")
     chart = _chart().mark_rect().encode(
         x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("layer:N", title=None, sort=None, axis=alt.Axis(labelLimit=130)),
-        color=alt.Color(f"{value}:Q", title=value, scale=alt.Scale(scheme="viridis")),
+        y=alt.Y("layer:N", title=None, sort=None, axis=names),
+        color=alt.Color(f"{value}:Q", title=value, scale=alt.Scale(scheme="viridis", domain=[0, 1], clamp=True)),
         tooltip=["layer:N", "iterations:O", *(alt.Tooltip(f"{v}:Q", format=".4f") for v in (value, "factor"))],
     )  # fmt: skip
     height = max(HEIGHT, 18 * len({row["layer"] for row in kept}))
@@ -120,11 +134,11 @@ def envelope(title: str, rows: Iterable[Row]) -> Panel:
         x=alt.X("lr:Q", title="step size", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format=".2~g")),
         y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
         color=_colour("iterations", "iterations", levels),
-        strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=_dashed()),
+        strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=None),
     )  # fmt: skip
     tips = ["iterations:O", "end:N", "lr:Q", alt.Tooltip("accuracy:Q", format=".4f"), "momentum:Q"]
     lines = base.mark_line(strokeWidth=2)
-    points = base.mark_point(size=40, filled=True).encode(tooltip=tips)
+    points = base.mark_point(size=40, filled=True, opacity=1).encode(tooltip=tips)
     return Panel(title, kept, _spec(alt.layer(lines, points)))
 
 
@@ -134,11 +148,11 @@ def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, s
     base = _chart().encode(
         x=alt.X(f"{x[0]}:Q", title=x[1], scale=alt.Scale(zero=False)),
         y=alt.Y(f"{y[0]}:Q", title=y[1], scale=_scale(log),
-                axis=alt.Axis(format=".0e") if log else alt.Undefined),
+                axis=alt.Axis(format=".0e", tickCount=5) if log else alt.Undefined),
         color=alt.Color("family:N", title=None, scale=_hues([row["family"] for row in kept]), legend=_names()),
         tooltip=["method:N", alt.Tooltip(f"{x[0]}:Q", format=".4~g"), alt.Tooltip(f"{y[0]}:Q", format=".4~g")],
     )  # fmt: skip
-    points = base.mark_point(size=50, filled=True)
+    points = base.mark_point(size=50, filled=True, opacity=1)
     return Panel(title, kept, _spec(alt.layer(base.mark_line(opacity=0.35), points) if log else points))
 
 
@@ -170,10 +184,6 @@ def _colour(field: str, title: str, levels: list[Any]) -> Any:
 def _hues(names: list[str]) -> Any:
     levels = list(dict.fromkeys(names))
     return alt.Scale(domain=levels, range=ramp(len(levels)))
-
-
-def _dashed() -> Any:
-    return alt.Legend(symbolType="stroke", symbolStrokeColor=GREY, symbolStrokeWidth=2, symbolSize=300)
 
 
 def _names() -> Any:

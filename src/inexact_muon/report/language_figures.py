@@ -10,7 +10,7 @@ from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.ladder_claims import triples
 from inexact_muon.report.load import Results, RunRecord
 from inexact_muon.report.optimum import Optimum, optimum, predicted
-from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
+from inexact_muon.report.series import Cell, Grid, Ladder, grids, iterations, ladders
 from inexact_muon.report.statistics import interval
 
 ITERATIONS = "inexact-muon sweep studies/tiny/gpt-iterations.toml"
@@ -65,9 +65,10 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
             panels.append(charts.heat_map(f"{grid.title}: {iterations(count)}", rows, "loss", True, domain))
             if count in best:
                 o = best[count]
-                rules = [f"{carried.get(count, {}).get(rule, float('nan')):.3g}" for rule in ("paper", "descent")]
+                rules = [f"{c[0]:.3g}, {c[1]:.3g}" for c in carried.get(count, {}).values()]
+                rules += ["-"] * (2 - len(rules))
                 lines.append((grid.title, str(count), f"{o.value:.4f}", f"{o.lr:.3g}{' (edge)' if o.edge else ''}",
-                              f"{o.cell[1]:g}", f"{o.alpha:.3g}", *(r.replace("nan", "-") for r in rules)))  # fmt: skip
+                              f"{o.cell[1]:g}", f"{o.alpha:.3g}", *rules))  # fmt: skip
     head = (
         "grid",
         "iterations",
@@ -75,8 +76,8 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
         "best lr",
         "momentum",
         "alpha",
-        "lr by paper's rule",
-        "lr by descent rule",
+        "paper's rule: lr, momentum",
+        "descent rule",
     )
     caption = (
         "Final loss, mean over seeds. ★ best cell; ◆ and ◇ where the paper's rule and the descent rule carry the "
@@ -103,15 +104,16 @@ def mean_table(grid: Grid, count: int, metric: str) -> dict[tuple[float, float],
     return {cell: sum(found) / len(found) for cell, found in values.items()}
 
 
-def _marks(grid: Grid, count: int, best: Optimum | None, carried: dict[str, float]) -> list[Row]:
+def _marks(grid: Grid, count: int, best: Optimum | None, carried: dict[str, Cell]) -> list[Row]:
     if best is None:
         return []
     lr, momentum = best.cell
     place = {"iterations": count, "lr": lr, "momentum": momentum}
     rows = [{"kind": "optimum", **place, "note": f"loss {best.value:.4f}, lr {best.lr:.3g}, alpha {best.alpha:.3g}"}]
-    for rule, wanted in carried.items():
-        near = min(grid.rates, key=lambda rate: max(rate / wanted, wanted / rate))
-        rows.append({"kind": rule, **place, "lr": near, "note": f"lr {wanted:.3g}"})
+    for rule, (lr, momentum) in carried.items():
+        place |= {"lr": min(grid.rates, key=lambda rate: max(rate / lr, lr / rate))}
+        place |= {"momentum": min(grid.momenta, key=lambda known: abs(known - momentum))}
+        rows.append({"kind": rule, **place, "note": f"lr {lr:.3g}, momentum {momentum:.3g}"})
     return rows
 
 

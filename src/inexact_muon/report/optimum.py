@@ -72,19 +72,23 @@ def inexactness(results: Results, problem: str, family: str, count: int) -> Inex
     return Inexact(*(float(np.mean(values)) for values in sums.values()))
 
 
-def predicted(results: Results, grid: Grid, found: dict[int, Optimum]) -> dict[int, dict[str, float]]:
-    """{iterations: {rule: lr}}: the optimum of the most precise oracle carried to the others.
+def predicted(results: Results, grid: Grid, found: dict[int, Optimum]) -> dict[int, dict[str, Cell]]:
+    """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle carried to the others.
 
-    paper: gamma_B/gamma_A = ((1+delta_A)/(1+delta_B))^(1/4), Corollary 3. descent: (1-eta_A)/(1-eta_B).
+    paper (Corollary 3), with r = (1+delta_A)/(1+delta_B): gamma_B/gamma_A = r^(1/4), alpha_B/alpha_A = r^(-1/2).
+    descent: gamma_B/gamma_A = (1-eta_A)/(1-eta_B), alpha kept.
     """
-    source = max(found, default=0)
-    a = inexactness(results, grid.runs[0].problem, grid.family, source) if found else None
-    carried: dict[int, dict[str, float]] = {}
-    for count in found:
-        b = inexactness(results, grid.runs[0].problem, grid.family, count)
-        if a and b and count != source:
-            lr = found[source].lr
-            carried[count] = {"paper": lr * ((1 + a.delta) / (1 + b.delta)) ** 0.25}
+    carried: dict[int, dict[str, Cell]] = {}
+    if not found:
+        return carried
+    source, problem = max(found), grid.runs[0].problem
+    a, best = inexactness(results, problem, grid.family, source), found[source]
+    for count in found.keys() - {source}:
+        b = inexactness(results, problem, grid.family, count)
+        if a and b:
+            ratio = (1 + a.delta) / (1 + b.delta)
+            alpha = min(1.0, best.alpha * ratio**-0.5)
+            carried[count] = {"paper": (best.lr * ratio**0.25, 1.0 - alpha)}
             if b.gap < 1:
-                carried[count]["descent"] = lr * (1 - a.gap) / (1 - b.gap)
+                carried[count]["descent"] = (best.lr * (1 - a.gap) / (1 - b.gap), best.cell[1])
     return carried
