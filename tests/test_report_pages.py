@@ -22,7 +22,7 @@ from inexact_muon import cli
 from inexact_muon.lab import store
 from inexact_muon.report import charts, export, serve
 from inexact_muon.report.build import PAGE, TEXT, build
-from inexact_muon.report.claims import judge
+from inexact_muon.report.claims import CLAIMS, judge
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.figures import figures
 from inexact_muon.report.load import Oracle, load, read_oracle
@@ -233,6 +233,26 @@ def test_no_store_is_one_sentence(
     said = capsys.readouterr().err
     assert "holds no store" in said
     assert said.count("\n") == 1
+
+
+def test_a_missing_extra_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    monkeypatch.setattr("sys.argv", ["inexact-muon", "report", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "pip install 'inexact-muon[lab]'" in capsys.readouterr().err
+
+
+def test_the_documentation_lists_every_picture_and_claim(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "report.md").read_text()
+    listed = re.search(r"## Pictures(.*?)## Verdicts(.*?)## Limits", page, re.DOTALL)
+    assert listed
+    first = [line.split("|")[1] for line in listed[1].splitlines() if line.startswith("|")]
+    ids = {name for cell in first for name in re.findall(r"`([\w-]+)`", cell)}
+    assert ids == set(drawn(write(tmp_path, ladder(seeds=1))))
+    assert len(re.findall(r"^\| (?!claim|---)", listed[2], re.MULTILINE)) == len(CLAIMS)
 
 
 def test_report_never_imports_torch(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False) -> None:
     """
     from rich.console import Console
 
+    _need_lab()
     from inexact_muon import demo
 
     console = Console(width=None if sys.stdout.isatty() else 190)
@@ -49,6 +50,7 @@ def report(
     """
     from rich.console import Console
 
+    _need_lab()
     from inexact_muon.report import command
 
     command.report(folder, Console(width=None if sys.stdout.isatty() else 160), open, watch, serve)
@@ -156,6 +158,13 @@ def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro
     from inexact_muon.lab import listing
 
     listing.show_run(folder, run, Console(width=None if sys.stdout.isatty() else 120))
+
+
+def _need_lab() -> None:
+    from inexact_muon.lab.extras import require
+
+    for module in ("altair", "vl_convert", "jinja2"):
+        require(module, "lab")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
