@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 from pathlib import Path
 
@@ -18,36 +19,44 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.report.build import announce, build
 
-SEEDS: dict[str, tuple[int, ...]] = {
-    "gpt-iterations": (0, 1, 2),
-    "cnn-iterations": (0, 1, 2),
-    "gpt-heatmap": (0,),
-    "cnn-steps": (0,),
-    "optimizers": (0,),
-}
-"""The tiny studies and their seeds: three where a verdict needs an interval and the time allows it."""
+STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers")
+MORE = ("cnn-iterations", "gpt-iterations")
+"""Studies that get two more seeds, which a verdict needs, if there is time."""
+ENOUGH = 170.0
+"""Seconds after which nothing more is begun, so that the demo ends in five minutes."""
 
 
 def demo(out: Path, console: Console) -> None:
     """Oracles, studies, report; interrupted and started again, it goes on where it was."""
+    began = time.monotonic()
     save_oracles(out, console)
-    workers = os.cpu_count() or 1
-    for index, name in enumerate(SEEDS):
-        planned = plan(name)
-        console.print(f"study {index + 1} of {len(SEEDS)}: {planned.title}, {len(planned.runs)} runs", highlight=False)
-        options = EngineOptions(workers=min(workers, len(planned.runs)), address="", logs=out / name / "logs")
-        try:
-            sweep(planned, out / name, partial(ENGINES["local"], options), console)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
+    for index, name in enumerate(STUDIES):
+        console.print(f"study {index + 1} of {len(STUDIES)}", highlight=False)
+        train(plan(name, (0,)), out / name, console)
+    for name in MORE:
+        if time.monotonic() - began > ENOUGH:
+            console.print(f"no time for more seeds of {name}: the same command again goes on with them")
+        else:
+            train(plan(name, (0, 1, 2)), out / name, console)
     announce(build(out, console), console)
 
 
-def plan(name: str) -> study.Plan:
-    """A tiny study with the demo's seeds."""
+def train(planned: study.Plan, folder: Path, console: Console) -> None:
+    """What is left of a study, on every core."""
+    console.print(f"{planned.title}: {len(planned.runs)} runs", highlight=False)
+    workers = min(os.cpu_count() or 1, len(planned.runs))
+    options = EngineOptions(workers=workers, address="", logs=folder / "logs")
+    try:
+        sweep(planned, folder, partial(ENGINES["local"], options), console)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {folder}; the same command resumes") from None
+
+
+def plan(name: str, seeds: tuple[int, ...]) -> study.Plan:
+    """A tiny study with these seeds."""
     path = studies() / f"{name}.toml"
     written = decode(read_toml(path), study.Study, str(path))
-    return study.plan(msgspec.structs.replace(written, seeds=SEEDS[name]), str(path))
+    return study.plan(msgspec.structs.replace(written, seeds=seeds), str(path))
 
 
 def save_oracles(out: Path, console: Console) -> None:
