@@ -99,11 +99,17 @@ def test_noise_larger_than_the_effect_is_undecided(tmp_path: Path) -> None:
     assert verdict(tmp_path, "lower-loss", cases).verdict == UNDECIDED
 
 
-def test_an_optimum_on_the_edge_is_undecided(tmp_path: Path) -> None:
-    cases = grid(bowl({2: (0.001, 0.8), 5: (0.05, 0.8)}, SAME))
-    found = verdict(tmp_path, "lr-moves", cases)
-    assert found.verdict == UNDECIDED
-    assert "edge" in found.note
+@pytest.mark.parametrize("crude", [(0.001, 0.8), (1.0, 0.8), (0.05, 0.2), (0.05, 0.99)])
+@pytest.mark.parametrize("precise", [(0.05, 0.8), (0.001, 0.8), (0.05, 0.99)])
+def test_an_optimum_on_the_edge_is_undecided(
+    crude: tuple[float, float], precise: tuple[float, float], tmp_path: Path
+) -> None:
+    claim = "alpha-moves" if crude[0] == 0.05 else "lr-moves"
+    write(tmp_path, grid(bowl({2: crude, 5: precise}, SAME)))
+    for judged in judge(load(tmp_path)):
+        if judged.claim.id == claim:
+            assert judged.finding.verdict == UNDECIDED
+            assert "edge" in judged.finding.note
 
 
 def test_a_sure_step_up_refutes_the_order(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from math import log2
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.optimum import Optimum, optimum
 from inexact_muon.report.series import Cell, Grid, iterations
-from inexact_muon.report.statistics import REFUTED, UNDECIDED, interval
+from inexact_muon.report.statistics import UNDECIDED, interval
 
 NEAR = 1.05
 """A cell is stable if its loss is at most this times the oracle's own best."""
+EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
 def _ends(grid: Grid) -> tuple[int, int]:
@@ -31,10 +32,8 @@ def lr_moves_down(grid: Grid) -> Finding:
     shift = interval([log2(a.lr / b.lr) for a, b in found])
     text = f"best lr at {iterations(crude)} over that at {precise}: {2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     on_edge = any(a.edge or b.edge for a, b in found)
-    verdict = shift.below()
-    if on_edge and verdict != REFUTED:
-        verdict = UNDECIDED
-    return Finding(grid.title, text if found else "", shift, verdict, _edge(on_edge))
+    verdict = UNDECIDED if on_edge else shift.below()
+    return Finding(grid.title, text if found else "", shift, verdict, EDGE if on_edge else "")
 
 
 def alpha_moves_up(grid: Grid) -> Finding:
@@ -44,11 +43,9 @@ def alpha_moves_up(grid: Grid) -> Finding:
     shift = interval([log2(a.alpha / b.alpha) for a, b in found])
     text = f"best alpha at {iterations(crude)} over that at {precise}: {2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     ends = {grid.momenta[0], grid.momenta[-1]}
-    on_edge = any(a.cell[1] in ends and b.cell[1] in ends for a, b in found)
-    verdict = shift.above()
-    if on_edge and verdict != REFUTED:
-        verdict = UNDECIDED
-    return Finding(grid.title, text if found else "", shift, verdict, _edge(on_edge))
+    on_edge = any(best.cell[1] in ends for pair in found for best in pair)
+    verdict = UNDECIDED if on_edge else shift.above()
+    return Finding(grid.title, text if found else "", shift, verdict, EDGE if on_edge else "")
 
 
 def region_widens(grid: Grid) -> Finding:
@@ -106,7 +103,3 @@ def _gap(table: dict[Cell, float]) -> float | None:
     rows = [[v for (lr, _), v in table.items() if lr == rate] for rate in {lr for lr, _ in table}]
     spreads = [max(row) - min(row) for row in rows if len(row) > 1]
     return sum(spreads) / len(spreads) if spreads else None
-
-
-def _edge(on_edge: bool) -> str:
-    return "an optimum is on the edge of the grid: the true one may lie outside" if on_edge else ""
