@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.ready
 
-.PHONY: demo test test-slow lint types bench figures study-theory clean
+.PHONY: demo test test-slow lint types bench figures screenshots study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -27,8 +27,11 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/estimate.py
 
 figures: $(SETUP)
-	$(BIN)/inexact-muon demo --out docs/figures
+	$(BIN)/inexact-muon demo --oracles --out docs/figures
 	$(BIN)/python studies/cotuning_tables.py --out docs/figures
+
+screenshots: demo
+	$(BIN)/python benchmarks/screenshots.py
 
 study-theory: $(SETUP)
 	$(BIN)/python -m inexact_muon.lab.verify_study --out docs/figures

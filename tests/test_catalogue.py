@@ -51,7 +51,7 @@ def test_demo_writes_a_table_and_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("altair", reason="the picture needs the extra `lab`")
-    code, out, _ = run(monkeypatch, capsys, "demo", "--out", str(tmp_path))
+    code, out, _ = run(monkeypatch, capsys, "demo", "--oracles", "--out", str(tmp_path))
     assert code == 0
     assert "oracles.png" in out
     records = json.loads((tmp_path / "oracles.json").read_text())

@@ -10,33 +10,50 @@ from typing import Annotated, Any, Literal
 import tyro
 
 
-def demo(out: Path = Path("runs/demo")) -> None:
-    """Every oracle side by side: error, gap, overshoot and cost, as a table and a picture.
+def demo(out: Path = Path("runs/demo"), oracles: bool = False) -> None:
+    """Every oracle side by side, the tiny studies, and one page with the paper's figures and claims.
+
+    Takes a few minutes on 2 cores; interrupted and started again, it goes on where it was.
 
     Example: inexact-muon demo --out runs/demo
 
     Args:
-        out: directory for the table and the picture.
+        out: folder for the stores, the page and its files.
+        oracles: only the table and the picture of the oracles.
     """
     from rich.console import Console
-    from rich.table import Table
 
-    from inexact_muon import catalogue
+    _need_lab()
+    from inexact_muon import demo
 
     console = Console(width=None if sys.stdout.isatty() else 190)
-    with console.status("designing the oracles and drawing them"):
-        table = catalogue.rows()
-        paths = catalogue.save(table, out)
-    shown = Table(
-        title="Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
-    )
-    for title in catalogue.header():
-        first = title == "oracle"
-        shown.add_column(title, justify="left" if first else "right", no_wrap=first, min_width=0 if not first else 24)
-    for r in table:
-        shown.add_row(*catalogue.cells(r))
-    console.print(shown)
-    console.print("written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
+    (demo.show_oracles if oracles else demo.demo)(out, console)
+
+
+def report(
+    folder: Annotated[Path, tyro.conf.Positional],
+    open: bool = False,
+    watch: bool = False,
+    serve: bool = False,
+) -> None:
+    """One self-contained page about the stores of a folder: the paper's figures, and a verdict on each claim.
+
+    Writes report.html, report.md and report/*.{csv,svg,png} there. Reads the stores only, also while a sweep runs.
+
+    Example: inexact-muon report runs/demo --open
+
+    Args:
+        folder: a store, or a folder of stores.
+        open: show the page in the browser.
+        watch: write the page again whenever the stores change, until Ctrl-C.
+        serve: the same, and serve it on this machine's loopback address.
+    """
+    from rich.console import Console
+
+    _need_lab()
+    from inexact_muon.report import command
+
+    command.report(folder, Console(width=None if sys.stdout.isatty() else 160), open, watch, serve)
 
 
 def delta(
@@ -279,8 +296,16 @@ def plan(
         console.print(f"written: {plot}", soft_wrap=True)
 
 
+def _need_lab() -> None:
+    from inexact_muon.lab.extras import require
+
+    for module in ("altair", "vl_convert", "jinja2"):
+        require(module, "lab")
+
+
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
+    "report": report,
     "delta": delta,
     "transfer": transfer,
     "theory": theory,

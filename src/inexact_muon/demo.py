@@ -1,0 +1,88 @@
+"""The demo: every oracle side by side, the tiny studies, and the page about them."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from inexact_muon import catalogue
+from inexact_muon.lab import study
+from inexact_muon.lab.decode import decode, read_toml
+from inexact_muon.lab.engines import ENGINES, EngineOptions
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.sweep import sweep
+from inexact_muon.report.build import announce, build
+
+STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers")
+MORE = ("cnn-iterations", "gpt-iterations")
+"""Studies that get two more seeds, which a verdict needs, if there is time."""
+ENOUGH = 170.0
+"""Seconds after which nothing more is begun, so that the demo ends in five minutes."""
+
+
+def demo(out: Path, console: Console) -> None:
+    """Oracles, studies, report; interrupted and started again, it goes on where it was."""
+    began = time.monotonic()
+    save_oracles(out, console)
+    for index, name in enumerate(STUDIES):
+        console.print(f"study {index + 1} of {len(STUDIES)}", highlight=False)
+        train(plan(name, (0,)), out / name, console)
+    for name in MORE:
+        if time.monotonic() - began > ENOUGH:
+            console.print(f"no time for more seeds of {name}: the same command again goes on with them")
+        else:
+            train(plan(name, (0, 1, 2)), out / name, console)
+    announce(build(out, console), console)
+
+
+def train(planned: study.Plan, folder: Path, console: Console) -> None:
+    """What is left of a study, on every core."""
+    console.print(f"{planned.title}: {len(planned.runs)} runs", highlight=False)
+    workers = min(os.cpu_count() or 1, len(planned.runs))
+    options = EngineOptions(workers=workers, address="", logs=folder / "logs")
+    try:
+        sweep(planned, folder, partial(ENGINES["local"], options), console)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {folder}; the same command resumes") from None
+
+
+def plan(name: str, seeds: tuple[int, ...]) -> study.Plan:
+    """A tiny study with these seeds."""
+    path = studies() / f"{name}.toml"
+    written = decode(read_toml(path), study.Study, str(path))
+    return study.plan(msgspec.structs.replace(written, seeds=seeds), str(path))
+
+
+def save_oracles(out: Path, console: Console) -> None:
+    """The table and the picture of all oracles."""
+    with console.status("designing the oracles and drawing them"):
+        paths = catalogue.save(catalogue.rows(), out)
+    console.print("oracles: " + ", ".join(str(path) for path in paths), soft_wrap=True, highlight=False)
+
+
+def show_oracles(out: Path, console: Console) -> None:
+    """The same, with the table printed."""
+    save_oracles(out, console)
+    title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
+    shown = Table(title=title)
+    for name in catalogue.header():
+        first = name == "oracle"
+        shown.add_column(name, justify="left" if first else "right", no_wrap=first, min_width=0 if not first else 24)
+    for r in catalogue.rows():
+        shown.add_row(*catalogue.cells(r))
+    console.print(shown)
+
+
+def studies() -> Path:
+    """The folder of the tiny studies: in an installed package, or in the repository."""
+    here = Path(__file__).parent
+    for place in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
+        if place.is_dir():
+            return place
+    raise LabError("the tiny studies are missing; install the package again")

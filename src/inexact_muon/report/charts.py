@@ -1,0 +1,198 @@
+"""The few kinds of chart of the report, as vega-lite specs. Widths follow the page; colours suit light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import altair as alt
+
+from inexact_muon.report.figure import Panel, Row
+
+HEIGHT = 270
+POINTS = 160
+"""A curve is thinned to about so many points; the values that stay are those of the store."""
+RAMP = ("#e8590c", "#d6336c", "#ae3ec9", "#7048e8", "#3b5bdb", "#1c7ed6", "#0c8599", "#099268")
+"""Fewest to most iterations: an order of hues, none too light or too dark for either background."""
+GREY = "#868e96"
+
+
+def ramp(count: int) -> list[str]:
+    """`count` colours from one end of the ramp to the other."""
+    return [RAMP[round(i * (len(RAMP) - 1) / max(1, count - 1))] for i in range(count)] if count else []
+
+
+def thin(values: Sequence[Any]) -> list[Any]:
+    """Every k-th value and the last."""
+    stride = -(-len(values) // POINTS) or 1
+    return [v for i, v in enumerate(values) if i % stride == 0 or i == len(values) - 1]
+
+
+def curves(title: str, rows: Iterable[Row], y: str, by: str, names: str, log: bool = False) -> Panel:
+    """Mean over seeds by step, one line for each value of `by`, and the range of the seeds as a band."""
+    kept = tuple(rows)
+    levels = _levels(row[by] for row in kept)
+    base = _chart().encode(
+        x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
+        color=_colour(by, names, levels),
+    )
+    scale = _scale(log)
+    label = y.replace("_", " ")
+    mean = alt.Y(f"mean({y}):Q", title=label, scale=scale)
+    tips = [_tip(by, names), alt.Tooltip("step:Q"), alt.Tooltip(f"mean({y}):Q", title=y, format=".4~f"), _seeds()]
+    layers = [
+        base.mark_area(opacity=0.15).encode(y=alt.Y(f"min({y}):Q", title=label, scale=scale), y2=f"max({y}):Q"),
+        base.mark_line(strokeWidth=2).encode(y=mean),
+        base.mark_point(size=28, filled=True, opacity=1).encode(y=mean, tooltip=tips),
+    ]
+    return Panel(title, kept, _spec(alt.layer(*layers)))
+
+
+def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
+    """A value by iterations: a dot for each seed, a line through the means."""
+    kept = tuple(rows)
+    base = _chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
+    scale = _scale(False)
+    colour = alt.Color("oracle:N", title=None, scale=_hues([row["oracle"] for row in kept]), legend=_names())
+    tips = [_tip("oracle", "oracle"), alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
+    layers = [
+        base.mark_line(strokeWidth=2).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale), color=colour),
+        base.mark_point(size=45, filled=True, opacity=1).encode(
+            y=alt.Y(f"{y}:Q", scale=scale, title=label), color=colour, tooltip=[*tips, alt.Tooltip("seed:O")]
+        ),
+    ]
+    return Panel(title, kept, _spec(alt.layer(*layers)))
+
+
+def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> Panel:
+    """Step size by momentum; stars at the best cell, diamonds where rules expect it, crosses where runs diverged."""
+    kept = tuple(rows)
+    base = _chart().encode(
+        x=alt.X("lr:O", title="step size", axis=alt.Axis(labelAngle=-45, format=".2~g")),
+        y=alt.Y("momentum:O", title="momentum", sort="descending"),
+    )
+    runs = base.transform_filter(f"datum.kind == 'run' && isValid(datum['{value}'])")
+    colour = alt.Color(
+        f"mean({value}):Q",
+        title=value,
+        scale=alt.Scale(scheme="viridis", reverse=low_is_good, domain=list(domain), clamp=True),
+    )
+    tips = [alt.Tooltip("lr:O"), alt.Tooltip("momentum:O"), alt.Tooltip(f"mean({value}):Q", format=".4f"), _seeds()]
+    layers: list[Any] = [
+        runs.mark_rect().encode(color=colour, tooltip=tips),
+        *_numbers(runs, kept, value, low_is_good, domain),
+        base.transform_filter("datum.kind == 'run' && datum.state == 'diverged'")
+        .mark_text(text="×", size=20, color="#e03131")
+        .encode(tooltip=["lr:O", "momentum:O", "state:N"]),
+    ]
+    for kind, sign, note in (
+        ("optimum", "★", "best"),
+        ("paper", "◆", "paper's rule"),
+        ("descent", "◇", "descent rule"),
+    ):
+        layers.append(
+            base.transform_filter(f"datum.kind == '{kind}'")
+            .mark_text(text=sign, size=22, color="#ffffff", stroke="#000000", strokeWidth=0.8,
+                       dx={"optimum": 0, "paper": -14, "descent": 14}[kind],
+                       dy=0 if kind == "optimum" else 16)
+            .encode(tooltip=[alt.Tooltip("note:N", title=note)])
+        )  # fmt: skip
+    return Panel(title, kept, _spec(alt.layer(*layers)))
+
+
+def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, domain: tuple[float, float]) -> list[Any]:
+    """The value in each cell, where a cell is large enough; dark on the light end of the colours."""
+    if len({row["lr"] for row in rows}) > 6 or len({row["momentum"] for row in rows}) > 4:
+        return []
+    middle = 0.5 * sum(domain)
+    light = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {middle}"
+    ink = alt.condition(light, alt.value("#000000"), alt.value("#ffffff"))
+    text = runs.mark_text(dy=-24, fontSize=11).encode(text=alt.Text(f"mean({value}):Q", format=".3f"), color=ink)
+    return [text]
+
+
+def layers_map(title: str, rows: Iterable[Row], value: str) -> Panel:
+    """A value by layer and iterations."""
+    kept = tuple(rows)
+    names = alt.Axis(labelLimit=140, labelExpr="replace(datum.label, '.weight', '')")
+    chart = _chart().mark_rect().encode(
+        x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("layer:N", title=None, sort=None, axis=names),
+        color=alt.Color(f"{value}:Q", title=value, scale=alt.Scale(scheme="viridis", domain=[0, 1], clamp=True)),
+        tooltip=["layer:N", "iterations:O", *(alt.Tooltip(f"{v}:Q", format=".4f") for v in (value, "factor"))],
+    )  # fmt: skip
+    height = max(HEIGHT, 18 * len({row["layer"] for row in kept}))
+    return Panel(title, kept, _spec(chart, height))
+
+
+def envelope(title: str, rows: Iterable[Row]) -> Panel:
+    """Best (solid) and worst (dashed) accuracy by step size."""
+    kept = tuple(rows)
+    levels = _levels(row["iterations"] for row in kept)
+    dashes = alt.Scale(domain=["best", "worst"], range=[[1, 0], [5, 4]])
+    base = _chart().encode(
+        x=alt.X("lr:Q", title="step size", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format=".2~g")),
+        y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
+        color=_colour("iterations", "iterations", levels),
+        strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=None),
+    )  # fmt: skip
+    tips = ["iterations:O", "end:N", "lr:Q", alt.Tooltip("accuracy:Q", format=".4f"), "momentum:Q"]
+    lines = base.mark_line(strokeWidth=2)
+    points = base.mark_point(size=40, filled=True, opacity=1).encode(tooltip=tips)
+    return Panel(title, kept, _spec(alt.layer(lines, points)))
+
+
+def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, str], log: bool = False) -> Panel:
+    """Points by family, joined within one where `log`: error against cost."""
+    kept = tuple(rows)
+    base = _chart().encode(
+        x=alt.X(f"{x[0]}:Q", title=x[1], scale=alt.Scale(zero=False)),
+        y=alt.Y(f"{y[0]}:Q", title=y[1], scale=_scale(log),
+                axis=alt.Axis(format=".0e", tickCount=5) if log else alt.Undefined),
+        color=alt.Color("family:N", title=None, scale=_hues([row["family"] for row in kept]), legend=_names()),
+        tooltip=["method:N", alt.Tooltip(f"{x[0]}:Q", format=".4~g"), alt.Tooltip(f"{y[0]}:Q", format=".4~g")],
+    )  # fmt: skip
+    points = base.mark_point(size=50, filled=True, opacity=1)
+    return Panel(title, kept, _spec(alt.layer(base.mark_line(opacity=0.35), points) if log else points))
+
+
+def _chart() -> Any:
+    return alt.Chart(alt.NamedData(name="rows"))
+
+
+def _spec(chart: Any, height: int = HEIGHT) -> dict[str, Any]:
+    spec = chart.properties(width="container", height=height).to_dict()
+    spec.pop("config", None)
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    return spec
+
+
+def _scale(log: bool) -> Any:
+    return alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
+
+
+def _levels(values: Iterable[Any]) -> list[Any]:
+    return sorted(set(values))
+
+
+def _colour(field: str, title: str, levels: list[Any]) -> Any:
+    scale = alt.Scale(domain=levels, range=ramp(len(levels)))
+    legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=4, symbolOpacity=1)
+    return alt.Color(f"{field}:{'O' if isinstance(levels[0], int) else 'N'}", title=title, scale=scale, legend=legend)
+
+
+def _hues(names: list[str]) -> Any:
+    levels = list(dict.fromkeys(names))
+    return alt.Scale(domain=levels, range=ramp(len(levels)))
+
+
+def _names() -> Any:
+    return alt.Legend(labelLimit=260, columns=2)
+
+
+def _tip(field: str, title: str) -> Any:
+    return alt.Tooltip(f"{field}:N", title=title)
+
+
+def _seeds() -> Any:
+    return alt.Tooltip("distinct(seed):Q", title="seeds")

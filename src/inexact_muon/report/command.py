@@ -1,0 +1,27 @@
+"""The command `report`: once, or live."""
+
+from __future__ import annotations
+
+import webbrowser
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+
+from inexact_muon.report import serve as live
+from inexact_muon.report.build import announce, build
+
+
+def report(folder: Path, console: Console, open_page: bool, watch: bool, serve: bool) -> None:
+    """Writes the page; opens, watches or serves it as asked."""
+    built = build(folder, console)
+    announce(built, console)
+    with ExitStack() as stack:
+        address = built.page.resolve().as_uri()
+        if serve:
+            address = stack.enter_context(live.serving(folder))
+            console.print(f"serving {address} to this machine only", highlight=False, soft_wrap=True)
+        if open_page:
+            webbrowser.open(address)
+        if watch or serve:
+            live.watch(folder, console)

@@ -1,0 +1,112 @@
+"""The same content as files: CSV, SVG and PNG of each figure, and report.md for terminals and pull requests."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from inexact_muon.lab.files import replace
+from inexact_muon.report.claims import Judged, findings
+from inexact_muon.report.figure import Figure, Row
+from inexact_muon.report.load import Results
+from inexact_muon.report.page import SIGNS, heading, sections
+
+WIDTH = 460
+"""Of a panel on disk, where no page gives it one."""
+
+
+def csv_text(rows: list[Row]) -> str:
+    """The rows of a figure; numbers as Python writes them, so that they read back to the same bits."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def picture(figure: Figure) -> dict[str, Any]:
+    """All panels of a figure side by side, two in a row, on white."""
+    panels = []
+    for panel in figure.panels:
+        spec = {k: v for k, v in panel.spec.items() if k not in ("$schema", "autosize")}
+        spec |= {"width": WIDTH, "title": panel.title, "data": {"values": list(panel.rows)}}
+        panels.append(spec)
+    rows = [
+        {"hconcat": panels[i : i + 2], "resolve": {"scale": {"color": "independent"}}} for i in range(0, len(panels), 2)
+    ]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "title": {"text": f"{figure.title} ({figure.paper})", "anchor": "start", "fontSize": 16},
+        "vconcat": rows,
+        "resolve": {"scale": {"color": "independent"}},
+        "background": "white",
+    }  # fmt: skip
+
+
+def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Path]:
+    """ID.csv, and ID.svg and ID.png if `pictures`; nothing for a figure without data."""
+    if not figure.panels:
+        return []
+    contents = {"csv": csv_text(figure.rows).encode()}
+    if pictures:
+        spec = json.dumps(picture(figure))
+        contents |= {
+            "svg": vl_convert.vegalite_to_svg(spec).encode(),
+            "png": vl_convert.vegalite_to_png(spec, scale=1.5),
+        }
+    for suffix, content in contents.items():
+        replace(folder / f"{figure.id}.{suffix}", content)
+    return [folder / f"{figure.id}.{suffix}" for suffix in contents]
+
+
+def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> str:
+    """Claims, tables, and where the pictures are."""
+    states = Counter(run.state for run in results.runs)
+    lines = [f"# {text(heading(results))}", ""]
+    lines += [f"{len(results.runs)} runs: " + ", ".join(f"{count} {state}" for state, count in states.items()), ""]
+    lines += [f"- {line(item)}" for item in findings(judged)]
+    head = ("claim", "where", "verdict", "statistic", "95 % interval", "seeds", "evidence", "note")
+    rows = [
+        (j.claim.sentence, j.claim.where, f"{SIGNS[j.finding.verdict][0]} {j.finding.verdict}", j.finding.statistic,
+         j.finding.range, str(j.finding.interval.n), j.finding.evidence, j.finding.note)
+        for j in judged
+    ]  # fmt: skip
+    lines += ["", "## Claims", "", *table(head, rows)]
+    for name, members in sections(figures):
+        lines += ["", f"## {name}"]
+        for figure in members:
+            lines += ["", f"### {figure.title} ({figure.paper})", ""]
+            if figure.panels:
+                lines += [figure.caption, "", f"![{figure.title}](report/{figure.id}.svg)"]
+            else:
+                lines += [f"No runs for this picture yet: `{figure.missing or 'no study records its data so far'}`"]
+            if figure.table:
+                lines += ["", *table(figure.table.header, figure.table.rows)]
+    return "\n".join(lines) + "\n"
+
+
+def line(item: Judged) -> str:
+    """A finding in one line."""
+    f = item.finding
+    seeds = f"{f.interval.n} {'seed' if f.interval.n == 1 else 'seeds'}"
+    return text(f"{SIGNS[f.verdict][0]} {item.claim.sentence}: {f.verdict}. {f.statistic} ({f.evidence}, {seeds})")
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """A Markdown table."""
+    head = list(header)
+    body = [[text(cell) for cell in row] for row in rows]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body)]
+
+
+def text(cell: str) -> str:
+    """A cell that can neither end its table nor become HTML."""
+    return cell.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")

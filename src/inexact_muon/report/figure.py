@@ -1,0 +1,55 @@
+"""What a function of `figures` returns: rows, charts over these rows, a table, or what to run to get them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart: a vega-lite spec over a dataset named "rows"."""
+
+    title: str
+    rows: tuple[Row, ...]
+    spec: dict[str, Any]
+
+    def with_data(self) -> dict[str, Any]:
+        """The spec with its rows inside."""
+        return {**self.spec, "datasets": {"rows": list(self.rows)}}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A small table of text; numbers are formatted already."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture of the report.
+
+    Attributes:
+        id: the name of its files.
+        paper: its number in the paper, or what it adds.
+        caption: what is drawn and how to read it.
+        missing: the command that makes its data, for a page without them.
+    """
+
+    id: str
+    section: str
+    title: str
+    paper: str
+    caption: str
+    panels: tuple[Panel, ...] = ()
+    table: Table | None = None
+    missing: str = ""
+
+    @property
+    def rows(self) -> list[Row]:
+        """The data of all panels; a row that two of them draw appears once."""
+        return list({id(row): row for panel in self.panels for row in panel.rows}.values())

@@ -1,0 +1,96 @@
+"""Figures 2 and 5 of the paper: loss and accuracy of image classifiers; and the baselines."""
+
+from __future__ import annotations
+
+from inexact_muon.report import charts
+from inexact_muon.report.figure import Figure, Row
+from inexact_muon.report.language_figures import cell_rows, mean_table
+from inexact_muon.report.load import Results
+from inexact_muon.report.optimum import optimum
+from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
+
+ITERATIONS = "inexact-muon sweep studies/tiny/cnn-iterations.toml"
+STEPS = "inexact-muon sweep studies/tiny/cnn-steps.toml"
+BASELINES = "inexact-muon sweep studies/tiny/optimizers.toml"
+IMAGES = "Image classifier"
+
+
+def figures(results: Results) -> list[Figure]:
+    """All of them, empty ones too."""
+    found = [s for s in ladders(results) if s.images]
+    planes = [g for g in grids(results) if g.images]
+    long = [s for s in found if any(len(run.records("train")) > 8 for run in s.runs)] or found
+    return [training(long), accuracy(planes), accuracy_maps(planes), baselines(results)]
+
+
+def training(found: list[Ladder]) -> Figure:
+    """Training loss against steps, by precision."""
+    panels = []
+    for s in found:
+        rows = [
+            {"iterations": count, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
+            for count, runs in s.rungs.items()
+            for run in runs
+            for r in charts.thin([r for r in run.records("train") if (r.get("loss") or 0) > 0])
+        ]
+        if rows:
+            panels.append(charts.curves(s.title, rows, "loss", "iterations", "iterations", log=True))
+    caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."
+    return Figure("cnn-loss", IMAGES, "Training loss by precision", "Figure 2a", caption, tuple(panels),
+                  missing=ITERATIONS)  # fmt: skip
+
+
+def accuracy(planes: list[Grid]) -> Figure:
+    """Best and worst accuracy over momentum, by step size."""
+    panels = []
+    for grid in planes:
+        rows: list[Row] = []
+        for count in grid.cells:
+            means = mean_table(grid, count, "accuracy")
+            for lr in grid.rates:
+                row = sorted((value, momentum) for (rate, momentum), value in means.items() if rate == lr)
+                for end, place in (("best", -1), ("worst", 0)) if row else ():
+                    value, momentum = row[place]
+                    rows.append({"iterations": count, "lr": lr, "end": end, "accuracy": value, "momentum": momentum})
+        if rows:
+            panels.append(charts.envelope(grid.title, rows))
+    caption = "Solid: best over momentum. Dashed: worst. The closer they are, the less momentum matters."
+    return Figure("accuracy", IMAGES, "Best and worst accuracy", "Figure 2b", caption, tuple(panels), missing=STEPS)
+
+
+def accuracy_maps(planes: list[Grid]) -> Figure:
+    """Accuracy over step size and momentum."""
+    panels = []
+    for grid in planes:
+        means = {count: mean_table(grid, count, "accuracy") for count in grid.cells}
+        every = [v for table in means.values() for v in table.values()]
+        for count in grid.cells:
+            rows = list(cell_rows(grid, count, "accuracy"))
+            best = optimum(means[count], -1.0)
+            if best is not None:
+                lr, momentum = best.cell
+                rows.append({"kind": "optimum", "iterations": count, "lr": lr, "momentum": momentum,
+                             "note": f"accuracy {best.value:.4f}"})  # fmt: skip
+            domain = (min(every, default=0.0), max(every, default=1.0))
+            panels.append(charts.heat_map(f"{grid.title}: {iterations(count)}", rows, "accuracy", False, domain))
+    caption = "Final accuracy, mean over seeds. ★ best cell; × diverged."
+    return Figure("accuracy-maps", IMAGES, "Accuracy over the grid", "Figure 5", caption, tuple(panels), missing=STEPS)
+
+
+def baselines(results: Results) -> Figure:
+    """Validation loss by optimizer."""
+    panels = []
+    for study in results.studies:
+        if len({run.optimizer for run in study.runs}) < 2:
+            continue
+        rows = [
+            {"optimizer": run.optimizer, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
+            for run in study.runs
+            for r in charts.thin([r for r in run.records("validation") if (r.get("loss") or 0) > 0])
+        ]
+        if rows:
+            panels.append(charts.curves(study.name, rows, "loss", "optimizer", "optimizer", log=True))
+    caption = "The same model under each optimizer, at one hand-picked step size each: a check, not a contest."
+    return Figure(
+        "baselines", IMAGES, "Other optimizers", "not in the paper", caption, tuple(panels), missing=BASELINES
+    )

@@ -1,0 +1,170 @@
+"""The paper's claims about more iterations at one step size and momentum. Verdicts come from the data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from math import log
+
+from inexact_muon.lab.curves import Record
+from inexact_muon.report.finding import Finding
+from inexact_muon.report.load import RunRecord
+from inexact_muon.report.series import Ladder, iterations
+from inexact_muon.report.statistics import (
+    REFUTED,
+    UNDECIDED,
+    Interval,
+    Verdict,
+    both,
+    interval,
+    paired,
+    quantile,
+)
+
+SATURATED, FIRST = 0.9, 0.5
+"""Shares of the whole gain: what five iterations must reach, and what three must."""
+SLIGHTLY = 1.10
+"""A step may take so many times as long and still "grow slightly"; the paper's table has 1.035."""
+CONSTANT = 2.0
+"""p90/p10 of the LMO error after the first tenth; the paper's own numbers drift by 26.9/23.6 and 3.5/1.7."""
+SLACK = 1e-6
+"""Relative rounding that an inequality between measured numbers is allowed."""
+
+
+def _loss(run: RunRecord) -> float | None:
+    return run.value("loss")
+
+
+def _train_loss(run: RunRecord) -> float | None:
+    return run.value("train_loss")
+
+
+def lower_loss(ladder: Ladder) -> Finding:
+    """Loss of the fewest iterations minus that of the most, paired by seed; no step up that is sure."""
+    of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
+    counts = sorted(ladder.rungs)
+    gain = _gain(ladder, counts[0], counts[-1], of)
+    worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == "confirmed"]
+    verdict = both(gain.above(), REFUTED) if worse else gain.above()
+    note = f"surely worse from {', '.join(worse)} iterations" if worse else _left_out(ladder, of)
+    text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: {gain.mean:+.4f}"
+    return Finding(ladder.title, text if gain.n else "", gain, verdict, note)
+
+
+def saturates(ladder: Ladder) -> Finding:
+    """Share of the whole gain that five iterations reach."""
+    return _share(ladder, 5, SATURATED)
+
+
+def first_steps(ladder: Ladder) -> Finding:
+    """Share of the whole gain that three iterations reach."""
+    return _share(ladder, 3, FIRST)
+
+
+def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
+    """(L_1 - L_count) - wanted (L_1 - L_last) > 0, a linear form, so that no ratio of noise is taken."""
+    counts = sorted(ladder.rungs)
+    middle, first, last = ladder.nearest(count), counts[0], counts[-1]
+    if not first < middle < last:
+        return _none(ladder, f"needs fewer and more than {count} iterations beside {count}")
+    values = [ladder.values(c, _loss) for c in (first, middle, last)]
+    seeds = sorted(values[0].keys() & values[1].keys() & values[2].keys())
+    if not seeds:
+        return _none(ladder, "no seed finished for all three counts")
+    whole = interval([values[0][s] - values[2][s] for s in seeds])
+    part = interval([values[0][s] - values[1][s] for s in seeds])
+    margin = interval([values[0][s] - values[1][s] - wanted * (values[0][s] - values[2][s]) for s in seeds])
+    share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
+    text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
+    return Finding(ladder.title, text, margin, both(whole.above(), margin.above()))
+
+
+def time_grows(ladder: Ladder) -> Finding:
+    """Time of a step with the most iterations over that with the fewest."""
+    counts = sorted(ladder.rungs)
+    slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
+    ratio = interval([slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())])
+    text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
+    verdict = both(ratio.above(1.0), ratio.below(SLIGHTLY))
+    return Finding(
+        ladder.title,
+        text if ratio.n else "",
+        ratio,
+        verdict,
+        f"slightly: up to {SLIGHTLY:g}; a shared machine is noisy",
+    )
+
+
+def error_ordered(ladder: Ladder) -> Finding:
+    """The smallest mean fall of log LMO error between neighbouring counts; per seed, over the steps that both have."""
+    falls: dict[int, list[float]] = {}
+    for a, b in pairwise(sorted(ladder.rungs)):
+        crude, fine = ({r.seed: _sums(r) for r in ladder.rungs[c]} for c in (a, b))
+        for seed in crude.keys() & fine.keys():
+            steps = crude[seed].keys() & fine[seed].keys()
+            if steps:
+                ratios = [log(crude[seed][s] / fine[seed][s]) for s in steps if crude[seed][s] > 0 < fine[seed][s]]
+                falls.setdefault(seed, []).append(sum(ratios) / max(1, len(ratios)))
+    if not falls:
+        return _none(ladder, "no LMO error was recorded: telemetry.every")
+    least = interval([min(values) for values in falls.values()])
+    text = f"smallest mean fall of log LMO error from one count to the next: {least.mean:+.3f}"
+    return Finding(ladder.title, text, least, least.above())
+
+
+def error_constant(ladder: Ladder) -> Finding:
+    """p90/p10 of the LMO error after the first tenth of training; the worst count of each seed."""
+    spread: dict[int, float] = {}
+    for run in ladder.runs:
+        late = [value for step, value in _sums(run).items() if step > 0.1 * run.spec.steps and value > 0]
+        if len(late) >= 3:
+            spread[run.seed] = max(spread.get(run.seed, 0.0), quantile(late, 0.9) / quantile(late, 0.1))
+    if not spread:
+        return _none(ladder, "needs three records of the LMO error after the first tenth of training")
+    ratio = interval(list(spread.values()))
+    text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
+    return Finding(ladder.title, text, ratio, ratio.below(CONSTANT), f"constant: below {CONSTANT:g}")
+
+
+def bounds_hold(ladder: Ladder) -> Finding:
+    """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; no statistics needed."""
+    checked, broken = 0, []
+    for run in ladder.runs:
+        for record in run.records("lmo"):
+            for layer, delta, eta, nu in triples(record):
+                checked += 1
+                slack = SLACK * (1 + abs(delta))
+                if abs(eta) > delta + slack or nu > 1 + delta + slack or 1 - eta > nu + slack:
+                    broken.append(f"{layer} at step {record['step']} of {run.id}")
+    if not checked:
+        return _none(ladder, "no LMO error was recorded: telemetry.every")
+    seeds = len({run.seed for run in ladder.runs})
+    exact = Interval(float(len(broken)), float(len(broken)), float(len(broken)), seeds)
+    text = f"{len(broken)} of {checked} measured layers outside the bounds"
+    return Finding(ladder.title, text, exact, REFUTED if broken else "confirmed", "; ".join(broken[:3]))
+
+
+def triples(record: Record) -> Iterator[tuple[str, float, float, float]]:
+    """(layer, delta, gap, overshoot) of a record, where all three are finite."""
+    for layer, delta in record["delta"].items():
+        eta, nu = record["gap"].get(layer), record["overshoot"].get(layer)
+        if None not in (delta, eta, nu):
+            yield layer, delta, eta, nu
+
+
+def _sums(run: RunRecord) -> dict[int, float]:
+    return {record["step"]: record["sum"] for record in run.records("lmo") if record["sum"] is not None}
+
+
+def _gain(ladder: Ladder, a: int, b: int, of: Callable[[RunRecord], float | None]) -> Interval:
+    return interval(paired(ladder.values(a, of), ladder.values(b, of)))
+
+
+def _left_out(ladder: Ladder, of: Callable[[RunRecord], float | None]) -> str:
+    lost = [run for run in ladder.runs if of(run) is None]
+    return f"{len(lost)} of {len(ladder.runs)} runs have no final value and are left out" if lost else ""
+
+
+def _none(ladder: Ladder, why: str) -> Finding:
+    verdict: Verdict = UNDECIDED
+    return Finding(ladder.title, "", interval([]), verdict, why)

@@ -1,0 +1,230 @@
+"""Figures 1, 3 and 4 and Table 1 of the paper: loss, time and LMO error of language models."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from inexact_muon.report import charts, paper
+from inexact_muon.report.figure import Figure, Panel, Row, Table
+from inexact_muon.report.ladder_claims import triples
+from inexact_muon.report.load import Results, RunRecord
+from inexact_muon.report.optimum import Optimum, optimum, predicted
+from inexact_muon.report.series import Cell, Grid, Ladder, grids, iterations, ladders
+from inexact_muon.report.statistics import interval
+
+ITERATIONS = "inexact-muon sweep studies/tiny/gpt-iterations.toml"
+HEATMAP = "inexact-muon sweep studies/tiny/gpt-heatmap.toml"
+LANGUAGE, ORACLE = "Language model", "LMO error"
+
+
+def figures(results: Results) -> list[Figure]:
+    """All of them, empty ones too."""
+    found = [s for s in ladders(results) if not s.images]
+    planes = [g for g in grids(results) if not g.images]
+    measured = [s for s in ladders(results) if any(run.records("lmo") for run in s.runs)]
+    longest = [s for s in found if any(len(run.records("validation")) > 1 for run in s.runs)]
+    return [
+        convergence(longest),
+        heat_maps(results, planes),
+        table_one(found),
+        lmo_error(measured),
+        layers(measured),
+    ]
+
+
+def convergence(found: list[Ladder]) -> Figure:
+    """Validation loss against steps."""
+    panels = []
+    for s in found:
+        rows = [
+            {"iterations": count, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
+            for count, runs in s.rungs.items()
+            for run in runs
+            for r in charts.thin([r for r in run.records("validation") if r.get("loss") is not None])
+        ]
+        if rows:
+            panels.append(charts.curves(_at(s), rows, "loss", "iterations", "iterations"))
+    caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
+    return Figure("convergence", LANGUAGE, "Loss against steps", "Figures 1a, 3a", caption, tuple(panels),
+                  missing=ITERATIONS)  # fmt: skip
+
+
+def heat_maps(results: Results, planes: list[Grid]) -> Figure:
+    """Final loss over step size and momentum, with optimum and predicted optimum."""
+    panels: list[Panel] = []
+    lines = []
+    for grid in planes:
+        means = {count: mean_table(grid, count, "loss") for count in grid.cells}
+        every = sorted(v for table in means.values() for v in table.values())
+        domain = (every[0], every[int(0.9 * (len(every) - 1))]) if every else (0.0, 1.0)
+        best = {count: o for count, table in means.items() if (o := optimum(table)) is not None}
+        carried = predicted(results, grid, best)
+        for count in grid.cells:
+            rows = [*cell_rows(grid, count, "loss"), *_marks(grid, count, best.get(count), carried.get(count, {}))]
+            panels.append(charts.heat_map(f"{grid.title}: {iterations(count)}", rows, "loss", True, domain))
+            if count in best:
+                o = best[count]
+                rules = [f"{c[0]:.3g}, {c[1]:.3g}" for c in carried.get(count, {}).values()]
+                rules += ["-"] * (2 - len(rules))
+                lines.append((grid.title, str(count), f"{o.value:.4f}", f"{o.lr:.3g}{' (edge)' if o.edge else ''}",
+                              f"{o.cell[1]:g}", f"{o.alpha:.3g}", *rules))  # fmt: skip
+    head = (
+        "grid",
+        "iterations",
+        "best loss",
+        "best lr",
+        "momentum",
+        "alpha",
+        "paper's rule: lr, momentum",
+        "descent rule",
+    )
+    caption = (
+        "Final loss, mean over seeds. ★ best cell; ◆ and ◇ where the paper's rule and the descent rule carry the "
+        "optimum of the most precise oracle; × diverged. The best lr in the table is refined by a parabola."
+    )
+    table = Table(head, tuple(lines)) if lines else None
+    return Figure("heatmaps", LANGUAGE, "Step size and momentum", "Figure 1b", caption, tuple(panels), table, HEATMAP)
+
+
+def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
+    """One row for each run of a panel."""
+    for (lr, momentum), runs in sorted(grid.cells[count].items()):
+        for run in runs:
+            yield {"kind": "run", "iterations": count, "lr": lr, "momentum": momentum, "seed": run.seed,
+                   metric: run.value(metric), "state": run.state, "run": run.id, "note": ""}  # fmt: skip
+
+
+def mean_table(grid: Grid, count: int, metric: str) -> dict[tuple[float, float], float]:
+    """{cell: mean over the seeds that finished}."""
+    values = defaultdict(list)
+    for seed in grid.seeds:
+        for cell, value in grid.table(count, seed, metric).items():
+            values[cell].append(value)
+    return {cell: sum(found) / len(found) for cell, found in values.items()}
+
+
+def _marks(grid: Grid, count: int, best: Optimum | None, carried: dict[str, Cell]) -> list[Row]:
+    if best is None:
+        return []
+    lr, momentum = best.cell
+    place = {"iterations": count, "lr": lr, "momentum": momentum}
+    rows = [{"kind": "optimum", **place, "note": f"loss {best.value:.4f}, lr {best.lr:.3g}, alpha {best.alpha:.3g}"}]
+    for rule, (lr, momentum) in carried.items():
+        place |= {"lr": min(grid.rates, key=lambda rate: max(rate / lr, lr / rate))}
+        place |= {"momentum": min(grid.momenta, key=lambda known: abs(known - momentum))}
+        rows.append({"kind": rule, **place, "note": f"lr {lr:.3g}, momentum {momentum:.3g}"})
+    return rows
+
+
+def table_one(found: list[Ladder]) -> Figure:
+    """Final loss and time against iterations, with the paper's table."""
+    rows = [
+        {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.value("loss"),
+         "milliseconds": run.milliseconds, "run": run.id}
+        for s in found
+        for count, runs in s.rungs.items()
+        for run in runs
+        if run.value("loss") is not None
+    ]  # fmt: skip
+    panels: tuple[Panel, ...] = ()
+    if rows:
+        timed = [row for row in rows if row["milliseconds"] is not None]
+        panels = (
+            charts.ladder("Final validation loss", rows, "loss", "validation loss"),
+            charts.ladder("Time of a training step", timed, "milliseconds", "ms per step"),
+        )
+    label = "paper" if any(_same_size(run) for s in found for run in s.runs) else f"paper, {paper.SIZE}"
+    head = ("runs", "iterations", "seeds", "loss", "± 95 %", "ms per step", f"loss ({label})", f"minutes ({label})")
+    lines = tuple(_line(s, count) for s in found for count in s.rungs)
+    caption = (
+        "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
+    )
+    return Figure("table-1", LANGUAGE, "Final loss and time", "Table 1, Figure 3b", caption, panels,
+                  Table(head, lines) if rows else None, ITERATIONS)  # fmt: skip
+
+
+def _line(s: Ladder, count: int) -> tuple[str, ...]:
+    loss = interval(list(s.values(count, lambda run: run.value("loss")).values()))
+    time = interval(list(s.values(count, lambda run: run.milliseconds).values()))
+    theirs = s.family == "polar-express"
+    return (
+        s.title,
+        str(count),
+        str(loss.n),
+        f"{loss.mean:.4f}" if loss.n else "-",
+        f"{loss.high - loss.mean:.4f}" if loss.n > 1 else "-",
+        f"{time.mean:.1f}" if time.n else "-",
+        f"{paper.LOSS[count]:.4f}" if theirs and count in paper.LOSS else "-",
+        f"{paper.MINUTES[count]:.1f}" if theirs and count in paper.MINUTES else "-",
+    )
+
+
+def _same_size(run: RunRecord) -> bool:
+    return getattr(run.spec.problem, "size", "") == paper.SIZE and run.spec.steps == paper.STEPS
+
+
+def lmo_error(found: list[Ladder]) -> Figure:
+    """The LMO error, summed over layers, in training."""
+    panels, lines = [], []
+    for s in found:
+        rows = [
+            {"iterations": count, "step": r["step"], "lmo_error": r["sum"], "seed": run.seed, "run": run.id}
+            for count, runs in s.rungs.items()
+            for run in runs
+            for r in charts.thin([r for r in run.records("lmo") if r["sum"] is not None])
+        ]
+        panels.append(charts.curves(_at(s), rows, "lmo_error", "iterations", "iterations"))
+        for count, runs in s.rungs.items():
+            last = [r[-1] for run in runs if (r := run.records("lmo"))]
+            mean = sum(r["sum"] for r in last) / max(1, len(last))
+            matrices = len(last[0]["delta"]) if last else 0
+            known = paper.LMO_ERROR.get(count) if s.family == "polar-express" else None
+            lines.append((s.title, str(count), f"{mean:.3f}", str(matrices), f"{mean / max(1, matrices):.3f}",
+                          f"~{known}" if known else "-"))  # fmt: skip
+    head = ("runs", "iterations", "sum at the end", "matrices", "mean delta", f"sum (paper, {paper.SIZE})")
+    caption = "Sum of delta = norm(d_hat - d) over all matrices, against the exact oracle."
+    table = Table(head, tuple(lines)) if lines else None
+    return Figure("lmo-error", ORACLE, "LMO error in training", "Figure 4", caption, tuple(panels), table, ITERATIONS)
+
+
+def layers(found: list[Ladder]) -> Figure:
+    """delta by layer, and the layer that holds the bound back."""
+    panels, lines = [], []
+    for s in found:
+        rows: list[Row] = []
+        for count, runs in s.rungs.items():
+            mine = [_layer(layer, count, values) for layer, values in _by_layer(runs).items()]
+            rows += mine
+            if mine:
+                worst = max(mine, key=lambda row: row["factor"])
+                factors = sorted(row["factor"] for row in mine)
+                lines.append((s.title, str(count), worst["layer"], f"{worst['factor']:.3f}",
+                              f"{factors[len(factors) // 2]:.3f}", f"{worst['delta']:.3f}"))  # fmt: skip
+        panels.append(charts.layers_map(_at(s), rows, "delta"))
+    head = ("runs", "iterations", "bottleneck layer", "its factor", "median factor", "its delta")
+    caption = (
+        "Mean delta of each layer over training. The bottleneck is the layer with the largest factor "
+        "overshoot/(1 - gap), worst over training: it alone decides the layer-wise bound."
+    )
+    table = Table(head, tuple(lines)) if lines else None
+    return Figure("layers", ORACLE, "Error by layer", "Figure 4, by layer", caption, tuple(panels), table, ITERATIONS)
+
+
+def _by_layer(runs: tuple[RunRecord, ...]) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for run in runs:
+        for record in run.records("lmo"):
+            for layer, delta, eta, nu in triples(record):
+                found[layer].append((delta, nu / (1 - eta) if eta < 1 else 1e9))
+    return found
+
+
+def _layer(layer: str, count: int, values: list[tuple[float, float]]) -> Row:
+    deltas, factors = zip(*values, strict=True)
+    return {"layer": layer, "iterations": count, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
+
+
+def _at(s: Ladder) -> str:
+    momentum = "" if s.momentum is None else f", momentum {s.momentum:g}"
+    return f"{s.title} (lr {s.lr:.3g}{momentum})"

@@ -1,0 +1,189 @@
+"""Stores -> plain frozen records. A folder is a store itself, or holds stores (one level down, or two)."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inexact_muon.lab import store
+from inexact_muon.lab.curves import Record
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.study import field_of
+
+STEPPED = ("data", "forward", "backward", "optimizer")
+"""Parts of the time that belong to a training step."""
+
+_ORACLE = re.compile(r"([a-z][a-z-]*)\s*[:(]?\s*(?:(?:steps|poles)=)?(\d+)?,?\s*(.*?)\)?\s*")
+_COUNTS = {"exact-svd": None, "zolotarev": 3}
+"""Iterations (poles) of an oracle that is written without them; 5 for all others."""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A polar method by its text: "polar-express(steps=5, lower=0.01)" -> family, iterations, the rest."""
+
+    family: str
+    iterations: int | None
+    options: str
+
+    @property
+    def label(self) -> str:
+        """The family, and its options if they change the polynomial."""
+        kept = ", ".join(o for o in re.split(r",\s*", self.options) if o and not o.startswith("normalise="))
+        return f"{self.family}({kept})" if kept else self.family
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run: what it was and what came out."""
+
+    folder: Path
+    study: str
+    id: str
+    spec: Any
+    state: str
+    step: int
+    result: dict[str, float | None]
+    seconds: dict[str, float]
+
+    @cached_property
+    def curves(self) -> list[Record]:
+        """The records of the run, read when first asked for."""
+        return store.read_curves(self.folder, self.id)
+
+    def records(self, kind: str) -> list[Record]:
+        """The records of one kind."""
+        return [record for record in self.curves if record["kind"] == kind]
+
+    @cached_property
+    def oracle(self) -> Oracle | None:
+        """What orthogonalises; None for an optimizer without an oracle."""
+        text = field_of(self.spec, "optimizer.polar")
+        return read_oracle(text) if text else None
+
+    @property
+    def optimizer(self) -> str:
+        """muon, scion, ..."""
+        return str(field_of(self.spec, "optimizer.name"))
+
+    @property
+    def problem(self) -> str:
+        """nanogpt, cnn or custom."""
+        return str(field_of(self.spec, "problem.name"))
+
+    @property
+    def lr(self) -> float:
+        """gamma."""
+        return float(field_of(self.spec, "optimizer.lr"))
+
+    @property
+    def momentum(self) -> float | None:
+        """beta = 1 - alpha."""
+        return field_of(self.spec, "optimizer.momentum")
+
+    @property
+    def seed(self) -> int:
+        """Of everything random."""
+        return int(self.spec.seed)
+
+    @property
+    def milliseconds(self) -> float | None:
+        """Wall time of a training step, without evaluation, telemetry and storage."""
+        total = sum(self.seconds.get(part, 0.0) for part in STEPPED)
+        return 1000.0 * total / self.step if total > 0 and self.step else None
+
+    def value(self, metric: str) -> float | None:
+        """The final value of a metric; None unless the run finished."""
+        return self.result.get(metric) if self.state == "finished" else None
+
+    @cached_property
+    def setting(self) -> str:
+        """Everything but oracle, step size, momentum, seed and what is only recorded: runs that compare."""
+        plain = json.loads(msgspec.json.encode(self.spec, order="sorted"))
+        for name in ("seed", "telemetry", "record_every", "evaluate_every", "checkpoint_every", "device"):
+            plain.pop(name)
+        for name in ("polar", "lr", "momentum"):
+            plain["optimizer"].pop(name, None)
+        return json.dumps(plain)
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """One store."""
+
+    folder: Path
+    name: str
+    title: str
+    figure: str
+    runs: tuple[RunRecord, ...]
+
+    def count(self, state: str) -> int:
+        """How many runs are in a state."""
+        return sum(run.state == state for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All stores of a folder, and the table of oracles if the demo left one there."""
+
+    folder: Path
+    studies: tuple[StudyRecord, ...]
+    oracles: tuple[dict[str, Any], ...]
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """Every run of every study."""
+        return [run for study in self.studies for run in study.runs]
+
+
+def load(folder: Path) -> Results:
+    """Everything that is stored below a folder."""
+    places = find_stores(folder)
+    if not places:
+        raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
+    table = folder / "oracles.json"
+    oracles = tuple(json.loads(table.read_text())) if table.exists() else ()
+    return Results(folder, tuple(_study(place) for place in places), oracles)
+
+
+def find_stores(folder: Path) -> list[Path]:
+    """The folder itself if it is a store, else the stores at most two levels below it."""
+    if (folder / store.INDEX).exists():
+        return [folder]
+    return sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{store.INDEX}"))
+
+
+def read_oracle(text: str) -> Oracle:
+    """The parts of an oracle's text; what cannot be read is a family of its own."""
+    found = _ORACLE.fullmatch(text.strip())
+    if found is None:
+        return Oracle(text, None, "")
+    family, count, options = found.groups()
+    return Oracle(family, int(count) if count else _COUNTS.get(family, 5), options)
+
+
+def _study(folder: Path) -> StudyRecord:
+    about = store.about(folder)
+    name = about.get("name") or folder.name
+    runs = []
+    for run in store.runs(folder):
+        outcome = run.outcome
+        runs.append(
+            RunRecord(
+                folder=folder,
+                study=name,
+                id=run.id,
+                spec=run.spec,
+                state=run.state,
+                step=outcome.step if outcome else 0,
+                result=dict(outcome.result) if outcome else {},
+                seconds=dict(outcome.seconds) if outcome else {},
+            )
+        )
+    return StudyRecord(folder, name, about.get("title") or name, about.get("figure", ""), tuple(runs))

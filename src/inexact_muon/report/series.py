@@ -1,0 +1,155 @@
+"""Runs that compare: ladders (one oracle family by iterations) and grids (step size x momentum by iterations)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inexact_muon.report.load import Results, RunRecord
+
+Cell = tuple[float, float]
+"""Step size, momentum."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """One family at one step size and momentum, by iterations, each with its seeds."""
+
+    study: str
+    family: str
+    lr: float
+    momentum: float | None
+    rungs: dict[int, tuple[RunRecord, ...]]
+
+    @property
+    def title(self) -> str:
+        """Where the evidence is from."""
+        return f"{self.study}, {self.family}"
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """Every run, by iterations and seed."""
+        return [run for count in sorted(self.rungs) for run in self.rungs[count]]
+
+    @property
+    def images(self) -> bool:
+        """Whether these runs have an accuracy."""
+        return self.runs[0].problem == "cnn" or any("accuracy" in run.result for run in self.runs)
+
+    def values(self, count: int, of: Callable[[RunRecord], float | None]) -> dict[int, float]:
+        """{seed: value} of the runs that have one."""
+        found = {run.seed: of(run) for run in self.rungs.get(count, ())}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def nearest(self, count: int) -> int:
+        """The number of iterations of this ladder that is nearest to one wanted; the smaller of two."""
+        return min(sorted(self.rungs), key=lambda rung: abs(rung - count))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One family over step sizes and momenta: {iterations: {(lr, momentum): runs by seed}}."""
+
+    study: str
+    family: str
+    cells: dict[int, dict[Cell, tuple[RunRecord, ...]]]
+
+    @property
+    def title(self) -> str:
+        """Where the evidence is from."""
+        return f"{self.study}, {self.family}"
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """Every run."""
+        return [run for cells in self.cells.values() for cell in cells.values() for run in cell]
+
+    @property
+    def images(self) -> bool:
+        """Whether these runs have an accuracy."""
+        return self.runs[0].problem == "cnn" or any("accuracy" in run.result for run in self.runs)
+
+    @property
+    def rates(self) -> list[float]:
+        """Step sizes, ascending."""
+        return sorted({lr for cells in self.cells.values() for lr, _ in cells})
+
+    @property
+    def momenta(self) -> list[float]:
+        """Momenta, ascending."""
+        return sorted({momentum for cells in self.cells.values() for _, momentum in cells})
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds that occur."""
+        return sorted({run.seed for run in self.runs})
+
+    def table(self, count: int, seed: int, metric: str) -> dict[Cell, float]:
+        """{cell: final value} of the runs of one seed that finished."""
+        found = {}
+        for cell, runs in self.cells.get(count, {}).items():
+            for run in runs:
+                value = run.value(metric)
+                if run.seed == seed and value is not None:
+                    found[cell] = value
+        return found
+
+
+def iterations(count: int) -> str:
+    """ "1 iteration", "5 iterations"."""
+    return f"{count} iteration{'' if count == 1 else 's'}"
+
+
+def ladders(results: Results) -> list[Ladder]:
+    """For each study, setting and family with two iteration counts or more: its best-filled step size and momentum.
+
+    Longest ladder first, language before images. Best-filled: most counts, then most finished runs, then the lowest
+    mean loss over all of them, which favours no count.
+    """
+    found = []
+    for (study, _, family), runs in _families(results).items():
+        by_cell: dict[tuple[float, float | None], list[RunRecord]] = defaultdict(list)
+        for run in runs:
+            by_cell[run.lr, run.momentum].append(run)
+        (lr, momentum), chosen = max(by_cell.items(), key=lambda item: _filled(item[1]))
+        rungs: dict[int, list[RunRecord]] = defaultdict(list)
+        for run in chosen:
+            rungs[_count(run)].append(run)
+        if len(rungs) >= 2:
+            ordered = {count: tuple(sorted(rungs[count], key=lambda run: run.seed)) for count in sorted(rungs)}
+            found.append(Ladder(study, family, lr, momentum, ordered))
+    return sorted(found, key=lambda s: (-len(s.rungs), s.images, s.study, s.family))
+
+
+def grids(results: Results) -> list[Grid]:
+    """For each study, setting and family: its grid, if two step sizes and two momenta were tried."""
+    found = []
+    for (study, _, family), runs in _families(results).items():
+        cells: dict[int, dict[Cell, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+        for run in runs:
+            if run.momentum is not None:
+                cells[_count(run)][run.lr, run.momentum].append(run)
+        grid = Grid(study, family, {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells)})
+        if cells and len(grid.rates) >= 2 and len(grid.momenta) >= 2:
+            found.append(grid)
+    return found
+
+
+def _families(results: Results) -> dict[tuple[str, str, str], list[RunRecord]]:
+    found: dict[tuple[str, str, str], list[RunRecord]] = defaultdict(list)
+    for run in results.runs:
+        if run.oracle is not None and run.oracle.iterations is not None:
+            found[run.study, run.setting, run.oracle.label].append(run)
+    return found
+
+
+def _count(run: RunRecord) -> int:
+    assert run.oracle is not None
+    assert run.oracle.iterations is not None
+    return run.oracle.iterations
+
+
+def _filled(runs: list[RunRecord]) -> tuple[int, int, float]:
+    losses = [loss for run in runs if (loss := run.value("loss")) is not None]
+    return len({_count(run) for run in runs}), len(losses), -sum(losses) / max(1, len(losses))

@@ -1,0 +1,97 @@
+"""The page kept fresh while a sweep runs, on disk and, if wanted, on this machine's loopback address."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rich.console import Console
+
+from inexact_muon.lab import store
+from inexact_muon.report.build import FILES, PAGE, TEXT, build
+from inexact_muon.report.load import find_stores
+
+HOST = "127.0.0.1"
+EVERY = 10
+"""Seconds between looks at the store; the page loads itself again as often."""
+TYPES = {".html": "text/html", ".md": "text/plain", ".csv": "text/csv", ".svg": "image/svg+xml", ".png": "image/png"}
+
+
+def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
+    """Changes when a run begins, records something or ends."""
+    found = []
+    for place in find_stores(folder):
+        files = (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
+        # a reader leaves an empty log behind, which says nothing
+        found += [(str(f), f.stat().st_mtime_ns) for f in files if f.exists() and f.stat().st_size]
+    return tuple(found)
+
+
+def watch(folder: Path, console: Console, every: float = EVERY, rounds: int | None = None) -> None:
+    """Builds the page again whenever the stores change, until Ctrl-C; then once more, complete.
+
+    Args:
+        rounds: how often to look; None for ever.
+    """
+    seen: tuple[tuple[str, int], ...] | None = None
+    console.print(f"watching {folder}; Ctrl-C to stop", highlight=False, soft_wrap=True)
+    try:
+        while rounds is None or rounds > 0:
+            now = stamp(folder)
+            if now != seen:
+                seen = now
+                build(folder, refresh=EVERY, pictures=False)
+                console.print(f"{time.strftime('%H:%M:%S')} {folder / PAGE}", highlight=False, soft_wrap=True)
+            rounds = None if rounds is None else rounds - 1
+            time.sleep(every)
+    except KeyboardInterrupt:
+        console.print("finishing the page")
+    build(folder, console)
+
+
+@contextmanager
+def serving(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serves the report's own files, and nothing else of the folder, to this machine only; yields the address."""
+    server = ThreadingHTTPServer((HOST, port), _handler(folder))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def allowed(folder: Path, path: str) -> Path | None:
+    """The file behind an address: the page, report.md and report/*; None for anything else."""
+    name = path.partition("?")[0].lstrip("/") or PAGE
+    files = {PAGE: folder / PAGE, TEXT: folder / TEXT}
+    files |= {f"{FILES}/{file.name}": file for file in (folder / FILES).glob("*")}
+    return files.get(name)
+
+
+def _handler(folder: Path) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            host = self.headers.get("Host", "").partition(":")[0]
+            file = allowed(folder, self.path) if host in (HOST, "localhost") else None  # not a rebound name
+            if file is None or not file.is_file():
+                self.send_error(404)
+                return
+            content = file.read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Type", f"{TYPES.get(file.suffix, 'application/octet-stream')}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,54 @@
+"use strict";
+(() => {
+  const figures = JSON.parse(document.getElementById("data").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const views = new Map();
+
+  function look() {
+    const ink = dark.matches ? "#d5d9e0" : "#343a40", line = dark.matches ? "#343941" : "#e9ecef";
+    return {
+      background: "transparent", font: "system-ui, sans-serif", view: { stroke: null },
+      axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
+      legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500, orient: "top", gradientLength: 140 },
+    };
+  }
+
+  async function draw(place) {
+    const panel = figures[place.dataset.figure][Number(place.dataset.panel)];
+    const options = { actions: false, renderer: "svg", config: look(), ast: false, tooltip: { theme: dark.matches ? "dark" : "light" } };
+    views.get(place.id)?.finalize();
+    const result = await window.vegaEmbed(place, structuredClone(panel), options);
+    views.set(place.id, result.view);
+    place.dataset.drawn = "yes";
+  }
+
+  const places = [...document.querySelectorAll(".chart")];
+  const all = () => Promise.all(places.map(draw)).then(() => { document.body.dataset.drawn = "yes"; });
+  dark.addEventListener("change", all);
+  all();
+
+  function csv(id) {
+    const lines = new Set(figures[id].flatMap((panel) => panel.datasets.rows.map((row) => JSON.stringify(row))));
+    const rows = [...lines].map((line) => JSON.parse(line));
+    const names = [...new Set(rows.flatMap(Object.keys))];
+    const cell = (v) => (v === null || v === undefined ? "" : /[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v));
+    return [names.map(cell).join(","), ...rows.map((row) => names.map((n) => cell(row[n])).join(","))].join("\n") + "\n";
+  }
+
+  function save(name, url) {
+    const link = document.createElement("a");
+    link.href = url; link.download = name; link.click();
+  }
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-save]");
+    if (!button) return;
+    const { save: kind, of } = button.dataset;
+    if (kind === "csv") return save(`${of}.csv`, URL.createObjectURL(new Blob([csv(of)], { type: "text/csv" })));
+    for (const place of places.filter((p) => p.dataset.figure === of))
+      save(`${place.id}.${kind}`, await views.get(place.id).toImageURL(kind, kind === "png" ? 2 : 1));
+  });
+
+  const refresh = Number(document.body.dataset.refresh || 0);
+  if (refresh) setTimeout(() => location.reload(), 1000 * refresh);
+})();

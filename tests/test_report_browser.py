@@ -1,0 +1,169 @@
+"""The page in a real browser: every chart has marks, nothing is fetched, nothing is logged, it fits a phone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("altair", reason="the report needs the extra `lab`")
+pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
+
+from playwright import sync_api
+
+from inexact_muon import catalogue
+from inexact_muon.report.build import build
+from report_cases import Case, grid, write
+from test_report_pages import everything
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no browser on this machine: apt-get install chromium"),
+]
+MARKS = "g.mark-symbol path, g.mark-rect path, g.mark-line path, g.mark-text text, g.mark-area path"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as driver:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        started = driver.chromium.launch(executable_path=BROWSER, args=options)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    catalogue.save(catalogue.rows(), folder)
+    return build(everything(folder), pictures=False).page
+
+
+class Seen:
+    """A page, and what it said and asked for."""
+
+    def __init__(
+        self, browser: Any, path: Path, width: int = 1200, scheme: str = "light", offline: bool = True
+    ) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=offline
+        )
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("body[data-drawn=yes]", timeout=120_000)
+
+    def clean(self, path: Path) -> None:
+        assert self.said == []
+        assert [url for url in self.asked if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_chart_has_marks(browser: Any, page_file: Path, scheme: str) -> None:
+    seen = Seen(browser, page_file, scheme=scheme)
+    charts = seen.page.query_selector_all(".chart")
+    assert len(charts) >= 12
+    for chart in charts:
+        name = chart.get_attribute("id")
+        drawn = [mark for mark in chart.query_selector_all(MARKS) if mark.bounding_box()]
+        assert drawn, f"{name} has no marks"
+        boxes = [mark.bounding_box() for mark in drawn]
+        assert max(box["width"] + box["height"] for box in boxes) > 3, f"{name} draws only points"
+    seen.clean(page_file)
+    seen.context.close()
+
+
+def test_colours_follow_the_scheme(browser: Any, page_file: Path) -> None:
+    seen = Seen(browser, page_file)
+    back = "getComputedStyle(document.body).backgroundColor"
+    ink = "document.querySelector('#convergence-0 .role-axis-label text').getAttribute('fill')"
+    light = seen.page.evaluate(back), seen.page.evaluate(ink)
+    seen.page.evaluate("delete document.body.dataset.drawn")
+    seen.page.emulate_media(color_scheme="dark")
+    seen.page.wait_for_selector("body[data-drawn=yes]")
+    dark = seen.page.evaluate(back), seen.page.evaluate(ink)
+    assert light[0] != dark[0]
+    assert light[1] != dark[1]
+    seen.clean(page_file)
+    seen.context.close()
+
+
+def test_tooltips(browser: Any, page_file: Path) -> None:
+    seen = Seen(browser, page_file)
+    for chart, word in (("#convergence-0", "iterations"), ("#heatmaps-0", "momentum"), ("#layers-0", "layer")):
+        place = seen.page.locator(chart)
+        place.scroll_into_view_if_needed()
+        place.locator("g.mark-symbol path, g.mark-rect path").nth(3).hover(force=True)
+        tip = seen.page.locator("#vg-tooltip-element.visible")
+        tip.wait_for(timeout=10_000)
+        assert word in tip.inner_text()
+        seen.page.mouse.move(0, 0)
+    seen.clean(page_file)
+    seen.context.close()
+
+
+def test_fits_a_phone(browser: Any, page_file: Path) -> None:
+    seen = Seen(browser, page_file, width=360)
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+    for chart in seen.page.query_selector_all(".chart svg"):
+        box = chart.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 361
+    sizes = seen.page.evaluate(
+        "[...document.querySelectorAll('main p, main td, main li, main button, .chart text')]"
+        ".filter(e => e.textContent.trim()).map(e => parseFloat(getComputedStyle(e).fontSize))"
+    )
+    assert min(sizes) >= 11
+    seen.clean(page_file)
+    seen.context.close()
+
+
+def test_everything_is_reached_by_keyboard(browser: Any, page_file: Path) -> None:
+    seen = Seen(browser, page_file)
+    things = "[...document.querySelectorAll('.chart, button, summary, nav a')]"
+    wanted = seen.page.evaluate(f"{things}.length")
+    reached: set[int] = set()
+    for _ in range(600):
+        seen.page.keyboard.press("Tab")
+        place = seen.page.evaluate(f"{things}.indexOf(document.activeElement)")
+        if seen.page.evaluate("document.activeElement === document.body"):
+            break
+        reached |= {place} - {-1}
+    assert len(reached) == wanted
+    seen.context.close()
+
+
+def test_buttons_save_files(browser: Any, page_file: Path) -> None:
+    seen = Seen(browser, page_file)
+    for kind, beginning in (("csv", b"iterations,step"), ("svg", b"<svg"), ("png", b"\x89PNG")):
+        with seen.page.expect_download() as waiting:
+            seen.page.locator(f"#convergence button[data-save={kind}]").press("Enter")
+        assert Path(waiting.value.path()).read_bytes().startswith(beginning), kind
+    saved = page_file.parent / "report" / "convergence.csv"
+    with seen.page.expect_download() as waiting:
+        seen.page.locator("#convergence button[data-save=csv]").click()
+    assert Path(waiting.value.path()).read_text().count("\n") == saved.read_text().count("\n")
+    assert seen.said == []
+    seen.context.close()
+
+
+def test_hostile_and_diverged_stores(browser: Any, tmp_path: Path) -> None:
+    evil = "<img src=x onerror=\"document.title='hacked'\"></script><script>document.title='hacked'</script>"
+    write(tmp_path / "a", grid(lambda c, lr, m: None), evil, evil)
+    write(tmp_path / "b", [Case({"problem": {"name": "cnn"}})], "one", evil)
+    path = build(tmp_path, pictures=False).page
+    seen = Seen(browser, path)
+    assert seen.page.title() != "hacked"
+    seen.clean(path)
+    seen.context.close()

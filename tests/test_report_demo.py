@@ -1,0 +1,57 @@
+"""The demo: every study is there, and one command ends in a page."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("altair", reason="the page needs the extra `lab`")
+
+from inexact_muon import cli, demo
+from inexact_muon.lab import store, study
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_demo_trains_every_tiny_study() -> None:
+    assert demo.studies() == ROOT / "studies" / "tiny"
+    assert {path.stem for path in demo.studies().glob("*.toml")} == set(demo.STUDIES)
+    assert set(demo.MORE) <= set(demo.STUDIES)
+
+
+def test_the_wheel_holds_the_studies() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build["force-include"] == {"studies/tiny": "inexact_muon/studies/tiny"}
+
+
+def test_runs_of_the_demo_are_those_of_a_sweep() -> None:
+    for name in demo.STUDIES:
+        swept = {spec.id for spec in study.load(demo.studies() / f"{name}.toml").runs}
+        assert swept == {spec.id for spec in demo.plan(name, (0,)).runs}
+        assert swept < {spec.id for spec in demo.plan(name, (0, 1)).runs}
+
+
+@pytest.mark.slow
+def test_one_command_ends_in_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "STUDIES", ("optimizers",))
+    monkeypatch.setattr(demo, "MORE", ("optimizers",))
+    monkeypatch.setattr(demo, "ENOUGH", 0.0)
+    monkeypatch.setattr("sys.argv", ["inexact-muon", "demo", "--out", str(tmp_path)])
+    cli.main()
+    said = capsys.readouterr().out
+    assert f"page: {tmp_path.resolve() / 'report.html'}" in said
+    assert "5 runs" in said
+    assert "no time for more seeds of optimizers" in said
+    page = (tmp_path / "report.html").read_text()
+    assert "zolotarev(poles=3)" in page
+    before = {run.id: run.ended for run in store.runs(tmp_path / "optimizers")}
+    assert len(before) == 5
+    monkeypatch.setattr(demo, "ENOUGH", 1e9)
+    cli.main()
+    after = {run.id: run.ended for run in store.runs(tmp_path / "optimizers")}
+    assert len(after) == 15
+    assert {run: after[run] for run in before} == before

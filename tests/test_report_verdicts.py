@@ -1,0 +1,167 @@
+"""Every verdict is computed: it flips when its data are altered, and a single seed decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from inexact_muon.report.claims import CLAIMS, findings, judge, overall
+from inexact_muon.report.finding import Finding
+from inexact_muon.report.load import load
+from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval, quantile
+from report_cases import LOSSES, Case, bowl, grid, ladder, write
+
+Make = Callable[[int], list[Case]]
+UP = {count: 4.0 - loss for count, loss in LOSSES.items()}
+MIDDLE, LOW = (0.05, 0.8), (0.025, 0.9)
+SAME = {2: 1.0, 5: 1.0}
+
+
+def accuracy(top: dict[int, float], spread: dict[int, float]) -> Callable[[int, float, float], float]:
+    return lambda count, lr, momentum: top[count] - spread[count] * (0.95 - momentum) - 0.01 * abs(lr - 0.05)
+
+
+FLIPS: dict[str, tuple[Make, Make]] = {
+    "lower-loss": (lambda n: ladder(seeds=n), lambda n: ladder(UP, n)),
+    "first-steps": (lambda n: ladder(seeds=n), lambda n: ladder(LOSSES | {2: 1.99, 3: 1.98}, n)),
+    "saturates": (lambda n: ladder(seeds=n), lambda n: ladder(LOSSES | {3: 1.9, 5: 1.8}, n)),
+    "time": (lambda n: ladder(seeds=n), lambda n: ladder(seeds=n, time=lambda count: 1.0 * count)),
+    "lr-moves": (
+        lambda n: grid(bowl({2: (0.025, 0.8), 5: MIDDLE}, SAME), n),
+        lambda n: grid(bowl({2: MIDDLE, 5: (0.025, 0.8)}, SAME), n),
+    ),
+    "alpha-moves": (
+        lambda n: grid(bowl({2: (0.05, 0.8), 5: (0.05, 0.9)}, SAME), n),
+        lambda n: grid(bowl({2: (0.05, 0.9), 5: (0.05, 0.8)}, SAME), n),
+    ),
+    "region": (
+        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 1.0, 5: 4.0}), n),
+        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 4.0, 5: 1.0}), n),
+    ),
+    "error-ordered": (
+        lambda n: ladder(seeds=n),
+        lambda n: ladder(seeds=n, error=lambda count, step: 0.1 if count == 2 else 1.0 / count),
+    ),
+    "error-constant": (
+        lambda n: ladder(seeds=n),
+        lambda n: ladder(seeds=n, error=lambda count, step: step / count),
+    ),
+    "cnn-loss": (lambda n: ladder(seeds=n, images=True), lambda n: ladder(UP, n, images=True)),
+    "best-accuracy": (
+        lambda n: grid(accuracy({2: 0.8, 5: 0.9}, {2: 0.1, 5: 0.1}), n, images=True),
+        lambda n: grid(accuracy({2: 0.9, 5: 0.8}, {2: 0.1, 5: 0.1}), n, images=True),
+    ),
+    "accuracy-gap": (
+        lambda n: grid(accuracy({2: 0.9, 5: 0.9}, {2: 0.5, 5: 0.1}), n, images=True),
+        lambda n: grid(accuracy({2: 0.9, 5: 0.9}, {2: 0.1, 5: 0.5}), n, images=True),
+    ),
+    "bounds": (lambda n: ladder(seeds=n), lambda n: ladder(seeds=n, gap=1.5)),
+}  # fmt: skip
+"""For each claim: data that confirm it, and the same data altered so that they refute it."""
+
+
+def verdict(folder: Path, claim: str, cases: list[Case]) -> Finding:
+    found = [j.finding for j in judge(load(write(folder, cases))) if j.claim.id == claim]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_every_claim_is_tested() -> None:
+    assert set(FLIPS) == {claim.id for claim in CLAIMS}
+
+
+@pytest.mark.parametrize("claim", FLIPS)
+def test_verdict_flips_with_its_data(claim: str, tmp_path: Path) -> None:
+    confirming, refuting = FLIPS[claim]
+    good = verdict(tmp_path / "good", claim, confirming(3))
+    bad = verdict(tmp_path / "bad", claim, refuting(3))
+    assert good.verdict == CONFIRMED, good
+    assert bad.verdict == REFUTED, bad
+    assert good.interval.n == 3
+    assert good.statistic != bad.statistic
+
+
+@pytest.mark.parametrize("claim", sorted(set(FLIPS) - {"bounds"}))
+def test_one_seed_decides_nothing(claim: str, tmp_path: Path) -> None:
+    for index, make in enumerate(FLIPS[claim]):
+        found = verdict(tmp_path / str(index), claim, make(1))
+        assert found.verdict == UNDECIDED
+        assert found.range == "-"
+
+
+def test_noise_larger_than_the_effect_is_undecided(tmp_path: Path) -> None:
+    cases = ladder({1: 2.0, 5: 1.9999})
+    assert verdict(tmp_path, "lower-loss", cases).verdict == UNDECIDED
+
+
+@pytest.mark.parametrize("crude", [(0.001, 0.8), (1.0, 0.8), (0.05, 0.2), (0.05, 0.99)])
+@pytest.mark.parametrize("precise", [(0.05, 0.8), (0.001, 0.8), (0.05, 0.99)])
+def test_an_optimum_on_the_edge_is_undecided(
+    crude: tuple[float, float], precise: tuple[float, float], tmp_path: Path
+) -> None:
+    claim = "alpha-moves" if crude[0] == 0.05 else "lr-moves"
+    write(tmp_path, grid(bowl({2: crude, 5: precise}, SAME)))
+    for judged in judge(load(tmp_path)):
+        if judged.claim.id == claim:
+            assert judged.finding.verdict == UNDECIDED
+            assert "edge" in judged.finding.note
+
+
+def test_a_sure_step_up_refutes_the_order(tmp_path: Path) -> None:
+    found = verdict(tmp_path, "lower-loss", ladder(LOSSES | {8: 1.9}))
+    assert found.interval.low > 0
+    assert found.verdict == REFUTED
+    assert "5 to 8" in found.note
+
+
+def test_missing_seeds_are_left_out_and_said(tmp_path: Path) -> None:
+    cases = ladder(seeds=4)
+    cases[0].state, cases[0].result = "diverged", {"train_loss": None}
+    cases[-1].state = "waiting"
+    found = verdict(tmp_path, "lower-loss", cases)
+    assert found.interval.n == 2
+    assert "2 of 20 runs" in found.note
+
+
+def test_findings_prefer_what_is_decided_and_name_a_claim_once(tmp_path: Path) -> None:
+    write(tmp_path / "a", ladder(UP), "a")
+    write(tmp_path / "b", ladder(seeds=1), "b")
+    top = findings(judge(load(tmp_path)))
+    assert len({j.claim.id for j in top}) == 3
+    assert top[0].finding.verdict == REFUTED
+    assert UNDECIDED not in {j.finding.verdict for j in top}
+
+
+def test_one_refutation_is_enough(tmp_path: Path) -> None:
+    write(tmp_path / "a", ladder(), "a")
+    assert overall(judge(load(tmp_path)))["lower-loss"] == CONFIRMED
+    write(tmp_path / "b", ladder(seeds=1), "b")
+    assert overall(judge(load(tmp_path)))["lower-loss"] == CONFIRMED
+    write(tmp_path / "c", ladder(UP), "c")
+    assert overall(judge(load(tmp_path)))["lower-loss"] == REFUTED
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=9).filter(lambda v: max(v) - min(v) > 1e-3))
+def test_interval_is_the_t_interval(values: list[float]) -> None:
+    found = interval(values)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=sum(values) / len(values), scale=stats.sem(values))
+    assert found.low == pytest.approx(low, rel=1e-6, abs=1e-6)
+    assert found.high == pytest.approx(high, rel=1e-6, abs=1e-6)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=9), st.floats(-100, 100))
+def test_above_and_below_exclude_each_other(values: list[float], threshold: float) -> None:
+    opposite: dict[Verdict, tuple[Verdict, ...]] = {CONFIRMED: (REFUTED,), REFUTED: (CONFIRMED, REFUTED)}
+    found = interval(values)
+    assert found.below(threshold) in opposite.get(found.above(threshold), (UNDECIDED, REFUTED))
+
+
+def test_quantile() -> None:
+    assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert quantile([0.0, 1.0], 0.9) == pytest.approx(0.9)
+    assert quantile([4.0], 0.1) == 4.0
