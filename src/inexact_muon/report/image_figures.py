@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inexact_muon.report import charts
 from inexact_muon.report.figure import Figure, Row
-from inexact_muon.report.language_figures import cell_rows, mean_table
+from inexact_muon.report.language_figures import cell_rows, curve_rows, mean_table
 from inexact_muon.report.load import Results
 from inexact_muon.report.optimum import optimum
 from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
@@ -27,12 +27,7 @@ def training(found: list[Ladder]) -> Figure:
     """Training loss against steps, by precision."""
     panels = []
     for s in found:
-        rows = [
-            {"iterations": count, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
-            for count, runs in s.rungs.items()
-            for run in runs
-            for r in charts.thin([r for r in run.records("train") if (r.get("loss") or 0) > 0])
-        ]
+        rows = curve_rows(s, "train", "loss", "loss")
         if rows:
             panels.append(charts.curves(s.title, rows, "loss", "iterations", "iterations", log=True))
     caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."

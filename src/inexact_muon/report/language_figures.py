@@ -37,17 +37,22 @@ def convergence(found: list[Ladder]) -> Figure:
     """Validation loss against steps."""
     panels = []
     for s in found:
-        rows = [
-            {"iterations": count, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
-            for count, runs in s.rungs.items()
-            for run in runs
-            for r in charts.thin([r for r in run.records("validation") if r.get("loss") is not None])
-        ]
+        rows = curve_rows(s, "validation", "loss", "loss")
         if rows:
             panels.append(charts.curves(_at(s), rows, "loss", "iterations", "iterations"))
     caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
     return Figure("convergence", LANGUAGE, "Loss against steps", "Figures 1a, 3a", caption, tuple(panels),
                   missing=ITERATIONS)  # fmt: skip
+
+
+def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
+    """A curve of every run of a ladder: the positive values `key` of its records of a kind, as `column`."""
+    return [
+        {"iterations": count, "step": r["step"], column: r[key], "seed": run.seed, "run": run.id}
+        for count, runs in s.rungs.items()
+        for run in runs
+        for r in charts.thin([r for r in run.records(kind) if (r.get(key) or 0) > 0])
+    ]
 
 
 def heat_maps(results: Results, planes: list[Grid]) -> Figure:
@@ -168,12 +173,7 @@ def lmo_error(found: list[Ladder]) -> Figure:
     """The LMO error, summed over layers, in training."""
     panels, lines = [], []
     for s in found:
-        rows = [
-            {"iterations": count, "step": r["step"], "lmo_error": r["sum"], "seed": run.seed, "run": run.id}
-            for count, runs in s.rungs.items()
-            for run in runs
-            for r in charts.thin([r for r in run.records("lmo") if r["sum"] is not None])
-        ]
+        rows = curve_rows(s, "lmo", "sum", "lmo_error")
         panels.append(charts.curves(_at(s), rows, "lmo_error", "iterations", "iterations"))
         for count, runs in s.rungs.items():
             last = [r[-1] for run in runs if (r := run.records("lmo"))]
