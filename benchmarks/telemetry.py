@@ -15,11 +15,11 @@ from inexact_muon.bench.timing import interleaved
 from inexact_muon.optim import Muon
 
 RESULTS = Path(__file__).parent / "results"
-STEPS = 20
-"""Steps of one turn, so that two of them are sampled with every=10."""
+STEPS = 10
+"""Steps of one turn, so that one of them is sampled with every=10."""
 
 
-def run(rounds: int = 9) -> list[dict[str, object]]:
+def run(rounds: int = 5) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     with Progress(transient=True) as progress:
         task = progress.add_task("telemetry", total=len(SETS) * (rounds + 2))

@@ -86,6 +86,18 @@ def test_the_page_shows_the_committed_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "bench.md").read_text() == (ROOT / "benchmarks/results/bench.md").read_text()
 
 
+def test_the_readme_has_the_committed_numbers() -> None:
+    assert page.summary(COMMITTED) in (ROOT / "README.md").read_text()
+
+
+def test_telemetry_costs_what_the_page_says() -> None:
+    """Under a tenth every step, under a fiftieth every tenth step, beyond what the spread of the machine hides."""
+    rows = json.loads((ROOT / "benchmarks/results/telemetry.json").read_text())
+    allowed = {"every 1": 1.10, "every 10": 1.02}
+    assert {r["set"] for r in rows} == set(steps.SETS)
+    assert all(r["time"] < allowed[r["sampling"]] for r in rows)
+
+
 def test_the_committed_oracles_are_accurate_enough() -> None:
     """What `cheapest` promises by default, measured on the layer of the benchmark; no worse than five quintics."""
     rows = {(r["oracle"], r["spectrum"]): r for r in COMMITTED["oracles"]}

@@ -143,7 +143,7 @@ def bench(
     Args:
         peers: also time pytorch_optimizer, heavyball, timm and muon-optimizer, if they are installed.
         rounds: how often everything takes its turn.
-        parts: which of oracles, steps, growth, memory.
+        parts: which of oracles, steps, growth, memory; the file's other parts stay.
         json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
     """
     from rich.console import Console

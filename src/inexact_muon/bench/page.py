@@ -13,6 +13,7 @@ from rich.table import Table
 
 from inexact_muon.bench import growth, oracles, steps
 from inexact_muon.bench.timing import WARM
+from inexact_muon.polar import PolarExpress
 from inexact_muon.schedules.grammar import nearest
 
 Report = dict[str, Any]
@@ -120,9 +121,32 @@ def markdown(report: Report) -> str:
     return "\n".join([*lines, *closing(report), ""])
 
 
+def summary(report: Report) -> str:
+    """The few lines for the README."""
+    oracle = {(r["oracle"], r["spectrum"]): r for r in report["oracles"]}
+    step = {(r["set"], r["optimizer"]): r for r in report["steps"]}
+    names = (oracles.CHEAPEST, str(PolarExpress(5)), oracles.FIVE, oracles.EIGHT)
+    lines = [
+        "| one GPT-2 layer, time over the two unavoidable products | Gaussian | log-uniform | j^-1 |",
+        "|---|---:|---:|---:|",
+    ]
+    for name in names:
+        times = (f"{oracle[name, spectrum]['time']:.1f}" for spectrum in ("gaussian", "log-uniform", "power-law"))
+        lines.append(f"| {name} | " + " | ".join(times) + " |")
+    lines += [
+        "",
+        "| whole step, time over `Muon.for_model` | " + " | ".join(steps.SETS) + " |",
+        "|---|" + "---:|" * len(steps.SETS),
+    ]
+    for name in dict.fromkeys(key for _, key in step):
+        lines.append(f"| {name} | " + " | ".join(f"{step[group, name]['ours']:.2f}" for group in steps.SETS) + " |")
+    return "\n".join(lines)
+
+
 def save(report: Report, path: Path) -> list[Path]:
-    """The report as JSON, and beside it the page and the picture."""
+    """The report as JSON, and beside it the page and the picture; parts that were not run stay as the file has them."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    report = {**(json.loads(path.read_text()) if path.exists() else {}), **report}
     path.write_text(json.dumps(report, indent=1) + "\n")
     page = path.with_suffix(".md")
     page.write_text(markdown(report))

@@ -59,7 +59,7 @@ class Bag(nn.Module):
         generator = torch.Generator().manual_seed(0)
         for i, shape in enumerate(shapes):
             p = nn.Parameter(0.02 * torch.randn(shape, generator=generator))
-            p.grad = torch.randn(shape, generator=generator)
+            p.grad = p.given = torch.randn(shape, generator=generator)  # type: ignore[attr-defined]
             self.register_parameter(f"p{i}", p)
 
 
@@ -88,11 +88,11 @@ def optimizers(shapes: tuple[tuple[int, int], ...], peers: bool) -> dict[str, to
 
 def stepping(optimizer: torch.optim.Optimizer) -> Work:
     """A step with the gradients put back first: some optimizers drop them."""
-    given = [(p, p.grad) for group in optimizer.param_groups for p in group["params"]]
+    params = [p for group in optimizer.param_groups for p in group["params"]]
 
     def work() -> None:
-        for p, gradient in given:
-            p.grad = gradient
+        for p in params:
+            p.grad = p.given
         optimizer.step()
 
     return work
