@@ -72,10 +72,14 @@ def test_runs_can_be_repeated(case: Any, problem: str) -> None:
 
 @pytest.mark.slow
 def test_the_whole_study_can_be_repeated() -> None:
+    """Every row holds again. Values repeat where the oracle has a closed form: with a polynomial one (polar-express:5)
+    a bound takes the worst step of a run, and another order of rounding moves that by factors.
+    """
     for made in verify_study.measure(verify_study.cases()):
         kept = row(statement=made["statement"], problem=made["problem"], oracle=made["oracle"])
         assert made["holds"]
-        if made["left"] > 1e-6 and "random" not in made["oracle"] and "delta" not in made["oracle"]:
+        closed = ":" not in made["oracle"] and "random" not in made["oracle"] and "delta" not in made["oracle"]
+        if made["left"] > 1e-6 and closed:
             assert made["ours"] == pytest.approx(kept["ours"], rel=0.05), made
 
 
