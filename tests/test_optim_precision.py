@@ -184,3 +184,39 @@ def test_zero_and_bad_gradients_leave_choices_alone() -> None:
 def test_bad_wishes(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         layers(**options)
+
+
+def test_by_rms_each_layer_gets_the_cheapest_within_the_distance() -> None:
+    policy = Adaptive(target=0.2, candidates=LADDER, hysteresis=0.0, by="rms")
+    optimizer, params = layers(polar=policy, momentum=0.0)
+    train(optimizer, params, 1)
+    for p, g in zip(params, (EASY, HARD), strict=True):
+        exact = ExactSVD()(g)
+        distances = [float((oracle(g) - exact).norm()) / 24**0.5 for oracle in LADDER]
+        assert optimizer.state[p]["choice"] == next(i for i, d in enumerate(distances) if d <= 0.2)
+    assert optimizer.state[params[0]]["choice"] != optimizer.state[params[1]]["choice"]
+
+
+def test_a_budget_by_rms_leaves_the_least_distance_of_the_whole_step() -> None:
+    flops = [oracle.flops(24, 24) for oracle in LADDER]
+    budget = flops[1] + flops[3]
+    optimizer, params = layers(polar=Budget(flops=budget, candidates=LADDER, by="rms"), momentum=0.0)
+    train(optimizer, params, 1)
+    exact = [ExactSVD()(g) for g in (EASY, HARD)]
+    squares = [
+        [float((oracle(g) - x).square().sum()) for oracle in LADDER] for g, x in zip((EASY, HARD), exact, strict=True)
+    ]
+    pairs = [(i, j) for i in range(5) for j in range(5) if flops[i] + flops[j] <= budget]
+    best = min(pairs, key=lambda pair: squares[0][pair[0]] + squares[1][pair[1]])
+    assert tuple(optimizer.state[p]["choice"] for p in params) == best
+
+
+def test_rounding_is_no_direction_to_be_lifted() -> None:
+    thin = torch.randn(24, 3, generator=torch.Generator().manual_seed(0))
+    low = (thin @ thin.mT).float()
+    policy = Adaptive(target=0.2, candidates=LADDER, by="rms")
+    w = nn.Parameter(torch.zeros(24, 24))
+    optimizer = Muon([w], lr=0.1, momentum=0.0, polar=policy)
+    w.grad = low.clone()
+    optimizer.step()
+    assert optimizer.state[w]["choice"] < len(LADDER) - 1

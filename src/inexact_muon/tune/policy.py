@@ -7,7 +7,7 @@ tables of numbers, so that nothing here knows an optimizer, and the same tables 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from inexact_muon.inexactness import predict
 from inexact_muon.polar import POLARS, PolarExpress, PolarMethod, parse
 from inexact_muon.schedules import grammar
+from inexact_muon.schedules.judge import judge
 
 Array = NDArray[np.float64]
 
@@ -39,14 +40,16 @@ LADDER: tuple[PolarMethod, ...] = tuple(
 
 @dataclass(frozen=True)
 class Adaptive:
-    """The cheapest candidate whose stochastic factor is below a target, looked at every so many steps.
+    """The cheapest candidate good enough for a target, looked at every so many steps.
 
     Attributes:
-        target: a layer may have this nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta).
+        target: a layer may have this stochastic factor nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta), or this rms error.
         every: steps between two looks.
         candidates: polar methods, or their texts.
         hysteresis: a candidate is taken up only if its excess, factor - 1, is below (1 - hysteresis) (target - 1), and
             kept while it is below target - 1: excesses that move within such a band cause no flapping.
+        by: "factor", or "rms", the Frobenius distance to the exact answer over sqrt(rank), which counts small singular
+            values as much as large ones.
     """
 
     name: ClassVar[str] = "adaptive"
@@ -55,10 +58,14 @@ class Adaptive:
     every: int = 50
     candidates: tuple[PolarMethod, ...] = LADDER
     hysteresis: float = 0.2
+    by: str = field(default="factor", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.target > 1.0:
+        _check_by(self.name, self.by)
+        if self.by == "factor" and not self.target > 1.0:
             raise ValueError(f"adaptive: target must be above 1, the factor of an exact oracle, got {self.target}")
+        if self.by == "rms" and not 0.0 < self.target < 1.0:
+            raise ValueError(f"adaptive: with by=rms target must lie between 0 and 1, got {self.target}")
         if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
             raise ValueError(f"adaptive: every must be an integer of at least 1, got {self.every!r}")
         if not 0.0 <= self.hysteresis < 1.0:
@@ -76,8 +83,13 @@ class Adaptive:
 
     def choose(self, shape: tuple[int, int], singular_values: ArrayLike, current: int | None = None) -> int:
         """The candidate for a layer of this shape and spectrum, given the present choice."""
-        costs, factors = table(self.candidates, shape, singular_values)
-        return choose(costs, factors.stochastic, current, self.target, self.hysteresis)
+        costs, judged = table(self.candidates, shape, singular_values)
+        return self.decide(costs, judged.rms if self.by == "rms" else judged.stochastic, current)
+
+    def decide(self, costs: ArrayLike, values: ArrayLike, current: int | None = None) -> int:
+        """The candidate, from costs and stochastic factors or rms errors of each."""
+        start = 1.0 if self.by == "rms" else 0.0  # an rms error is an excess already
+        return choose(costs, np.asarray(values) + start, current, self.target + start, self.hysteresis)
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,7 @@ class Budget:
         every: steps between two looks.
         candidates: polar methods, or their texts.
         weighted: minimise the sum of stochastic factors weighted by dual norms instead.
+        by: "factor", or "rms": minimise the Frobenius distance of the whole step to the exact one.
     """
 
     name: ClassVar[str] = "budget"
@@ -97,14 +110,23 @@ class Budget:
     every: int = 50
     candidates: tuple[PolarMethod, ...] = LADDER
     weighted: bool = False
+    by: str = field(default="factor", kw_only=True)
 
     def __post_init__(self) -> None:
+        _check_by(self.name, self.by)
+        if self.by == "rms" and self.weighted:
+            raise ValueError("budget: weighted is for by=factor; distances add up by themselves")
         if not 0.0 < self.flops < float("inf"):
             raise ValueError(f"budget: flops must be positive and finite, got {self.flops}")
         object.__setattr__(self, "candidates", Adaptive(every=self.every, candidates=self.candidates).candidates)
 
     def __str__(self) -> str:
         return grammar.write(self)
+
+
+def _check_by(name: str, by: str) -> None:
+    if by not in ("factor", "rms"):
+        raise ValueError(f"{name}: by must be factor or rms, got {by!r}")
 
 
 Policy = Adaptive | Budget
@@ -123,10 +145,11 @@ def parse_policy(text: str) -> Policy:
 
 
 class Judged(NamedTuple):
-    """nu/(1-eta) and the stochastic factor of each candidate."""
+    """nu/(1-eta), the stochastic factor and the rms error of each candidate."""
 
     deterministic: Array
     stochastic: Array
+    rms: Array
 
 
 def table(
@@ -135,7 +158,15 @@ def table(
     """(floating point operations, factors) of each candidate on one layer."""
     found = [predict(method, singular_values) for method in candidates]
     costs = np.array([method.flops(*shape) for method in candidates], dtype=np.float64)
-    return costs, Judged(np.array([i.factor for i in found]), np.array([i.stochastic_factor for i in found]))
+    rms = [rms_error(method, singular_values) for method in candidates]
+    return costs, Judged(
+        np.array([i.factor for i in found]), np.array([i.stochastic_factor for i in found]), np.array(rms)
+    )
+
+
+def rms_error(method: PolarMethod, singular_values: ArrayLike) -> float:
+    """||d_hat - d||_F / sqrt(rank) of a method on a spectrum."""
+    return judge(method.map, singular_values, method.normaliser).rms
 
 
 def choose(
