@@ -133,7 +133,7 @@ class Precision:
             values = np.array([[r.factor if plain else r.stochastic_factor for r in row] for row in found])
         if isinstance(policy, Adaptive):
             present = [layer.state.get("choice") for layer in layers]
-            return [policy.decide(*row) for row in zip(costs, values, present, strict=True)]
+            return policy.decide(costs, values, present, [layer.rank for layer in layers])
         if policy.by == "rms":
             return list(allocate(costs, values**2, policy.flops, [layer.rank for layer in layers]))
         return list(allocate(costs, values, policy.flops, [la.dual for la in layers] if policy.weighted else None))

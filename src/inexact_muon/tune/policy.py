@@ -23,17 +23,16 @@ Array = NDArray[np.float64]
 
 LADDER: tuple[PolarMethod, ...] = tuple(
     PolarExpress(steps, lower=lower)
-    for steps, lower in (
-        (2, 0.1),
-        (3, 0.1),
-        (3, 0.03),
-        (4, 0.03),
-        (4, 0.01),
-        (5, 0.01),
-        (5, 3e-3),
-        (6, 1e-3),
-        (8, 1e-4),
+    for steps, lowers in (
+        (2, (0.1, 0.03)),
+        (3, (0.1, 0.03, 0.01)),
+        (4, (0.03, 0.01, 3e-3)),
+        (5, (0.01, 3e-3, 1e-3)),
+        (6, (1e-3, 3e-4)),
+        (7, (1e-4,)),
+        (8, (1e-4,)),
     )
+    for lower in lowers
 )
 """Fewer steps for a larger `lower`: steps alone are a poor knob, see docs/cotuning.md."""
 
@@ -43,13 +42,14 @@ class Adaptive:
     """The cheapest candidate good enough for a target, looked at every so many steps.
 
     Attributes:
-        target: a layer may have this stochastic factor nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta), or this rms error.
+        target: a layer may have this stochastic factor nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); or all layers together
+            this rms error.
         every: steps between two looks.
         candidates: polar methods, or their texts.
         hysteresis: a candidate is taken up only if its excess, factor - 1, is below (1 - hysteresis) (target - 1), and
             kept while it is below target - 1: excesses that move within such a band cause no flapping.
-        by: "factor", or "rms", the Frobenius distance to the exact answer over sqrt(rank), which counts small singular
-            values as much as large ones.
+        by: "factor", or "rms": the Frobenius distance of the whole step to the exact one over sqrt(rank), which counts
+            small singular values as much as large ones; the least flops for it, spent where they win most.
     """
 
     name: ClassVar[str] = "adaptive"
@@ -82,14 +82,23 @@ class Adaptive:
         return grammar.write(self)
 
     def choose(self, shape: tuple[int, int], singular_values: ArrayLike, current: int | None = None) -> int:
-        """The candidate for a layer of this shape and spectrum, given the present choice."""
+        """The candidate for a single layer of this shape and spectrum, given the present choice."""
         costs, judged = table(self.candidates, shape, singular_values)
-        return self.decide(costs, judged.rms if self.by == "rms" else judged.stochastic, current)
+        values = judged.rms if self.by == "rms" else judged.stochastic
+        return self.decide(costs[None], values[None], [current], [1])[0]
 
-    def decide(self, costs: ArrayLike, values: ArrayLike, current: int | None = None) -> int:
-        """The candidate, from costs and stochastic factors or rms errors of each."""
-        start = 1.0 if self.by == "rms" else 0.0  # an rms error is an excess already
-        return choose(costs, np.asarray(values) + start, current, self.target + start, self.hysteresis)
+    def decide(self, costs: Array, values: Array, present: Sequence[int | None], ranks: Sequence[int]) -> list[int]:
+        """A candidate for each layer, from (layers, candidates) of costs and of stochastic factors or rms errors."""
+        if self.by == "factor":
+            rows = zip(costs, values, present, strict=True)
+            return [choose(c, f, now, self.target, self.hysteresis) for c, f, now in rows]
+        squares, limit = np.asarray(ranks)[:, None] * values**2, self.target**2 * sum(ranks)
+        chosen = economise(costs, squares, limit)
+        now = [k for k in present if k is not None]
+        if len(now) == len(chosen) and _total(squares, now) <= limit:
+            # What is good enough stays unless a good deal would be saved.
+            return now if _total(costs, now) <= (1.0 + self.hysteresis) * _total(costs, chosen) else chosen
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -227,6 +236,25 @@ def allocate(costs: ArrayLike, factors: ArrayLike, budget: float, weights: Array
     return _smallest_sum(cost, np.multiply(weight[:, None], factor, out=np.zeros_like(factor), where=taken), budget)
 
 
+def economise(costs: ArrayLike, values: ArrayLike, limit: float) -> list[int]:
+    """A candidate for each layer whose values add up to at most `limit`, cheaply: the best gain per cost first.
+
+    The cost is within one step of one layer of the least. If the limit cannot be had, the best there is.
+    """
+    cost, value = _aligned(costs, values, 2)
+    chosen, steps = _descent(cost, value)
+    for _, i, _, a, b in steps:
+        if _total(value, chosen) <= limit:
+            break
+        if chosen[i] == a:
+            chosen[i] = b
+    return chosen
+
+
+def _total(table: Array, chosen: Sequence[int]) -> float:
+    return float(sum(row[k] for row, k in zip(table, chosen, strict=True)))
+
+
 def _smallest_worst(cost: Array, factor: Array, budget: float) -> tuple[int, ...]:
     """Bisection over the values that occur: a higher limit never costs more."""
     limits = np.unique(factor)
@@ -241,18 +269,23 @@ def _smallest_worst(cost: Array, factor: Array, budget: float) -> tuple[int, ...
 
 def _smallest_sum(cost: Array, value: Array, budget: float) -> tuple[int, ...]:
     """Start with the cheapest, then take steps along the hulls, steepest first, as long as they fit."""
-    hulls = [_hull(c, v) for c, v in zip(cost, value, strict=True)]
-    chosen = [hull[0] for hull in hulls]
-    left = budget - sum(float(cost[i, c]) for i, c in enumerate(chosen))
-    steps = []
-    for i, hull in enumerate(hulls):
-        for place, (a, b) in enumerate(pairwise(hull)):
-            steps.append(((value[i, a] - value[i, b]) / (cost[i, b] - cost[i, a]), i, place, a, b))
-    for _, i, _, a, b in sorted(steps, key=lambda s: (-s[0], s[1], s[2])):
+    chosen, steps = _descent(cost, value)
+    left = budget - _total(cost, chosen)
+    for _, i, _, a, b in steps:
         more = float(cost[i, b] - cost[i, a])
         if chosen[i] == a and more <= left:  # not if an earlier step of this layer did not fit
             chosen[i], left = b, left - more
     return tuple(chosen)
+
+
+def _descent(cost: Array, value: Array) -> tuple[list[int], list[tuple[float, int, int, int, int]]]:
+    """(the cheapest candidate of each layer, every step along the hulls as (gain per cost, layer, place, from, to))."""
+    hulls = [_hull(c, v) for c, v in zip(cost, value, strict=True)]
+    steps = []
+    for i, hull in enumerate(hulls):
+        for place, (a, b) in enumerate(pairwise(hull)):
+            steps.append((float((value[i, a] - value[i, b]) / (cost[i, b] - cost[i, a])), i, place, a, b))
+    return [hull[0] for hull in hulls], sorted(steps, key=lambda s: (-s[0], s[1], s[2]))
 
 
 def _hull(cost: Array, value: Array) -> list[int]:
