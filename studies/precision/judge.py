@@ -1,8 +1,9 @@
 """What precision is worth: loss against the flops of the oracles, for fixed oracles, policies and budgets.
 
-`python studies/precision/judge.py runs/precision-gpt --out docs/figures` writes precision-study.json, .md, .svg and
-.png; the json is what `inexact-muon report` reads back. An oracle reaches the exact one if its mean loss is above by no
-more than two sets of so many seeds differ by chance, sd sqrt(2/n), where sd is the exact oracle's over the seeds.
+`python studies/precision/judge.py runs/precision-gpt --spectra studies/cotuning/gpt-carried.npz --out docs/figures`
+writes precision-study.json, .md, .svg and .png; the spectra are what the numbers of fixed oracles are judged on. The
+json is what `inexact-muon report` reads back. An oracle reaches the exact one if its mean loss is above by no more than
+two sets of so many seeds differ by chance, sd sqrt(2/n), where sd is the exact oracle's over the seeds.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from scipy.stats import spearmanr
+
 from inexact_muon import polar
 from inexact_muon.lab import optimizers, problems, store
+from inexact_muon.tune import spectra
+from inexact_muon.tune.policy import rms_error
 
 EXACT = "exact-svd"
 SAVING = 0.15
@@ -111,6 +116,25 @@ def findings(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def predictors(rows: list[dict[str, Any]], layers: list[spectra.Layer]) -> list[str]:
+    """Which number of a fixed oracle orders the losses: a table, and rank correlations."""
+    lines = ["| fixed oracle | loss | rms error | stochastic factor | gap | delta |", "|---|---:|---:|---:|---:|---:|"]
+    numbers: dict[str, list[float]] = defaultdict(list)
+    fixed = sorted((r for r in rows if r["kind"] == "fixed"), key=lambda r: r["loss"])
+    total = sum(layer.values.size for layer in layers)
+    for r in fixed:
+        method = polar.parse(r["policy"])
+        found = spectra.judge_layers(method, layers)
+        rms = (sum(la.values.size * rms_error(method, la.values) ** 2 for la in layers) / total) ** 0.5
+        row = {"rms error": rms, "stochastic factor": found.stochastic_factor, "gap": found.gap, "delta": found.delta}
+        for name, value in row.items():
+            numbers[name].append(float(value))
+        lines.append(f"| `{r['policy']}` | {r['loss']:.4f} | " + " | ".join(f"{v:.3f}" for v in row.values()) + " |")
+    losses = [r["loss"] for r in fixed]
+    ranks = ", ".join(f"{name} {float(spearmanr(values, losses)[0]):.2f}" for name, values in numbers.items())
+    return [*lines, "", f"Rank correlation with the loss: {ranks}."]
+
+
 def markdown(rows: list[dict[str, Any]], seeds: int) -> str:
     """The table and the findings."""
     lines = ["| policy | flops | loss | above exact, seed by seed | reaches it |", "|---|---:|---:|---:|---|"]
@@ -143,13 +167,15 @@ def main() -> None:
     """The command."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("store", type=Path)
+    parser.add_argument("--spectra", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     entries = read(given.store)
     table = {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": entries}]}
     rows, stem = judged(entries), given.out / "precision-study"
     stem.with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
-    stem.with_suffix(".md").write_text(markdown(rows, len(entries[0]["seeds"])))
+    page = [markdown(rows, len(entries[0]["seeds"])), *predictors(rows, spectra.load(given.spectra))]
+    stem.with_suffix(".md").write_text("\n".join(page) + "\n")
     for kind in ("svg", "png"):
         figure(rows).save(stem.with_suffix(f".{kind}"), **({"ppi": 110} if kind == "png" else {}))
     print(stem.with_suffix(".md").read_text())
