@@ -64,17 +64,20 @@ class Grid:
 
 
 def read(folder: Path) -> Grid:
-    """The grid of a store; every run must have ended."""
+    """The grid of a store; an oracle of which runs are missing is left out, and named."""
     losses: dict[tuple[str, float, float], dict[int, float]] = defaultdict(dict)
-    found = store.runs(folder)
+    found, missing = store.runs(folder), set()
     for run in found:
-        if run.outcome is None or run.state not in ("finished", "diverged"):
-            raise SystemExit(f"{folder}: run {run.id} is {run.state}; finish the sweep first")
         options: Any = run.spec.optimizer
+        if run.outcome is None or run.state not in ("finished", "diverged"):
+            missing.add(options.polar)
+            continue
         loss = run.outcome.result.get("loss")
-        key = options.polar, options.lr, round(1.0 - options.momentum, 6)
-        losses[key][run.spec.seed] = float("inf") if loss is None else loss
-    return Grid(tuple(run.spec for run in found), dict(losses))
+        losses[_pair(run.spec)][run.spec.seed] = float("inf") if loss is None else loss
+    for oracle in sorted(missing):
+        print(f"{folder}: {oracle} is left out, its runs have not all ended", file=sys.stderr)
+    kept = {key: by for key, by in losses.items() if key[0] not in missing}
+    return Grid(tuple(run.spec for run in found), kept)
 
 
 def watch(spec: RunSpec) -> list[spectra.Layer]:
