@@ -13,6 +13,7 @@ from inexact_muon.lab.spec import RunSpec
 
 GPT = {"name": "nanogpt", "layers": 1, "width": 16, "heads": 2, "context": 16}
 CNN = {"name": "cnn", "widths": [4, 4, 4]}
+MATRIX = {"name": "matrix", "noise": 0.5}
 CUSTOM = {"name": "custom", "target": "lab_cases:linear"}
 SHORT = {"steps": 12, "batch": 8, "record_every": 5, "checkpoint_every": 4, "evaluate_every": 6, "validation": 2}
 
@@ -28,6 +29,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 RUNS: dict[str, dict[str, Any]] = {
     **{f"gpt, {key}": {"problem": GPT, "optimizer": value} for key, value in OPTIMIZERS.items()},
     **{f"cnn, {key}": {"problem": CNN, "optimizer": value} for key, value in OPTIMIZERS.items()},
+    **{f"matrix, {key}": {"problem": MATRIX, "optimizer": value} for key, value in OPTIMIZERS.items()},
     "learned positions": {"problem": GPT | {"positions": "learned"}},
     "accumulated": {"problem": GPT, "accumulate": 4},
     "scheduled": {"problem": GPT, "schedule": {"warmup": 3, "cooldown": 0.5, "shape": "cosine", "floor": 0.1}},

@@ -18,13 +18,14 @@ from inexact_muon import lmo, measure, optim, polar
 from inexact_muon.lab import checkpoint, curves, optimizers, problems, store
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
-from inexact_muon.lab.problems import nanogpt
+from inexact_muon.lab.problems import nanogpt, noisy
 from inexact_muon.lab.schedule import factor
-from inexact_muon.lab.spec import SIZES, NanoGPT, RunSpec, Schedule
+from inexact_muon.lab.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
 from inexact_muon.lab.telemetry import lmo_errors
 from inexact_muon.lab.trainer import Training, train
+from inexact_muon.lab.verify import follow
 from inexact_muon.lab.world import World, join, reseed
-from lab_cases import CNN, CUSTOM, GPT, OPTIMIZERS, RUNS, run_spec
+from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -382,6 +383,52 @@ def test_scion_takes_radii_from_shapes() -> None:
     assert size == pytest.approx(6.0 / 9)  # radius * sqrt(out/in) / k^2
     head = next(g for g in optimizer.param_groups if g["param_names"] == ["head.weight"])
     assert isinstance(optimizer.ball(head), lmo.Sign)
+
+
+FUNCTIONS = ("quadratic", "logistic", "exponential")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_gradient_of_a_matrix_problem_has_noise_of_its_size(name: str) -> None:
+    fields = {"problem": {"name": "matrix", "function": name, "rows": 5, "columns": 7, "noise": 3.0}}
+    spec = run_spec(fields, batch=16)
+    task = problems.build(spec)
+    assert isinstance(spec.problem, Matrix)
+    exact = noisy.function(spec.problem, spec.seed).gradient(torch.zeros(5, 7, dtype=torch.float64))
+    errors = []
+    for step in range(400):
+        task.model.zero_grad()
+        task.loss(task.model, task.batch(step)).backward()
+        (parameter,) = task.model.parameters()
+        assert parameter.grad is not None
+        errors.append(parameter.grad - exact)
+    noise = torch.stack(errors)
+    assert float(noise.square().sum(dim=(1, 2)).mean()) == pytest.approx(3.0**2 / 16, rel=0.05)
+    assert float(noise.mean(dim=0).norm()) < 3 * 3.0 / (16 * 400) ** 0.5
+    assert set(task.measure(task.model, ())) == {"loss", "gradient"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_training_a_matrix_is_the_algorithm_that_the_theorems_are_checked_on(tmp_path: Path, name: str) -> None:
+    options = {"name": "muon", "lr": 0.1, "momentum": 0.0, "nesterov": False, "scale": "none", "polar": "jordan:5"}
+    problem = {"name": "matrix", "function": name, "noise": 0.0}
+    spec = run_spec({"problem": problem, "optimizer": options}, seed=3, evaluate_every=1)
+    finish(spec, tmp_path)
+    assert isinstance(spec.problem, Matrix)
+    ball = lmo.Spectral(polar=polar.parse("jordan:5"))
+    run = follow(noisy.function(spec.problem, 3), ball, spec.steps, lambda *_: 0.1)
+    for key, column in (("loss", run.loss), ("gradient", run.dual)):
+        found = [r[key] for r in results(tmp_path) if r["kind"] == "validation"]
+        assert found == pytest.approx(column[1:, 0].tolist(), rel=1e-6), key
+
+
+def test_a_seed_is_another_matrix_problem() -> None:
+    tasks = [problems.build(run_spec({"problem": MATRIX}, seed=seed)) for seed in (0, 0, 1)]
+    batches = [task.batch(4)[0] for task in tasks]
+    losses = [float(task.measure(task.model, ())["loss"].detach()) for task in tasks]
+    assert torch.equal(batches[0], batches[1])
+    assert not torch.equal(batches[0], batches[2])
+    assert losses[0] == losses[1] != losses[2]
 
 
 def test_every_problem_and_optimizer_of_the_spec_can_be_built() -> None:
