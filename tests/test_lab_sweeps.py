@@ -234,7 +234,7 @@ def test_list_and_show(tmp_path: Path) -> None:
     assert found[0]["result"]["accuracy"] <= 1
     text = io.StringIO()
     listing.show_run(tmp_path, IDS[0], Console(file=text, width=120))
-    for part in ("train loss", "validation accuracy", "curves.jsonl", '"widths"', "optimizer 0."):
+    for part in ("train loss", "validation accuracy", "curves.jsonl", '"widths"', "oracle 0.", "optimizer 0."):
         assert part in text.getvalue()
     text = io.StringIO()
     listing.show_run(tmp_path, IDS[3], Console(file=text, width=120))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from inexact_muon import lmo, measure, optim, polar
 from inexact_muon.lab import checkpoint, curves, optimizers, problems, store
+from inexact_muon.lab.clock import PARTS
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
 from inexact_muon.lab.problems import nanogpt, noisy
@@ -128,8 +129,35 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert steps == {"train": [5, 10, 12], "validation": [6, 12], "lmo": [1, 5, 10, 12]}
     assert outcome.result["loss"] == [r for r in found if r["kind"] == "validation"][-1]["loss"]
     assert outcome.result["lmo_error"] == [r for r in found if r["kind"] == "lmo"][-1]["sum"]
-    assert set(outcome.seconds) == {"data", "forward", "backward", "optimizer", "evaluation", "telemetry", "storage"}
+    assert tuple(outcome.seconds) == PARTS
     assert all(outcome.seconds.values())
+
+
+@pytest.mark.parametrize("name", ["muon", "adamw"])
+def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """By a clock that stands still but for what is charged to it."""
+    now, ask, step = 0.0, optim.LMOOptimizer.directions, torch.optim.AdamW.step
+
+    def charge(function: Any, seconds: float) -> Any:
+        def charged(*given: Any) -> Any:
+            nonlocal now
+            now += seconds
+            return function(*given)
+
+        return charged
+
+    monkeypatch.setattr("inexact_muon.lab.clock.time.perf_counter", lambda: now)
+    monkeypatch.setattr(optim.LMOOptimizer, "directions", charge(ask, 5.0))
+    monkeypatch.setattr(torch.optim.AdamW, "step", charge(step, 3.0))
+    monkeypatch.setattr("inexact_muon.lab.trainer.factor", charge(factor, 1.0))
+    training = Training(run_spec({"problem": CNN, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+    for _ in range(2):
+        training.clock.start()
+        training.advance(lambda: False)
+    training.close()
+    groups = len(training.optimizer.param_groups)
+    found = {part: value for part, value in training.clock.seconds.items() if value}
+    assert found == ({"oracle": 10.0, "optimizer": 2.0 * groups} if name == "muon" else {"optimizer": 8.0})
 
 
 def test_without_validation_the_training_loss_is_the_result(tmp_path: Path) -> None:

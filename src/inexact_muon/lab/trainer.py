@@ -25,6 +25,7 @@ from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import CHECKPOINT, CURVES, End, Outcome
 from inexact_muon.lab.telemetry import lmo_errors
 from inexact_muon.lab.world import World, join, reseed
+from inexact_muon.optim import LMOOptimizer
 
 Report = Callable[[int, float], None]
 """Called after each step with the step and its loss."""
@@ -68,6 +69,10 @@ class Training:
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
         self._restore()
+        if isinstance(self.optimizer, LMOOptimizer):
+            self.optimizer.directions = self.clock.around(  # type: ignore[method-assign]
+                self.optimizer.directions, "optimizer", "oracle"
+            )
         self.wrapped: nn.Module = self.model if world.size == 1 else DistributedDataParallel(self.model)
         self.curves = Curves(folder / CURVES, self.step) if world.rank == 0 else None
 
