@@ -16,7 +16,8 @@ PARTS = ("data", "forward", "backward", "oracle", "optimizer", "evaluation", "te
 class Clock:
     """Seconds by part; what is in no part is overhead.
 
-    `oracle` is what the balls answer, `optimizer` the rest of its step. On a GPU each reading waits for the device, or the parts would mean nothing.
+    `oracle` is what the balls answer, `optimizer` the rest of its step. On a GPU each reading waits for the device,
+    or the parts would mean nothing.
     """
 
     def __init__(self, device: torch.device, seconds: dict[str, float] | None = None) -> None:
