@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import torch
@@ -44,13 +46,18 @@ def run_spec(fields: dict[str, Any], **more: Any) -> RunSpec:
     return decode({**SHORT, "problem": GPT, **fields, **more}, RunSpec, "test")
 
 
-def linear(seed: int, batch: int, width: int = 6, fail_at: int = -1, dropout: float = 0.5) -> Task:
+def linear(
+    seed: int, batch: int, width: int = 6, fail_at: int = -1, interrupt_at: int = -1, dropout: float = 0.5
+) -> Task:
     """Regression on random numbers with dropout, whose randomness must resume too."""
     model = nn.Sequential(nn.Linear(width, 8), nn.Dropout(dropout), nn.Linear(8, 1))
 
     def examples(step: int) -> tuple[Tensor, ...]:
         if step == fail_at:
             raise RuntimeError("the data is gone")
+        if step == interrupt_at:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
         chance = torch.Generator().manual_seed(1000 * seed + step)
         x = torch.randn(batch, width, generator=chance)
         return x, x.sum(dim=1, keepdim=True)

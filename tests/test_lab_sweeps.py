@@ -26,9 +26,10 @@ from inexact_muon.lab.engines.worker import OUTPUT, captured
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.events import Broken, Done, Event, Lost, Progress
 from inexact_muon.lab.execute import execute
+from inexact_muon.lab.signals import Stop
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome
-from inexact_muon.lab.sweep import DEATHS, Stop, sweep
+from inexact_muon.lab.sweep import DEATHS, sweep
 from lab_cases import CNN, CUSTOM, SHORT
 from lab_processes import dies
 
@@ -158,7 +159,25 @@ def test_stopping_writes_checkpoints_and_resuming_gives_the_same_bits(tmp_path: 
     assert {run: o.result for run, o in resumed.items()} == {run: o.result for run, o in whole.items()}
 
 
-def test_the_second_ctrl_c_is_at_once() -> None:
+def test_a_run_that_is_lost_while_stopping_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inexact_muon.lab.sweep.DEATHS", 1)
+
+    def script(spec: RunSpec, times: int) -> Event | None:
+        if spec.id == IDS[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+            return None
+        return Lost(spec.id, "cancelled")
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, Scripted(script=script))
+    assert states(tmp_path) == ["finished", "waiting", "waiting", "waiting"]
+
+
+def test_the_second_ctrl_c_is_at_once_unless_a_job_is_patient() -> None:
+    patient = Stop(patient=True)
+    patient(2, None)
+    patient(2, None)
+    assert patient.asked
     stop = Stop()
     stop(2, None)
     assert stop.asked

@@ -17,10 +17,11 @@ from inexact_muon.lab.board import Board, best, figures, label
 from inexact_muon.lab.engines import ENGINES, EngineOptions
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
+from inexact_muon.lab.signals import interrupts
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome, Store
 from inexact_muon.lab.study import Plan, read_changes
-from inexact_muon.lab.sweep import interrupts, sweep
+from inexact_muon.lab.sweep import sweep
 from inexact_muon.schedules.grammar import nearest
 
 
