@@ -265,6 +265,16 @@ def test_not_a_store(tmp_path: Path) -> None:
         store.runs(tmp_path)
 
 
+def test_a_store_of_another_version_is_named(tmp_path: Path) -> None:
+    Store(tmp_path, PLAN).close()
+    index = sqlite3.connect(tmp_path / store.INDEX)
+    index.execute("""update runs set spec = replace(spec, 'nanogpt', 'nanogpt9')""")
+    index.commit()
+    index.close()
+    with pytest.raises(LabError, match=rf"{tmp_path} holds runs that this version .* does not know: .*'nanogpt9'"):
+        store.runs(tmp_path)
+
+
 def test_find_by_prefix(tmp_path: Path) -> None:
     Store(tmp_path, PLAN).close()
     assert store.find(tmp_path, IDS[0][:6]).id == IDS[0]

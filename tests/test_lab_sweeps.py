@@ -323,6 +323,13 @@ def test_bad_files_are_one_sentence_and_exit_code_two(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_where_a_folder_should_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text('name = "s"\n[base]\nsteps = 1\nproblem.name = "matrix"\n')
+    done = command("sweep", tmp_path / "study.toml", "--out", tmp_path / "study.toml", "--workers", 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"inexact-muon: {tmp_path / 'study.toml'}" in done.stderr
+
+
 def test_list_and_show_do_not_import_torch(tmp_path: Path) -> None:
     go(tmp_path, Scripted())
     for words in (["list", tmp_path], ["show", tmp_path, IDS[0][:5]]):
@@ -339,6 +346,13 @@ def test_unknown_engine() -> None:
         sweep_file(Path("x.toml"), None, (), "rya", None, "", False)
     with pytest.raises(LabError, match="--workers must be at least 1, got 0"):
         sweep_file(Path("x.toml"), None, (), "local", 0, "", False)
+
+
+def test_threads() -> None:
+    from inexact_muon.lab.commands import run_file
+
+    with pytest.raises(LabError, match="--threads must be at least 1, got 0"):
+        run_file(Path("x.toml"), None, (), 0, "")
 
 
 def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,8 @@ from inexact_muon.schedules.grammar import nearest
 
 def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int, pick: str) -> None:
     """One training run in this process, or in torchrun's."""
+    if threads < 1:
+        raise LabError(f"--threads must be at least 1, got {threads}")
     torch.set_num_threads(threads)
     plan, spec = _choose(path, read_changes(changes), pick)
     folder = out or Path("runs") / (plan.name if pick else f"{plan.name}-{spec.id}")
