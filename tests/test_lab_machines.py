@@ -19,6 +19,7 @@ import torch
 from inexact_muon.lab import checkpoint, store
 from inexact_muon.lab.engines import slurm
 from inexact_muon.lab.engines.remote import TICKET, prepare, take_in, train_remotely
+from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.events import Broken, Done
 from lab_cases import CNN, CUSTOM, run_spec
 from lab_processes import everything, finish, kill, start, wait_for, write_study
@@ -261,11 +262,8 @@ def test_slurm_stops_at_once_and_resumes(tmp_path: Path, undisturbed: dict[str, 
     assert everything(out) == undisturbed
 
 
-@pytest.mark.skipif(shutil.which("srun") is not None, reason="has SLURM")
-def test_no_slurm_is_one_sentence(tmp_path: Path) -> None:
+def test_no_slurm_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'inexact-muon[slurm]'")
-    from inexact_muon.lab.engines.slurm import SlurmEngine
-    from inexact_muon.lab.errors import LabError
-
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LabError, match="no SLURM here"):
-        SlurmEngine(None, tmp_path, "")
+        slurm.SlurmEngine(None, tmp_path, "")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from inexact_muon import lmo, measure, optim, polar
 from inexact_muon.lab import checkpoint, curves, optimizers, problems, store
@@ -122,6 +123,59 @@ def test_seeds_differ_and_the_result_names_the_metrics(tmp_path: Path) -> None:
     assert set(found[0]) == {"train_loss", "loss", "accuracy"}
 
 
+OTHER: dict[str, Any] = {
+    "lr": 0.02,
+    "momentum": 0.4,
+    "nesterov": None,
+    "weight_decay": 0.9,
+    "polar": "newton-schulz:1",
+    "scale": "none",
+    "adamw_lr": 0.02,
+    "betas": (0.3, 0.4),
+    "radius": 3.0,
+    "head_radius": 3.0,
+    "constrained": True,
+}
+SECTIONS = [(kind, name) for kind in optimizers.BUILDERS for name in kind.__struct_fields__]
+WIDE = GPT | {"width": 96}
+"""Wide enough for the estimate to differ from the exact values."""
+FIELDS: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 1},
+    "batch": {"batch": 12},
+    "validation": {"validation": 3},
+    "precision": {"precision": "bfloat16"},
+    "estimate": {"telemetry": {"every": 1, "exact": False}},
+    "positions": {"problem": WIDE | {"positions": "learned"}},
+    "warmup": {"schedule": {"warmup": 3}},
+    "cooldown": {"schedule": {"cooldown": 1.0}},
+    "floor": {"schedule": {"cooldown": 1.0, "floor": 0.5}},
+    "shape": {"schedule": {"cooldown": 1.0, "shape": "cosine"}},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), SECTIONS, ids=lambda v: v if isinstance(v, str) else v.__name__)
+def test_every_field_of_an_optimizer_matters(tmp_path: Path, kind: type, name: str) -> None:
+    before = kind()
+    value = not getattr(before, name) if OTHER[name] is None else OTHER[name]
+    found = []
+    for number, options in enumerate((before, kind(**{name: value}))):
+        spec = structs.replace(run_spec({}, steps=3, record_every=1, evaluate_every=0), optimizer=options)
+        found.append(finish(spec, tmp_path / str(number)).result)
+    assert found[0] != found[1]
+
+
+def test_every_field_of_a_run_matters(tmp_path: Path) -> None:
+    found = {}
+    for name, fields in ({"plain": {}} | FIELDS).items():
+        spec = run_spec({"problem": WIDE, "telemetry": {"every": 1}} | fields, steps=4, evaluate_every=0)
+        found[name] = finish(spec, tmp_path / name).result
+    for one, two in itertools.combinations(found, 2):
+        assert found[one] != found[two], (one, two)
+    close = found["plain"] | {"lmo_error": found["estimate"]["lmo_error"]}
+    assert found["estimate"] == close, "telemetry measures another way and changes nothing else"
+    assert found["precision"]["loss"] == pytest.approx(found["plain"]["loss"], rel=0.02)
+
+
 def test_what_is_recorded(tmp_path: Path) -> None:
     outcome = finish(run_spec(RUNS["measured"]), tmp_path)
     found = results(tmp_path)
@@ -196,8 +250,8 @@ def test_processes_must_divide_the_batch(monkeypatch: pytest.MonkeyPatch) -> Non
         join("cpu", 8, 2).__enter__()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
-def test_no_gpu() -> None:
+def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(LabError, match='device = "cuda": this machine has no usable GPU'):
         join("cuda", 8, 1).__enter__()
 
