@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -203,8 +204,9 @@ def test_nothing_is_written_if_a_run_could_not_start(tmp_path: Path, fields: dic
 # what is shown --------------------------------------------------------------------------------------------------------
 
 
-def test_lines_say_what_ended(tmp_path: Path) -> None:
+def test_lines_say_what_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
+    monkeypatch.setattr("inexact_muon.lab.board.PLAIN_EVERY", math.inf)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=200))
     lines = text.getvalue().splitlines()
     assert len(lines) == 4
@@ -275,11 +277,19 @@ def test_sparkline() -> None:
     assert len(listing.sparkline([float(i) for i in range(1000)])) == 40
 
 
-def test_the_live_table_on_a_terminal(tmp_path: Path) -> None:
+def test_the_live_table_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
+    monkeypatch.setattr("inexact_muon.lab.board.LIVE_EVERY", 0.0)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150, force_terminal=True))
-    assert "of 4 runs" in text.getvalue()
-    assert "4/4" in text.getvalue()
+    for part in ("0 of 4 runs", "3 of 4 runs", "best so far: ", "[4/4] "):
+        assert part in text.getvalue()
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr("inexact_muon.lab.board.PLAIN_EVERY", 0.0)
+    sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150))
+    assert "[1/4] 1 running, " in text.getvalue()
 
 
 # workers --------------------------------------------------------------------------------------------------------------
