@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from inexact_muon.lab.spec import RunSpec
 
 GPT = {"name": "nanogpt", "layers": 1, "width": 16, "heads": 2, "context": 16}
 CNN = {"name": "cnn", "widths": [4, 4, 4]}
+MATRIX = {"name": "matrix", "noise": 0.5}
 CUSTOM = {"name": "custom", "target": "lab_cases:linear"}
 SHORT = {"steps": 12, "batch": 8, "record_every": 5, "checkpoint_every": 4, "evaluate_every": 6, "validation": 2}
 
@@ -28,6 +31,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 RUNS: dict[str, dict[str, Any]] = {
     **{f"gpt, {key}": {"problem": GPT, "optimizer": value} for key, value in OPTIMIZERS.items()},
     **{f"cnn, {key}": {"problem": CNN, "optimizer": value} for key, value in OPTIMIZERS.items()},
+    **{f"matrix, {key}": {"problem": MATRIX, "optimizer": value} for key, value in OPTIMIZERS.items()},
     "learned positions": {"problem": GPT | {"positions": "learned"}},
     "accumulated": {"problem": GPT, "accumulate": 4},
     "scheduled": {"problem": GPT, "schedule": {"warmup": 3, "cooldown": 0.5, "shape": "cosine", "floor": 0.1}},
@@ -44,13 +48,18 @@ def run_spec(fields: dict[str, Any], **more: Any) -> RunSpec:
     return decode({**SHORT, "problem": GPT, **fields, **more}, RunSpec, "test")
 
 
-def linear(seed: int, batch: int, width: int = 6, fail_at: int = -1, dropout: float = 0.5) -> Task:
+def linear(
+    seed: int, batch: int, width: int = 6, fail_at: int = -1, interrupt_at: int = -1, dropout: float = 0.5
+) -> Task:
     """Regression on random numbers with dropout, whose randomness must resume too."""
     model = nn.Sequential(nn.Linear(width, 8), nn.Dropout(dropout), nn.Linear(8, 1))
 
     def examples(step: int) -> tuple[Tensor, ...]:
         if step == fail_at:
             raise RuntimeError("the data is gone")
+        if step == interrupt_at:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
         chance = torch.Generator().manual_seed(1000 * seed + step)
         x = torch.randn(batch, width, generator=chance)
         return x, x.sum(dim=1, keepdim=True)

@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from inexact_muon.lab import curves, store
 
@@ -96,6 +99,18 @@ def everything(folder: Path) -> dict[str, Any]:
 
 def without_times(folder: Path, run: str) -> list[curves.Record]:
     return curves.results(store.run_folder(folder, run) / store.CURVES)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of its own, with room for `size`."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def dies(channel: object, index: int) -> None:

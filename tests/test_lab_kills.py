@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from inexact_muon.lab import store
-from lab_processes import RUNS, everything, finish, kill, progress, start, wait_for, workers, write_study
+from lab_processes import RUNS, everything, finish, kill, progress, small_disk, start, wait_for, workers, write_study
 
 pytestmark = pytest.mark.slow
 KILLS = 20
@@ -104,12 +104,8 @@ def test_one_worker_gives_the_same_bits_and_a_second_sweep_is_refused(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    with small_disk(tmp_path / "disk", "600k") as folder:
+        yield folder
 
 
 def test_a_full_disk_is_one_sentence_and_nothing_is_lost(

@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from inexact_muon.lab import store
+from inexact_muon.lab import checkpoint, store
+from inexact_muon.lab.engines import slurm
 from inexact_muon.lab.engines.remote import TICKET, prepare, take_in, train_remotely
+from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.events import Broken, Done
-from lab_cases import CNN, run_spec
+from lab_cases import CNN, CUSTOM, run_spec
 from lab_processes import everything, finish, kill, start, wait_for, write_study
 
 STUDY = """
@@ -74,6 +79,21 @@ def test_a_sentence_comes_back(tmp_path: Path) -> None:
     event = take_in("x", tmp_path, train_remotely(job))
     assert isinstance(event, Broken)
     assert "there is no module 'nope'" in event.sentence
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_cancelled_job_ends_with_a_checkpoint(tmp_path: Path, shared: bool) -> None:
+    """Two signals come at step 6: Ctrl-C and submitit's own."""
+    spec = run_spec({"problem": CUSTOM | {"arguments": {"interrupt_at": 6}}, "optimizer": {"name": "sgd"}})
+    job = prepare(spec, tmp_path)
+    if not shared:
+        (tmp_path / TICKET).unlink()
+    before = signal.getsignal(signal.SIGINT)
+    event = take_in(spec.id, tmp_path, slurm.train(job))
+    assert event == Done(spec.id, None)
+    assert signal.getsignal(signal.SIGINT) is before
+    kept = checkpoint.load(tmp_path / store.CHECKPOINT, torch.device("cpu"))
+    assert (kept and kept["step"]) == (7 if shared else None)
 
 
 def processes(*parts: bytes, file: str = "cmdline") -> list[int]:
@@ -218,11 +238,32 @@ def test_slurm_finishes_although_a_job_is_killed(tmp_path: Path, undisturbed: di
     assert everything(out) == undisturbed
 
 
-@pytest.mark.skipif(shutil.which("srun") is not None, reason="has SLURM")
-def test_no_slurm_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [False, True], ids=["kill -INT", "Ctrl-C"])
+def test_slurm_stops_at_once_and_resumes(tmp_path: Path, undisturbed: dict[str, Any], group: bool) -> None:
+    """Ctrl-C reaches the jobs of submitit's local executor too, which are in the group of the sweep."""
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'inexact-muon[slurm]'")
-    from inexact_muon.lab.engines.slurm import SlurmEngine
-    from inexact_muon.lab.errors import LabError
+    out, study = tmp_path / "out", write_study(tmp_path, STUDY)
+    child = start(
+        *("sweep", study, "--out", out, "--engine", "slurm", "--address", "local", "--workers", 2),
+        start_new_session=True,
+    )
+    wait_for(out, 0.5, child, steps=200)
+    kill(-child.pid if group else child.pid, signal.SIGINT)
+    said = child.communicate()[0]
+    assert child.returncode == 130, said
+    assert "Traceback" not in said
+    assert "lost" not in said
+    assert said.splitlines()[-1].endswith(f"finished runs are stored in {out}; the same command resumes")
+    assert "running" not in [run.state for run in store.runs(out)]
+    while processes(b"submitit", str(out).encode()):
+        time.sleep(0.05)
+    finish("sweep", study, "--out", out, "--workers", 2)
+    assert everything(out) == undisturbed
 
+
+def test_no_slurm_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'inexact-muon[slurm]'")
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LabError, match="no SLURM here"):
-        SlurmEngine(None, tmp_path, "")
+        slurm.SlurmEngine(None, tmp_path, "")

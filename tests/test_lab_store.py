@@ -21,6 +21,7 @@ from inexact_muon.lab.curves import Curves
 from inexact_muon.lab.errors import DiskError, LabError
 from inexact_muon.lab.files import Lock, replace
 from inexact_muon.lab.store import Outcome, Store
+from lab_processes import small_disk
 
 PLAN = study.plan(study.Study(name="four", base={"problem": {"name": "nanogpt"}}, seeds=(0, 1, 2, 3)), "four.toml")
 IDS = [spec.id for spec in PLAN.runs]
@@ -28,15 +29,9 @@ DONE = Outcome(state="finished", step=250, result={"loss": 0.1 + 0.2})
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for 256 kB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield folder
-    subprocess.run(["mount", "-o", "remount,rw", folder], capture_output=True)
-    subprocess.run(["umount", "-l", folder], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "256k") as folder:
+        yield folder
 
 
 def read_only(folder: Path) -> None:
@@ -265,6 +260,16 @@ def test_not_a_store(tmp_path: Path) -> None:
         store.runs(tmp_path)
 
 
+def test_a_store_of_another_version_is_named(tmp_path: Path) -> None:
+    Store(tmp_path, PLAN).close()
+    index = sqlite3.connect(tmp_path / store.INDEX)
+    index.execute("""update runs set spec = replace(spec, 'nanogpt', 'nanogpt9')""")
+    index.commit()
+    index.close()
+    with pytest.raises(LabError, match=rf"{tmp_path} holds runs that this version .* does not know: .*'nanogpt9'"):
+        store.runs(tmp_path)
+
+
 def test_find_by_prefix(tmp_path: Path) -> None:
     Store(tmp_path, PLAN).close()
     assert store.find(tmp_path, IDS[0][:6]).id == IDS[0]
@@ -283,30 +288,30 @@ def test_a_damaged_outcome_is_named(tmp_path: Path) -> None:
 # disks ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_keeps_the_old_file(small_disk: Path) -> None:
-    replace(small_disk / "f", b"old")
+def test_a_full_disk_keeps_the_old_file(disk: Path) -> None:
+    replace(disk / "f", b"old")
     with pytest.raises(DiskError, match=r"cannot write .*: the disk is full; free some space and start again"):
-        replace(small_disk / "f", bytes(2**20))
-    assert (small_disk / "f").read_bytes() == b"old"
-    assert [p.name for p in small_disk.iterdir()] == ["f"]
+        replace(disk / "f", bytes(2**20))
+    assert (disk / "f").read_bytes() == b"old"
+    assert [p.name for p in disk.iterdir()] == ["f"]
 
 
-def test_a_full_disk_keeps_the_curves(small_disk: Path) -> None:
-    writer = Curves(small_disk / "c", 0)
+def test_a_full_disk_keeps_the_curves(disk: Path) -> None:
+    writer = Curves(disk / "c", 0)
     steps = itertools.count(1)
     with pytest.raises(DiskError, match="the disk is full"):
         [writer.append("train", step, more="x" * 5000) for step in steps]
-    assert len(curves.read(small_disk / "c")) == next(steps) - 2 > 10
+    assert len(curves.read(disk / "c")) == next(steps) - 2 > 10
 
 
-def test_a_full_disk_keeps_the_store(small_disk: Path) -> None:
-    opened = Store(small_disk, PLAN)
+def test_a_full_disk_keeps_the_store(disk: Path) -> None:
+    opened = Store(disk, PLAN)
     opened.end(IDS[0], DONE)
     with pytest.raises(DiskError, match="the disk is full"):
         opened.end(IDS[1], Outcome(state="failed", step=1, error="x" * 2**20))
     opened.close()
-    assert [r.state for r in store.runs(small_disk)] == ["finished", "waiting", "waiting", "waiting"]
-    again = Store(small_disk, PLAN)
+    assert [r.state for r in store.runs(disk)] == ["finished", "waiting", "waiting", "waiting"]
+    again = Store(disk, PLAN)
     again.end(IDS[1], DONE)
     again.close()
 
@@ -324,24 +329,24 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_read_only_disk_is_read_but_not_written(small_disk: Path) -> None:
-    opened = Store(small_disk, PLAN)
+def test_a_read_only_disk_is_read_but_not_written(disk: Path) -> None:
+    opened = Store(disk, PLAN)
     opened.end(IDS[0], DONE)
     opened.close()
-    read_only(small_disk)
+    read_only(disk)
     with pytest.raises(DiskError, match=r"cannot write .*: it is mounted read-only; choose another --out"):
-        Store(small_disk, PLAN)
+        Store(disk, PLAN)
     with pytest.raises(DiskError, match="read-only"):
-        Store(small_disk / "new", PLAN)
-    assert store.runs(small_disk)[0].outcome == DONE
-    assert sorted(os.listdir(small_disk)) == ["lock", "runs", "store.sqlite"]
+        Store(disk / "new", PLAN)
+    assert store.runs(disk)[0].outcome == DONE
+    assert sorted(os.listdir(disk)) == ["lock", "runs", "store.sqlite"]
 
 
-def test_what_a_killed_sweep_left_is_read_from_a_read_only_disk(small_disk: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", OPEN + ONE_END, str(small_disk)], stdout=subprocess.PIPE)
+def test_what_a_killed_sweep_left_is_read_from_a_read_only_disk(disk: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", OPEN + ONE_END, str(disk)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
     child.kill()
     child.communicate()
-    read_only(small_disk)
-    assert [r.state for r in store.runs(small_disk)] == ["finished", "waiting", "waiting", "waiting"]
+    read_only(disk)
+    assert [r.state for r in store.runs(disk)] == ["finished", "waiting", "waiting", "waiting"]

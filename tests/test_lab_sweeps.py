@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -26,9 +27,10 @@ from inexact_muon.lab.engines.worker import OUTPUT, captured
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.events import Broken, Done, Event, Lost, Progress
 from inexact_muon.lab.execute import execute
+from inexact_muon.lab.signals import Stop
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome
-from inexact_muon.lab.sweep import DEATHS, Stop, sweep
+from inexact_muon.lab.sweep import DEATHS, sweep
 from lab_cases import CNN, CUSTOM, SHORT
 from lab_processes import dies
 
@@ -158,7 +160,25 @@ def test_stopping_writes_checkpoints_and_resuming_gives_the_same_bits(tmp_path: 
     assert {run: o.result for run, o in resumed.items()} == {run: o.result for run, o in whole.items()}
 
 
-def test_the_second_ctrl_c_is_at_once() -> None:
+def test_a_run_that_is_lost_while_stopping_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inexact_muon.lab.sweep.DEATHS", 1)
+
+    def script(spec: RunSpec, times: int) -> Event | None:
+        if spec.id == IDS[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+            return None
+        return Lost(spec.id, "cancelled")
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, Scripted(script=script))
+    assert states(tmp_path) == ["finished", "waiting", "waiting", "waiting"]
+
+
+def test_the_second_ctrl_c_is_at_once_unless_a_job_is_patient() -> None:
+    patient = Stop(patient=True)
+    patient(2, None)
+    patient(2, None)
+    assert patient.asked
     stop = Stop()
     stop(2, None)
     assert stop.asked
@@ -184,8 +204,9 @@ def test_nothing_is_written_if_a_run_could_not_start(tmp_path: Path, fields: dic
 # what is shown --------------------------------------------------------------------------------------------------------
 
 
-def test_lines_say_what_ended(tmp_path: Path) -> None:
+def test_lines_say_what_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
+    monkeypatch.setattr("inexact_muon.lab.board.PLAIN_EVERY", math.inf)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=200))
     lines = text.getvalue().splitlines()
     assert len(lines) == 4
@@ -234,7 +255,7 @@ def test_list_and_show(tmp_path: Path) -> None:
     assert found[0]["result"]["accuracy"] <= 1
     text = io.StringIO()
     listing.show_run(tmp_path, IDS[0], Console(file=text, width=120))
-    for part in ("train loss", "validation accuracy", "curves.jsonl", '"widths"', "optimizer 0."):
+    for part in ("train loss", "validation accuracy", "curves.jsonl", '"widths"', "oracle 0.", "optimizer 0."):
         assert part in text.getvalue()
     text = io.StringIO()
     listing.show_run(tmp_path, IDS[3], Console(file=text, width=120))
@@ -256,11 +277,19 @@ def test_sparkline() -> None:
     assert len(listing.sparkline([float(i) for i in range(1000)])) == 40
 
 
-def test_the_live_table_on_a_terminal(tmp_path: Path) -> None:
+def test_the_live_table_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
+    monkeypatch.setattr("inexact_muon.lab.board.LIVE_EVERY", 0.0)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150, force_terminal=True))
-    assert "of 4 runs" in text.getvalue()
-    assert "4/4" in text.getvalue()
+    for part in ("0 of 4 runs", "3 of 4 runs", "best so far: ", "[4/4] "):
+        assert part in text.getvalue()
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr("inexact_muon.lab.board.PLAIN_EVERY", 0.0)
+    sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150))
+    assert "[1/4] 1 running, " in text.getvalue()
 
 
 # workers --------------------------------------------------------------------------------------------------------------
@@ -304,6 +333,13 @@ def test_bad_files_are_one_sentence_and_exit_code_two(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_where_a_folder_should_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text('name = "s"\n[base]\nsteps = 1\nproblem.name = "matrix"\n')
+    done = command("sweep", tmp_path / "study.toml", "--out", tmp_path / "study.toml", "--workers", 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"inexact-muon: {tmp_path / 'study.toml'}" in done.stderr
+
+
 def test_list_and_show_do_not_import_torch(tmp_path: Path) -> None:
     go(tmp_path, Scripted())
     for words in (["list", tmp_path], ["show", tmp_path, IDS[0][:5]]):
@@ -320,6 +356,13 @@ def test_unknown_engine() -> None:
         sweep_file(Path("x.toml"), None, (), "rya", None, "", False)
     with pytest.raises(LabError, match="--workers must be at least 1, got 0"):
         sweep_file(Path("x.toml"), None, (), "local", 0, "", False)
+
+
+def test_threads() -> None:
+    from inexact_muon.lab.commands import run_file
+
+    with pytest.raises(LabError, match="--threads must be at least 1, got 0"):
+        run_file(Path("x.toml"), None, (), 0, "")
 
 
 def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,18 +13,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from inexact_muon import lmo, measure, optim, polar
 from inexact_muon.lab import checkpoint, curves, optimizers, problems, store
+from inexact_muon.lab.clock import PARTS
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
-from inexact_muon.lab.problems import nanogpt
+from inexact_muon.lab.problems import nanogpt, noisy
 from inexact_muon.lab.schedule import factor
-from inexact_muon.lab.spec import SIZES, NanoGPT, RunSpec, Schedule
+from inexact_muon.lab.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
 from inexact_muon.lab.telemetry import lmo_errors
 from inexact_muon.lab.trainer import Training, train
+from inexact_muon.lab.verify import follow
 from inexact_muon.lab.world import World, join, reseed
-from lab_cases import CNN, CUSTOM, GPT, OPTIMIZERS, RUNS, run_spec
+from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -120,6 +123,59 @@ def test_seeds_differ_and_the_result_names_the_metrics(tmp_path: Path) -> None:
     assert set(found[0]) == {"train_loss", "loss", "accuracy", "oracle_flops"}
 
 
+OTHER: dict[str, Any] = {
+    "lr": 0.02,
+    "momentum": 0.4,
+    "nesterov": None,
+    "weight_decay": 0.9,
+    "polar": "newton-schulz:1",
+    "scale": "none",
+    "adamw_lr": 0.02,
+    "betas": (0.3, 0.4),
+    "radius": 3.0,
+    "head_radius": 3.0,
+    "constrained": True,
+}
+SECTIONS = [(kind, name) for kind in optimizers.BUILDERS for name in kind.__struct_fields__]
+WIDE = GPT | {"width": 96}
+"""Wide enough for the estimate to differ from the exact values."""
+FIELDS: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 1},
+    "batch": {"batch": 12},
+    "validation": {"validation": 3},
+    "precision": {"precision": "bfloat16"},
+    "estimate": {"telemetry": {"every": 1, "exact": False}},
+    "positions": {"problem": WIDE | {"positions": "learned"}},
+    "warmup": {"schedule": {"warmup": 3}},
+    "cooldown": {"schedule": {"cooldown": 1.0}},
+    "floor": {"schedule": {"cooldown": 1.0, "floor": 0.5}},
+    "shape": {"schedule": {"cooldown": 1.0, "shape": "cosine"}},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), SECTIONS, ids=lambda v: v if isinstance(v, str) else v.__name__)
+def test_every_field_of_an_optimizer_matters(tmp_path: Path, kind: type, name: str) -> None:
+    before = kind()
+    value = not getattr(before, name) if OTHER[name] is None else OTHER[name]
+    found = []
+    for number, options in enumerate((before, kind(**{name: value}))):
+        spec = structs.replace(run_spec({}, steps=3, record_every=1, evaluate_every=0), optimizer=options)
+        found.append(finish(spec, tmp_path / str(number)).result)
+    assert found[0] != found[1]
+
+
+def test_every_field_of_a_run_matters(tmp_path: Path) -> None:
+    found = {}
+    for name, fields in ({"plain": {}} | FIELDS).items():
+        spec = run_spec({"problem": WIDE, "telemetry": {"every": 1}} | fields, steps=4, evaluate_every=0)
+        found[name] = finish(spec, tmp_path / name).result
+    for one, two in itertools.combinations(found, 2):
+        assert found[one] != found[two], (one, two)
+    close = found["plain"] | {"lmo_error": found["estimate"]["lmo_error"]}
+    assert found["estimate"] == close, "telemetry measures another way and changes nothing else"
+    assert found["precision"]["loss"] == pytest.approx(found["plain"]["loss"], rel=0.02)
+
+
 def test_what_is_recorded(tmp_path: Path) -> None:
     outcome = finish(run_spec(RUNS["measured"]), tmp_path)
     found = results(tmp_path)
@@ -127,8 +183,35 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert steps == {"train": [5, 10, 12], "validation": [6, 12], "lmo": [1, 5, 10, 12]}
     assert outcome.result["loss"] == [r for r in found if r["kind"] == "validation"][-1]["loss"]
     assert outcome.result["lmo_error"] == [r for r in found if r["kind"] == "lmo"][-1]["sum"]
-    assert set(outcome.seconds) == {"data", "forward", "backward", "optimizer", "evaluation", "telemetry", "storage"}
+    assert tuple(outcome.seconds) == PARTS
     assert all(outcome.seconds.values())
+
+
+@pytest.mark.parametrize("name", ["muon", "adamw"])
+def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """By a clock that stands still but for what is charged to it."""
+    now, ask, step = 0.0, optim.LMOOptimizer.directions, torch.optim.AdamW.step
+
+    def charge(function: Any, seconds: float) -> Any:
+        def charged(*given: Any) -> Any:
+            nonlocal now
+            now += seconds
+            return function(*given)
+
+        return charged
+
+    monkeypatch.setattr("inexact_muon.lab.clock.time.perf_counter", lambda: now)
+    monkeypatch.setattr(optim.LMOOptimizer, "directions", charge(ask, 5.0))
+    monkeypatch.setattr(torch.optim.AdamW, "step", charge(step, 3.0))
+    monkeypatch.setattr("inexact_muon.lab.trainer.factor", charge(factor, 1.0))
+    training = Training(run_spec({"problem": CNN, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+    for _ in range(2):
+        training.clock.start()
+        training.advance(lambda: False)
+    training.close()
+    groups = len(training.optimizer.param_groups)
+    found = {part: value for part, value in training.clock.seconds.items() if value}
+    assert found == ({"oracle": 10.0, "optimizer": 2.0 * groups} if name == "muon" else {"optimizer": 8.0})
 
 
 def test_without_validation_the_training_loss_is_the_result(tmp_path: Path) -> None:
@@ -167,8 +250,8 @@ def test_processes_must_divide_the_batch(monkeypatch: pytest.MonkeyPatch) -> Non
         join("cpu", 8, 2).__enter__()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
-def test_no_gpu() -> None:
+def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(LabError, match='device = "cuda": this machine has no usable GPU'):
         join("cuda", 8, 1).__enter__()
 
@@ -382,6 +465,52 @@ def test_scion_takes_radii_from_shapes() -> None:
     assert size == pytest.approx(6.0 / 9)  # radius * sqrt(out/in) / k^2
     head = next(g for g in optimizer.param_groups if g["param_names"] == ["head.weight"])
     assert isinstance(optimizer.ball(head), lmo.Sign)
+
+
+FUNCTIONS = ("quadratic", "logistic", "exponential")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_gradient_of_a_matrix_problem_has_noise_of_its_size(name: str) -> None:
+    fields = {"problem": {"name": "matrix", "function": name, "rows": 5, "columns": 7, "noise": 3.0}}
+    spec = run_spec(fields, batch=16)
+    task = problems.build(spec)
+    assert isinstance(spec.problem, Matrix)
+    exact = noisy.function(spec.problem, spec.seed).gradient(torch.zeros(5, 7, dtype=torch.float64))
+    errors = []
+    for step in range(400):
+        task.model.zero_grad()
+        task.loss(task.model, task.batch(step)).backward()
+        (parameter,) = task.model.parameters()
+        assert parameter.grad is not None
+        errors.append(parameter.grad - exact)
+    noise = torch.stack(errors)
+    assert float(noise.square().sum(dim=(1, 2)).mean()) == pytest.approx(3.0**2 / 16, rel=0.05)
+    assert float(noise.mean(dim=0).norm()) < 3 * 3.0 / (16 * 400) ** 0.5
+    assert set(task.measure(task.model, ())) == {"loss", "gradient"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_training_a_matrix_is_the_algorithm_that_the_theorems_are_checked_on(tmp_path: Path, name: str) -> None:
+    options = {"name": "muon", "lr": 0.1, "momentum": 0.0, "nesterov": False, "scale": "none", "polar": "jordan:5"}
+    problem = {"name": "matrix", "function": name, "noise": 0.0}
+    spec = run_spec({"problem": problem, "optimizer": options}, seed=3, evaluate_every=1)
+    finish(spec, tmp_path)
+    assert isinstance(spec.problem, Matrix)
+    ball = lmo.Spectral(polar=polar.parse("jordan:5"))
+    run = follow(noisy.function(spec.problem, 3), ball, spec.steps, lambda *_: 0.1)
+    for key, column in (("loss", run.loss), ("gradient", run.dual)):
+        found = [r[key] for r in results(tmp_path) if r["kind"] == "validation"]
+        assert found == pytest.approx(column[1:, 0].tolist(), rel=1e-6), key
+
+
+def test_a_seed_is_another_matrix_problem() -> None:
+    tasks = [problems.build(run_spec({"problem": MATRIX}, seed=seed)) for seed in (0, 0, 1)]
+    batches = [task.batch(4)[0] for task in tasks]
+    losses = [float(task.measure(task.model, ())["loss"].detach()) for task in tasks]
+    assert torch.equal(batches[0], batches[1])
+    assert not torch.equal(batches[0], batches[2])
+    assert losses[0] == losses[1] != losses[2]
 
 
 def test_every_problem_and_optimizer_of_the_spec_can_be_built() -> None:

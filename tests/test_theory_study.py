@@ -72,15 +72,26 @@ def test_runs_can_be_repeated(case: Any, problem: str) -> None:
 
 @pytest.mark.slow
 def test_the_whole_study_can_be_repeated() -> None:
-    """Every row holds again. Values repeat where the oracle has a closed form: with a polynomial one (polar-express:5)
-    a bound takes the worst step of a run, and another order of rounding moves that by factors.
+    """Every row holds again, and every value repeats where the oracle has a closed form or a decomposition.
+
+    A polynomial oracle is steep near zero, where the momentum of these problems ends: if the start moves by 1e-15 (or
+    the order of rounding changes), most rows of polynomial oracles repeat, some left sides and bounds in two numbers
+    move by up to a half, and bounds that take 1/(1 - delta) at the worst step of a run by any factor.
     """
+    stable = []
     for made in verify_study.measure(verify_study.cases()):
         kept = row(statement=made["statement"], problem=made["problem"], oracle=made["oracle"])
-        assert made["holds"]
-        closed = ":" not in made["oracle"] and "random" not in made["oracle"] and "delta" not in made["oracle"]
-        if made["left"] > 1e-6 and closed:
-            assert made["ours"] == pytest.approx(kept["ours"], rel=0.05), made
+        assert made["holds"], made
+        keys = [key for key in ("left", "ours", "paper") if kept[key] is not None]
+        if ":" not in made["oracle"]:
+            for key in keys:
+                assert made[key] == pytest.approx(kept[key], rel=1e-4, abs=1e-9), (key, made)
+            continue
+        stable.append(all(made[key] == pytest.approx(kept[key], rel=0.05, abs=1e-3) for key in keys))
+        for key in ("left", "ours"):
+            if key == "left" or made["statement"] != "Corollary 5":  # which takes the worst delta in either column
+                assert made[key] == pytest.approx(kept[key], rel=1.0, abs=1e-3), (key, made)
+    assert sum(stable) > 0.75 * len(stable)
 
 
 def test_optima_and_ideals_can_be_repeated() -> None:

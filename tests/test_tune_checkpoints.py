@@ -144,6 +144,13 @@ def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
         checkpoints.read(tmp_path / "dcp")
 
 
+@pytest.mark.parametrize("content", [b"", b"steps = 3\n", b"(", b"c", bytes(range(256)), b"\x80\x02."], ids=repr)
+def test_anything_else_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.pt is not a"):
+        checkpoints.read(tmp_path / "x.pt")
+
+
 @pytest.mark.parametrize("view", ["whole", "flatten", "split(rows=3)", "split(rows=(4, 2))"])
 @pytest.mark.parametrize("shape", [(6, 4), (6, 2, 3, 3), (6, 4, 5)], ids=str)
 def test_cut_is_the_twin_of_the_views(view: str, shape: tuple[int, ...]) -> None:

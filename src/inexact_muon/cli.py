@@ -322,8 +322,9 @@ def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     try:
         tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="inexact-muon")
-    except (ValueError, TypeError, FileNotFoundError) as error:
-        print(f"inexact-muon: {error}", file=sys.stderr)
+    except (ValueError, TypeError, OSError) as error:
+        path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
+        print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as error:
         print(f"inexact-muon: interrupted{'; ' if str(error) else ''}{error}", file=sys.stderr)

@@ -19,7 +19,7 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.report.build import announce, build
 
-STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers")
+STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers", "matrix")
 MORE = ("cnn-iterations", "gpt-iterations")
 """Studies that get two more seeds, which a verdict needs, if there is time."""
 ENOUGH = 170.0

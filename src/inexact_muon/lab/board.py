@@ -17,8 +17,8 @@ from inexact_muon.lab.spec import Named, RunSpec
 from inexact_muon.lab.store import Outcome
 from inexact_muon.lab.study import Plan, field_of
 
-PLAIN_EVERY = 10.0
-"""Seconds between lines of progress when the output is not a terminal."""
+LIVE_EVERY, PLAIN_EVERY = 0.25, 10.0
+"""Seconds between two pictures of the table, and between lines of progress when the output is not a terminal."""
 
 
 @dataclass
@@ -36,7 +36,8 @@ class Board:
     def __post_init__(self) -> None:
         self.specs = {spec.id: spec for spec in self.plan.runs}
         self._began = self._spoke = time.monotonic()
-        self._live = Live(console=self.console, get_renderable=self.render, refresh_per_second=4, transient=True)
+        # Drawn by `tick`: a thread of its own would read what the sweep is changing.
+        self._live = Live(console=self.console, get_renderable=self.render, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Board:
         if self.console.is_terminal:
@@ -48,7 +49,6 @@ class Board:
 
     def ran(self, run: str, outcome: Outcome) -> None:
         """A run ended."""
-        self.running.pop(run, None)
         self.ended[run] = outcome
         self.say(f"{run} {outcome.state}: {self.label(run)} {figures(outcome)}")
 
@@ -59,9 +59,14 @@ class Board:
         )
 
     def tick(self) -> None:
-        """Time has passed: without a terminal, a line now and then."""
-        if not self.console.is_terminal and time.monotonic() - self._spoke >= PLAIN_EVERY:
-            self._spoke = time.monotonic()
+        """Time has passed: now and then the table is drawn, or without a terminal a line."""
+        live = self.console.is_terminal
+        if time.monotonic() - self._spoke < (LIVE_EVERY if live else PLAIN_EVERY):
+            return
+        self._spoke = time.monotonic()
+        if live:
+            self._live.refresh()
+        else:
             self.say(f"{len(self.running)} running, {clock(self.left())} left")
 
     def left(self) -> float | None:
@@ -71,10 +76,6 @@ class Board:
         if done <= 0:
             return None
         return (time.monotonic() - self._began) * (len(self.specs) - len(self.ended) - shares) / done
-
-    def best(self) -> str | None:
-        """The run with the highest accuracy, or else the lowest loss."""
-        return best({run: o for run, o in self.ended.items() if run in self.specs})
 
     def label(self, run: str) -> str:
         """The fields in which this run differs from the others."""
@@ -92,7 +93,7 @@ class Board:
         bar = ProgressBar(total=len(self.specs), completed=len(self.ended), width=40)
         head = Text(f"{self.plan.name}: {len(self.ended)} of {len(self.specs)} runs, {clock(self.left())} left")
         rows: list[Any] = [head, bar, table]
-        if winner := self.best():
+        if winner := best(self.ended):
             rows.append(Text(f"best so far: {winner} {self.label(winner)} {figures(self.ended[winner])}"))
         if self.note:
             rows.append(Text(self.note, style="yellow"))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
-PARTS = ("data", "forward", "backward", "optimizer", "evaluation", "telemetry", "storage")
+T = TypeVar("T")
+
+PARTS = ("data", "forward", "backward", "oracle", "optimizer", "evaluation", "telemetry", "storage")
 
 
 class Clock:
-    """Seconds by part. `optimizer` is the oracle and the update; what is in no part is overhead.
+    """Seconds by part; what is in no part is overhead.
 
-    On a GPU each reading waits for the device, or the parts would mean nothing.
+    `oracle` is what the balls answer, `optimizer` the rest of its step. On a GPU each reading waits for the device,
+    or the parts would mean nothing.
     """
 
     def __init__(self, device: torch.device, seconds: dict[str, float] | None = None) -> None:
@@ -29,6 +34,17 @@ class Clock:
         now = self._now()
         self.seconds[part] += now - self._last
         self._last = now
+
+    def around(self, function: Callable[..., T], before: str, part: str) -> Callable[..., T]:
+        """The function, its calls being `part` and the time up to each of them `before`."""
+
+        def timed(*given: Any) -> T:
+            self.lap(before)
+            found = function(*given)
+            self.lap(part)
+            return found
+
+        return timed
 
     def _now(self) -> float:
         if self._device.type == "cuda":

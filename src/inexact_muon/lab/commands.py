@@ -17,15 +17,18 @@ from inexact_muon.lab.board import Board, best, figures, label
 from inexact_muon.lab.engines import ENGINES, EngineOptions
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
+from inexact_muon.lab.signals import interrupts
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome, Store
 from inexact_muon.lab.study import Plan, read_changes
-from inexact_muon.lab.sweep import interrupts, sweep
+from inexact_muon.lab.sweep import sweep
 from inexact_muon.schedules.grammar import nearest
 
 
 def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int, pick: str) -> None:
     """One training run in this process, or in torchrun's."""
+    if threads < 1:
+        raise LabError(f"--threads must be at least 1, got {threads}")
     torch.set_num_threads(threads)
     plan, spec = _choose(path, read_changes(changes), pick)
     folder = out or Path("runs") / (plan.name if pick else f"{plan.name}-{spec.id}")

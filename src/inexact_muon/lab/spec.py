@@ -17,6 +17,7 @@ from inexact_muon.lab.decode import decode, read_toml
 
 Count = Annotated[int, Meta(ge=1)]
 Number = Annotated[int, Meta(ge=0)]
+Side = Annotated[int, Meta(ge=2)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -65,6 +66,24 @@ class Cnn(Named, frozen=True, tag="cnn"):
     widths: tuple[Count, Count, Count] = (16, 32, 32)
 
 
+class Matrix(Named, frozen=True, tag="matrix"):
+    """A function of one matrix whose smoothness is known; the seed chooses the function and the noise.
+
+    Each example of a batch is the gradient plus Gaussian noise xi with E||xi||_2^2 = noise^2.
+    """
+
+    function: Literal["quadratic", "logistic", "exponential"] = "quadratic"
+    rows: Side = 6
+    columns: Side = 4
+    noise: NotNegative = 1.0
+    condition: Annotated[float, Meta(ge=1)] = 10.0
+    """Of the quadratic."""
+
+    def __post_init__(self) -> None:
+        if self.function != "quadratic" and self.condition != 10.0:
+            raise ValueError(f"condition is a field of the quadratic, not of the {self.function} function")
+
+
 class Custom(Named, frozen=True, tag="custom"):
     """Your own: `target` is "module:function", called with seed, batch and `arguments`, and returns a Task."""
 
@@ -72,7 +91,7 @@ class Custom(Named, frozen=True, tag="custom"):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Problem = NanoGPT | Cnn | Custom
+Problem = NanoGPT | Cnn | Matrix | Custom
 """One row here, and one in `problems.PROBLEMS`, for each problem."""
 
 

@@ -181,18 +181,21 @@ def runs(folder: Path) -> list[Run]:
     query = "select id, spec, state, attempts, started, ended, outcome from runs order by position, id"
     with closing(_open(folder)) as index:
         rows = index.execute(query).fetchall()
-    return [
-        Run(
-            id=run,
-            spec=from_json(spec),
-            state=state,
-            attempts=attempts,
-            started=started,
-            ended=ended,
-            outcome=msgspec.json.decode(outcome, type=Outcome) if outcome else None,
-        )
-        for run, spec, state, attempts, started, ended, outcome in rows
-    ]
+    try:
+        return [
+            Run(
+                id=run,
+                spec=from_json(spec),
+                state=state,
+                attempts=attempts,
+                started=started,
+                ended=ended,
+                outcome=msgspec.json.decode(outcome, type=Outcome) if outcome else None,
+            )
+            for run, spec, state, attempts, started, ended, outcome in rows
+        ]
+    except msgspec.ValidationError as error:
+        raise LabError(f"{folder} holds runs that this version of inexact-muon does not know: {error}") from None
 
 
 def find(folder: Path, text: str) -> Run:

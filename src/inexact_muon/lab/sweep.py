@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
@@ -17,36 +14,13 @@ from inexact_muon.lab.engines import Engine
 from inexact_muon.lab.errors import LabError, writing
 from inexact_muon.lab.events import Broken, Done, Event, Lost, Progress
 from inexact_muon.lab.execute import check
+from inexact_muon.lab.signals import Stop, interrupts
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome, Store
 from inexact_muon.lab.study import Plan
 
 DEATHS = 5
 """So many workers may die on one run in one sweep; then the run has failed."""
-
-
-class Stop:
-    """Set by the first Ctrl-C or SIGTERM; the second interrupts at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
-@contextmanager
-def interrupts() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM ask to stop, for the duration."""
-    stop = Stop()
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def sweep(
@@ -81,6 +55,7 @@ class Sweep:
         self.active: dict[str, RunSpec] = {}
         self.deaths: Counter[str] = Counter()
         self.broken = ""
+        self.stopping = False
 
     def run(self, stop: Stop, retry: bool) -> dict[str, Outcome]:
         """Until nothing is left, or `stop`, or something is broken."""
@@ -90,23 +65,22 @@ class Sweep:
         ours = {spec.id for spec in self.plan.runs}
         self.board.ended = {r.id: r.outcome for r in store.runs(self.store.folder) if r.id in ours and r.outcome}
         self.board.before = len(self.board.ended)
-        told = False
         with self.board:
-            while self.active or (self.left and not told):
-                if (stop.asked or self.broken) and not told:
-                    told = True
+            while self.active or (self.left and not self.stopping):
+                if (stop.asked or self.broken) and not self.stopping:
+                    self.stopping = True
                     self.board.note = "stopping: checkpoints are being written; Ctrl-C again to stop at once"
                     if stop.asked:
                         self.board.say(self.board.note)
                     self.engine.stop()
-                while self.left and len(self.active) < self.engine.slots and not told:
+                while self.left and len(self.active) < self.engine.slots and not self.stopping:
                     self.begin(self.left.popleft())
                 for event in self.engine.poll(0.1):
                     self.handle(event)
                 self.board.tick()
         if self.broken:
             raise LabError(self.broken)
-        if told:
+        if self.stopping:
             raise KeyboardInterrupt
         return self.board.ended
 
@@ -129,7 +103,7 @@ class Sweep:
         self.board.running.pop(event.run)
         if isinstance(event, Done) and event.outcome is not None:
             self.end(event.run, event.outcome)
-        elif isinstance(event, Lost):
+        elif isinstance(event, Lost) and not self.stopping:  # one that was told to stop did not die of its run
             self.lose(spec, event.why)
         else:
             self.give_back(spec)

@@ -70,6 +70,10 @@ class Training:
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
         self._restore()
+        if isinstance(self.optimizer, LMOOptimizer):
+            self.optimizer.directions = self.clock.around(  # type: ignore[method-assign]
+                self.optimizer.directions, "optimizer", "oracle"
+            )
         self.wrapped: nn.Module = self.model if world.size == 1 else DistributedDataParallel(self.model)
         self.curves = Curves(folder / CURVES, self.step) if world.rank == 0 else None
 

@@ -64,6 +64,8 @@ def join(device: str, batch: int, accumulate: int) -> Iterator[World]:
 def reseed(seed: int, step: int, rank: int) -> None:
     """Random numbers as a function of seed, step and rank: then there is no generator state to save or to leak."""
     words = np.random.SeedSequence([seed, step, rank]).generate_state(2, np.uint64)
-    torch.manual_seed(int(words[0]))
+    torch.default_generator.manual_seed(int(words[0]))  # torch.manual_seed would write down the whole stack each time
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(int(words[0]))
     np.random.seed(int(words[1] % 2**32))  # noqa: NPY002 - somebody's own problem may use it
     random.seed(int(words[1]))

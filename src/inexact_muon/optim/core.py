@@ -298,17 +298,16 @@ class LMOOptimizer(Optimizer):
         jobs = [job for job in jobs if job.finite is not False]
         seen = [momentum(job) for job in jobs]
         matrices = [self.view(job.group).cut(gathered(m)) for job, (m, _) in zip(jobs, seen, strict=True)]
-        moves = self._directions(jobs, matrices)
+        moves = self.directions([self.ball_of(job.p, job.group) for job in jobs], matrices)
         for job, (m, weight), cut, parts in zip(jobs, seen, matrices, moves, strict=True):
             carried = job.state.get("lr_factor", 1.0)
             factors = [carried * self._factor(job.group, matrix, z) for matrix, z in zip(cut, parts, strict=True)]
             self._sample(job, cut, parts, factors)
             move(job, m, weight, parts, factors, self.view(job.group))
 
-    def _directions(self, jobs: list[Job], matrices: list[list[Tensor]]) -> list[list[Tensor]]:
-        """One call of each ball for all of its matrices."""
-        found: list[list[Tensor]] = [[] for _ in jobs]
-        balls = [self.ball_of(job.p, job.group) for job in jobs]
+    def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+        """One call of each ball for all of its matrices: all that the oracles do in a step."""
+        found: list[list[Tensor]] = [[] for _ in balls]
         for ball in dict.fromkeys(balls):
             places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
             given = [m for i, other in enumerate(balls) if other == ball for m in matrices[i]]

@@ -16,7 +16,7 @@ from inexact_muon.lab.curves import Record
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.study import field_of
 
-STEPPED = ("data", "forward", "backward", "optimizer")
+STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 """Parts of the time that belong to a training step."""
 
 _ORACLE = re.compile(r"([a-z][a-z-]*)\s*[:(]?\s*(?:(?:steps|poles)=)?(\d+)?,?\s*(.*?)\)?\s*")

@@ -104,7 +104,7 @@ def _read_torch(path: Path) -> Any:
                 f"{path} holds Python objects, which are not opened for safety: save optimizer.state_dict() alone"
             ) from None
         raise ValueError(f"{path} is not a file that torch.save wrote") from None
-    except (RuntimeError, EOFError, ValueError):
+    except (RuntimeError, EOFError, ValueError, LookupError):  # of a text it may be the unpickler's stack that is empty
         raise ValueError(f"{path} is not a whole file of torch.save: it may be cut short") from None
 
 

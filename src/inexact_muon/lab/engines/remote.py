@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -46,7 +47,7 @@ def prepare(spec: RunSpec, folder: Path) -> Job:
     return Job(canonical(spec), str(folder.absolute()), ticket, str(Path.cwd()))
 
 
-def train_remotely(job: Job) -> Answer:
+def train_remotely(job: Job, stopping: Callable[[], bool] = lambda: False) -> Answer:
     """Runs there. A file system that is shared keeps checkpoints, so that a run whose machine is lost resumes."""
     torch.set_num_threads(1)
     if job.home not in sys.path:
@@ -55,11 +56,11 @@ def train_remotely(job: Job) -> Answer:
     try:
         if (folder / TICKET).exists() and (folder / TICKET).read_text() == job.ticket:
             # A job that outlived its sweep may still be training: then this one waits and takes its outcome.
-            execute(spec, folder, patience=inf)
+            execute(spec, folder, stopping=stopping, patience=inf)
             return Answer()
         with tempfile.TemporaryDirectory() as name:
-            execute(spec, Path(name))
-            return Answer({part: (Path(name) / part).read_bytes() for part in (CURVES, OUTCOME)})
+            ended = execute(spec, Path(name), stopping=stopping)
+            return Answer({part: (Path(name) / part).read_bytes() for part in (CURVES, OUTCOME)} if ended else {})
     except LabError as error:
         return Answer(sentence=str(error))
 

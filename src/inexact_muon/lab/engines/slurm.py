@@ -5,14 +5,18 @@ Partition, account, time limit and so on come from sbatch's own environment vari
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inexact_muon.lab.engines.remote import prepare, take_in, train_remotely
+from inexact_muon.lab.engines.remote import Answer, Job, prepare, take_in, train_remotely
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.events import Event, Lost
 from inexact_muon.lab.extras import require
+from inexact_muon.lab.signals import interrupts
 from inexact_muon.lab.spec import RunSpec
 
 SLOTS = 64
@@ -31,23 +35,26 @@ class SlurmEngine:
             raise LabError(f"no SLURM here: {error}") from None
         self._executor.update_parameters(name="inexact-muon", cpus_per_task=1, timeout_min=24 * 60)
         self._jobs: dict[str, tuple[Any, Path]] = {}
+        self._stopped = False
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
         """Submits a job."""
         self._executor.update_parameters(gpus_per_node=int(spec.device == "cuda"))
-        self._jobs[spec.id] = (self._executor.submit(train_remotely, prepare(spec, folder)), folder)
+        with _errors_to(self._executor.folder / "controllers.txt"):
+            self._jobs[spec.id] = (self._executor.submit(train, prepare(spec, folder)), folder)
 
     def poll(self, timeout: float) -> list[Event]:
         """Jobs that have ended."""
         until = time.monotonic() + timeout
-        while not (ended := [run for run, (job, _) in self._jobs.items() if job.done()]):
+        while not (ended := [run for run, (job, _) in self._jobs.items() if self._stopped or job.done()]):
             if time.monotonic() >= until:
                 return []
             time.sleep(0.05)
         return [self._end(run) for run in ended]
 
     def stop(self) -> None:
-        """Cancels the jobs; their runs resume from the checkpoints they have."""
+        """Cancels the jobs and does not wait for them: until one has ended it holds the lock of its run."""
+        self._stopped = True
         for job, _ in self._jobs.values():
             job.cancel()
 
@@ -58,6 +65,26 @@ class SlurmEngine:
     def _end(self, run: str) -> Event:
         job, folder = self._jobs.pop(run)
         try:
-            return take_in(run, folder, job.result())
+            # For the result of a cancelled job submitit would wait a quarter of a minute.
+            return take_in(run, folder, Answer() if self._stopped else job.result())
         except Exception as error:  # submitit raises its own and whatever the job raised
             return Lost(run, f"its job {job.job_id} was lost ({type(error).__name__})")
+
+
+def train(job: Job) -> Answer:
+    """Runs there; Ctrl-C or a cancelled job ends the run with a checkpoint, if there is time."""
+    with interrupts(patient=True) as stop:
+        return train_remotely(job, lambda: stop.asked)
+
+
+@contextmanager
+def _errors_to(path: Path) -> Iterator[None]:
+    """A process started meanwhile has this file as its standard error: submitit's die of Ctrl-C in many lines."""
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

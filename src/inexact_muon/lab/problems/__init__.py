@@ -1,16 +1,17 @@
-"""Problems: each builds a Task from a run spec; `matrix` and `blocks` are those whose constants are proved."""
+"""Problems: each builds a Task from a run spec; `matrix` and `blocks` have the functions whose constants are proved."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from inexact_muon.lab.problems import cnn, custom, nanogpt
+from inexact_muon.lab.problems import cnn, custom, nanogpt, noisy
 from inexact_muon.lab.problems.task import Task as Task
-from inexact_muon.lab.spec import Cnn, Custom, NanoGPT, RunSpec
+from inexact_muon.lab.spec import Cnn, Custom, Matrix, NanoGPT, RunSpec
 
 PROBLEMS: dict[type, Callable[[RunSpec], Task]] = {
     NanoGPT: nanogpt.build,
     Cnn: cnn.build,
+    Matrix: noisy.build,
     Custom: custom.build,
 }
 """Section of a spec -> what builds its task. A new problem is a row here, a section in `spec` and a file."""

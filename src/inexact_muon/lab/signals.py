@@ -1,0 +1,32 @@
+"""Ctrl-C and SIGTERM as a question: is this to stop?"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Stop:
+    """Set by the first signal; the second interrupts at once, unless the stopping is `patient`."""
+
+    def __init__(self, patient: bool = False) -> None:
+        self.asked, self.patient = False, patient
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and not self.patient:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def interrupts(patient: bool = False) -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM ask to stop, for the duration."""
+    stop = Stop(patient)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
