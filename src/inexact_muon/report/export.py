@@ -72,11 +72,12 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
     states = Counter(run.state for run in results.runs)
     lines = [f"# {text(heading(results))}", ""]
     lines += [f"{len(results.runs)} runs: " + ", ".join(f"{count} {state}" for state, count in states.items()), ""]
+    lines += [f"- {text(problem)}" for problem in results.tables.problems]
     lines += [f"- {line(item)}" for item in findings(judged)]
-    head = ("claim", "where", "verdict", "statistic", "95 % interval", "seeds", "evidence", "note")
+    head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [
         (j.claim.sentence, j.claim.where, f"{SIGNS[j.finding.verdict][0]} {j.finding.verdict}", j.finding.statistic,
-         j.finding.range, str(j.finding.interval.n), j.finding.evidence, j.finding.note)
+         j.finding.range, j.finding.sample, j.finding.evidence, j.finding.note)
         for j in judged
     ]  # fmt: skip
     lines += ["", "## Claims", "", *table(head, rows)]
@@ -87,8 +88,8 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
             if figure.panels:
                 lines += [figure.caption, "", f"![{figure.title}](report/{figure.id}.svg)"]
             else:
-                lines += [f"No runs for this picture yet: `{figure.missing or 'no study records its data so far'}`"]
-            if figure.table:
+                lines += [f"No data for this picture yet: `{figure.missing}`"]
+            if figure.table.rows:
                 lines += ["", *table(figure.table.header, figure.table.rows)]
     return "\n".join(lines) + "\n"
 
@@ -96,8 +97,7 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
 def line(item: Judged) -> str:
     """A finding in one line."""
     f = item.finding
-    seeds = f"{f.interval.n} {'seed' if f.interval.n == 1 else 'seeds'}"
-    return text(f"{SIGNS[f.verdict][0]} {item.claim.sentence}: {f.verdict}. {f.statistic} ({f.evidence}, {seeds})")
+    return text(f"{SIGNS[f.verdict][0]} {item.claim.sentence}: {f.verdict}. {f.statistic} ({f.evidence}, {f.sample})")
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:

@@ -11,11 +11,12 @@ from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import RunRecord
 from inexact_muon.report.series import Ladder, iterations
 from inexact_muon.report.statistics import (
+    CONFIRMED,
     REFUTED,
     UNDECIDED,
     Interval,
-    Verdict,
     both,
+    exactly,
     interval,
     paired,
     quantile,
@@ -44,7 +45,7 @@ def lower_loss(ladder: Ladder) -> Finding:
     of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
     counts = sorted(ladder.rungs)
     gain = _gain(ladder, counts[0], counts[-1], of)
-    worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == "confirmed"]
+    worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == CONFIRMED]
     verdict = both(gain.above(), REFUTED) if worse else gain.above()
     note = f"surely worse from {', '.join(worse)} iterations" if worse else _left_out(ladder, of)
     text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: {gain.mean:+.4f}"
@@ -139,9 +140,10 @@ def bounds_hold(ladder: Ladder) -> Finding:
     if not checked:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
     seeds = len({run.seed for run in ladder.runs})
-    exact = Interval(float(len(broken)), float(len(broken)), float(len(broken)), seeds)
     text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    return Finding(ladder.title, text, exact, REFUTED if broken else "confirmed", "; ".join(broken[:3]))
+    return Finding(
+        ladder.title, text, exactly(len(broken), seeds), REFUTED if broken else "confirmed", "; ".join(broken[:3])
+    )
 
 
 def triples(record: Record) -> Iterator[tuple[str, float, float, float]]:
@@ -166,5 +168,4 @@ def _left_out(ladder: Ladder, of: Callable[[RunRecord], float | None]) -> str:
 
 
 def _none(ladder: Ladder, why: str) -> Finding:
-    verdict: Verdict = UNDECIDED
-    return Finding(ladder.title, "", interval([]), verdict, why)
+    return Finding(ladder.title, "", interval([]), UNDECIDED, why)

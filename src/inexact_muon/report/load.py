@@ -15,6 +15,8 @@ from inexact_muon.lab import store
 from inexact_muon.lab.curves import Record
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.study import field_of
+from inexact_muon.report import tables
+from inexact_muon.report.tables import Tables
 
 STEPPED = ("data", "forward", "backward", "optimizer")
 """Parts of the time that belong to a training step."""
@@ -130,11 +132,11 @@ class StudyRecord:
 
 @dataclass(frozen=True)
 class Results:
-    """All stores of a folder, and the table of oracles if the demo left one there."""
+    """All stores of a folder, and the tables beside them."""
 
     folder: Path
     studies: tuple[StudyRecord, ...]
-    oracles: tuple[dict[str, Any], ...]
+    tables: Tables
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -145,11 +147,9 @@ class Results:
 def load(folder: Path) -> Results:
     """Everything that is stored below a folder."""
     places = find_stores(folder)
-    if not places:
+    if not places and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
-    table = folder / "oracles.json"
-    oracles = tuple(json.loads(table.read_text())) if table.exists() else ()
-    return Results(folder, tuple(_study(place) for place in places), oracles)
+    return Results(folder, tuple(_study(place) for place in places), tables.read(folder))
 
 
 def find_stores(folder: Path) -> list[Path]:
