@@ -43,11 +43,11 @@ def cotuning(targets: int = 3, regrets: dict[str, float] | None = None, on_edge:
     made = []
     for k in range(targets):
         rules = [
-            {"rule": rule, "lr": 0.1 * factor[rule], "alpha": 0.3, "loss": 2.0 + regret, "loss_sd": 0.01,
-             "regret": regret + noise(k)}
+            {"rule": rule, "lr": 0.1 * factor[rule], "alpha": 0.3 / factor[rule], "loss": 2.0 + regret, "loss_sd": 0.01,
+             "regret": regret + 10 * noise(k)}
             for rule, regret in base.items()
         ]  # fmt: skip
-        best = {"lr": 0.06 + 0.01 * k, "alpha": 0.3, "loss": 2.0, "loss_sd": 0.01}
+        best = {"lr": 0.06 + 0.01 * k, "alpha": 0.3 + 0.05 * k, "loss": 2.0, "loss_sd": 0.01}
         made.append({"target": f"polar-express(steps={k + 1})", "best": best, "on_edge": k in on_edge, "rules": rules})
     means = [
         {"rule": rule, "regret_mean": regret, "regret_low": 0.9 * regret, "regret_high": 1.1 * regret}

@@ -11,12 +11,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 pytest.importorskip("altair", reason="the report needs the extra `lab`")
+
+import vl_convert
 
 from inexact_muon import cli
 from inexact_muon.lab import store
@@ -81,6 +84,14 @@ def test_every_picture_with_its_files(tmp_path: Path) -> None:
     for claim in ("More iterations give a lower loss", "3.0675", "paper, 124M", LAYERS[0]):
         assert claim in text
         assert claim in page
+
+
+def test_every_panel_on_disk_has_marks(tmp_path: Path) -> None:
+    for figure in drawn(everything(tmp_path, seeds=1)).values():
+        for panel in figure.panels:
+            svg = vl_convert.vegalite_to_svg(json.dumps(export.picture(replace(figure, panels=(panel,)))))
+            marks = re.findall(r'class="mark-(?:symbol|rect) role-mark[^>]*>(?:<path[^>]*>)', svg)
+            assert marks, f"{figure.id}: {panel.title}"
 
 
 def test_csv_values_are_those_of_the_store(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def ramp(count: int) -> list[str]:
     return [RAMP[round(i * (len(RAMP) - 1) / max(1, count - 1))] for i in range(count)] if count else []
 
 
-def thin(values: Sequence[Any]) -> list[Any]:
+def thin(values: Sequence[Any], points: int = POINTS) -> list[Any]:
     """Every k-th value and the last."""
-    stride = -(-len(values) // POINTS) or 1
+    stride = -(-len(values) // points) or 1
     return [v for i, v in enumerate(values) if i % stride == 0 or i == len(values) - 1]
 
 
@@ -111,14 +111,15 @@ def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, do
     return [text]
 
 
-def layers_map(title: str, rows: Iterable[Row], value: str) -> Panel:
-    """A value by layer and iterations."""
+def layers_map(title: str, rows: Iterable[Row], x: str) -> Panel:
+    """delta by layer and iterations, or by layer and step."""
     kept = tuple(rows)
+    tips = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("delta", "factor")]
     cells = chart().mark_rect().encode(
-        x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)),
+        x=alt.X(f"{x}:O", title=x, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
-        color=alt.Color(f"{value}:Q", title=value, scale=alt.Scale(scheme="viridis", domain=[0, 1], clamp=True)),
-        tooltip=["layer:N", "iterations:O", *(alt.Tooltip(f"{v}:Q", format=".4f") for v in (value, "factor"))],
+        color=alt.Color("delta:Q", scale=alt.Scale(scheme="viridis", domain=[0, 1], clamp=True)),
+        tooltip=["layer:N", f"{x}:O", *tips],
     )  # fmt: skip
     height = max(HEIGHT, 18 * len({row["layer"] for row in kept}))
     return Panel(title, kept, spec(cells, height))

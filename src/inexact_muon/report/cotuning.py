@@ -25,9 +25,9 @@ def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
             continue
         panels.append(study_charts.regrets(f"{title(p)}: regret by rule", rows))
         dots = [row for row in rows if row["kind"] == "target"]
-        for quantity, label in (("lr", "step size"), ("alpha", "momentum weight alpha")) if dots else ():
-            axes = (f"observed_{quantity}", f"best {label}"), (quantity, f"{label} by the rule")
-            panels.append(study_charts.diagonal(f"{title(p)}: {label}", dots, *axes, "rule", "target"))
+        for quantity, label in (("lr", "step size"), ("alpha", "momentum weight")) if dots else ():
+            axes = f"observed_{quantity}", quantity, label
+            panels.append(study_charts.diagonal(f"{title(p)}: {label}", dots, *axes))
         lines += _lines(p)
     caption = (
         "Regret: final loss with the values that a rule carries from the source oracle, minus the target's own best on "

@@ -34,21 +34,21 @@ def csv_text(rows: list[Row]) -> str:
 
 def picture(figure: Figure) -> dict[str, Any]:
     """All panels of a figure side by side, two in a row, on white."""
-    panels = []
-    for panel in figure.panels:
-        spec = {k: v for k, v in panel.spec.items() if k not in ("$schema", "autosize")}
-        spec |= {"width": WIDTH, "title": panel.title, "data": {"values": list(panel.rows)}}
-        panels.append(spec)
-    rows = [
-        {"hconcat": panels[i : i + 2], "resolve": {"scale": {"color": "independent"}}} for i in range(0, len(panels), 2)
-    ]
+    panels, data = [], {}
+    for index, panel in enumerate(figure.panels):
+        spec = {k: v for k, v in panel.spec.items() if k not in ("$schema", "autosize", "config")}
+        own = json.dumps(spec).replace('{"name": "rows"}', json.dumps({"name": f"rows {index}"}))
+        panels.append(json.loads(own) | {"width": WIDTH, "title": panel.title})
+        data[f"rows {index}"] = list(panel.rows)
+    apart = {"resolve": {"scale": {"color": "independent", "shape": "independent"}}}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "title": {"text": f"{figure.title} ({figure.paper})", "anchor": "start", "fontSize": 16},
-        "vconcat": rows,
-        "resolve": {"scale": {"color": "independent"}},
+        "datasets": data,
+        "vconcat": [{"hconcat": panels[i : i + 2], **apart} for i in range(0, len(panels), 2)],
+        **apart,
         "background": "white",
-    }  # fmt: skip
+    }
 
 
 def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Path]:

@@ -195,12 +195,15 @@ def layers(found: list[Ladder]) -> Figure:
     lines: list[tuple[str, ...]] = []
     counts = sorted({count for s in found for count in s.rungs})
     for s in found:
-        rows = [
-            _layer(layer, count, values) for count, runs in s.rungs.items() for layer, values in _by_layer(runs).items()
-        ]
+        rows = [row for count, runs in s.rungs.items() for row in _by_layer(runs, {"iterations": count})]
         if not rows:
             continue
-        panels.append(charts.layers_map(_at(s), rows, "delta"))
+        measured = sorted({row["iterations"] for row in rows})
+        panels += [
+            charts.layers_map(_at(s), rows, "iterations"),
+            *(charts.layers_map(f"{s.title}: {iterations(count)}", _over_time(s, count), "step")
+              for count in (measured[0], measured[-1])),
+        ]  # fmt: skip
         factors = {(row["layer"], row["iterations"]): row["factor"] for row in rows}
         worst = {count: max(rows, key=lambda r: (r["iterations"] == count, r["factor"]))["layer"] for count in counts}
         for layer in dict.fromkeys(row["layer"] for row in rows):
@@ -208,8 +211,9 @@ def layers(found: list[Ladder]) -> Figure:
             lines.append((s.title, layer, *cells))
     head = ("runs", "layer", *(f"factor at {iterations(count)}" for count in counts))
     caption = (
-        "Mean delta of each layer over training. The table has its factor overshoot/(1 - gap), worst over training; "
-        "◆ is the bottleneck, the layer with the largest, which alone decides the layer-wise bound."
+        "delta of each layer: its mean over training by iterations, then over steps for the fewest and the most. The "
+        "table has the factor overshoot/(1 - gap), worst over training; ◆ is the bottleneck, the layer with the "
+        "largest, which alone decides the layer-wise bound."
     )
     return Figure("layers", ORACLE, "Error by layer", "Figure 4, by layer", caption, panels, Table(head, lines),
                   GPT_ITERATIONS)  # fmt: skip
@@ -219,18 +223,22 @@ def _factor(value: float | None, bottleneck: bool) -> str:
     return "-" if value is None else f"{value:.3f}{' ◆' if bottleneck else ''}"
 
 
-def _by_layer(runs: tuple[RunRecord, ...]) -> dict[str, list[tuple[float, float]]]:
+def _by_layer(runs: tuple[RunRecord, ...], where: Row, step: int | None = None) -> Iterator[Row]:
+    """Mean delta and largest factor of each layer, over all records or those of a step."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
         for record in run.records("lmo"):
-            for layer, delta, eta, nu in triples(record):
+            for layer, delta, eta, nu in triples(record) if step in (None, record["step"]) else ():
                 found[layer].append((delta, nu / (1 - eta) if eta < 1 else 1e9))
-    return found
+    for layer, values in found.items():
+        deltas, factors = zip(*values, strict=True)
+        yield {"layer": layer, **where, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
 
 
-def _layer(layer: str, count: int, values: list[tuple[float, float]]) -> Row:
-    deltas, factors = zip(*values, strict=True)
-    return {"layer": layer, "iterations": count, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
+def _over_time(s: Ladder, count: int) -> Iterator[Row]:
+    steps = sorted({record["step"] for run in s.rungs[count] for record in run.records("lmo")})
+    for step in charts.thin(steps, 30):
+        yield from _by_layer(s.rungs[count], {"iterations": count, "step": step}, step)
 
 
 def _at(s: Ladder) -> str:

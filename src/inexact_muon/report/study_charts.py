@@ -25,7 +25,7 @@ def ratios(title: str, rows: Iterable[Row]) -> Panel:
     dots = chart().mark_point(size=36, filled=True, opacity=0.75).encode(
         x=alt.X("ratio:Q", title="bound / measured", axis=alt.Axis(tickCount=4, format="~s"),
                 scale=alt.Scale(type="log", domain=[low, FAR], clamp=True)),
-        y=alt.Y("statement:N", title=None, sort=statements, axis=alt.Axis(labelLimit=150)),
+        y=alt.Y("statement:N", title=None, sort=statements, axis=alt.Axis(labelLimit=165)),
         yOffset=alt.YOffset("bound:N"),
         tooltip=["statement:N", "bound:N", "oracle:N", "problem:N",
                  *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in ("ratio", "measured", "value"))],
@@ -35,23 +35,24 @@ def ratios(title: str, rows: Iterable[Row]) -> Panel:
     return Panel(title, kept, spec(alt.layer(one, dots), 20 * len(statements)))
 
 
-def diagonal(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, str], by: str, note: str) -> Panel:
-    """Two positive quantities on equal logarithmic axes, with the line on which they agree."""
+def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, label: str) -> Panel:
+    """Predicted against observed best value, by rule, on equal logarithmic axes, with the line on which they agree."""
     kept = tuple(rows)
-    values = [row[name] for row in kept for name in (x[0], y[0])]
+    values = [row[name] for row in kept for name in (observed, predicted)]
     ends = [min(values) / 1.3, max(values) * 1.3]
     scale = alt.Scale(type="log", domain=ends, nice=False)
-    axis = alt.Axis(tickCount=5, format=".1~g")
-    colours = {"color": alt.Color(f"{by}:N", title=None, scale=hues([row[by] for row in kept]), legend=legend())}
+    axis = alt.Axis(tickCount=4, format=".2~g")
+    x = alt.X(f"{observed}:Q", title=f"best {label}", scale=scale, axis=axis)
+    y = alt.Y(f"{predicted}:Q", title=f"{label} by the rule", scale=scale, axis=axis)
     dots = chart().mark_point(size=44, filled=True, opacity=0.8).encode(
-        x=alt.X(f"{x[0]}:Q", title=x[1], scale=scale, axis=axis),
-        y=alt.Y(f"{y[0]}:Q", title=y[1], scale=scale, axis=axis),
-        tooltip=[f"{by}:N", f"{note}:N", *(alt.Tooltip(f"{q}:Q", title=t, format=".4~g") for q, t in (x, y))],
-        **(_marks(by, BOUNDS) if by == "bound" else colours),
+        x=x,
+        y=y,
+        color=alt.Color("rule:N", title=None, scale=hues(row["rule"] for row in kept), legend=legend()),
+        tooltip=["rule:N", "target:N", "on_edge:N",
+                 *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in (observed, predicted))],
     )  # fmt: skip
-    line = alt.Chart(alt.Data(values=[{x[0]: end, y[0]: end} for end in ends]))
-    same = line.mark_line(color=GREY, strokeDash=[4, 4]).encode(x=f"{x[0]}:Q", y=f"{y[0]}:Q")
-    return Panel(title, kept, spec(alt.layer(same, dots)))
+    line = alt.Chart(alt.Data(values=[{observed: end, predicted: end} for end in ends]))
+    return Panel(title, kept, spec(alt.layer(line.mark_line(color=GREY, strokeDash=[4, 4]).encode(x=x, y=y), dots)))
 
 
 def regrets(title: str, rows: Iterable[Row]) -> Panel:
@@ -112,7 +113,8 @@ def timeline(title: str, rows: Iterable[Row]) -> Panel:
         color=alt.Color("oracle:N", title=None, scale=hues(oracles), legend=legend(1)),
         tooltip=["layer:N", "oracle:N", "first_step:Q", "next_change:Q", alt.Tooltip("flops:Q", format=".4~g")],
     )  # fmt: skip
-    return Panel(title, kept, spec(bars, max(160, 18 * len(layers))))
+    room = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}  # long names may reach over the axis
+    return Panel(title, kept, spec(bars, max(160, 18 * len(layers))) | room)
 
 
 def _marks(field: str, known: dict[str, tuple[str, str]]) -> dict[str, Any]:

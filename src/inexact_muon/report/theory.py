@@ -16,25 +16,14 @@ STUDY = "theory study"
 
 
 def figure(tables: tuple[Theory, ...], section: str) -> Figure:
-    """bound / measured by statement, and both on two axes."""
+    """bound / measured by statement."""
     panels: list[Panel] = []
     lines: list[tuple[str, ...]] = []
     for table in tables:
         rows = [row for bound in table.rows for row in _rows(bound)]
         drawn = [row for row in rows if row["ratio"] is not None]
         if drawn:
-            place = named(STUDY, table.origin)
-            panels.append(study_charts.ratios(f"{place}: bound / measured; 1 is tight", drawn))
-            panels.append(
-                study_charts.diagonal(
-                    f"{place}: no bound may lie below the line",
-                    drawn,
-                    ("measured", "measured left side"),
-                    ("value", "bound"),
-                    "bound",
-                    "statement",
-                )
-            )
+            panels.append(study_charts.ratios(f"{named(STUDY, table.origin)}: bound / measured, 1 is tight", drawn))
         lines += _lines(drawn)
     caption = (
         "Each dot is a statement on one run: an oracle on a problem whose constants are proved. Two numbers: our bound "
