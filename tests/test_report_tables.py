@@ -158,7 +158,15 @@ def test_a_timeline_begins_a_bar_where_the_oracle_changes(tmp_path: Path) -> Non
 
 def test_names_in_tables_are_escaped(tmp_path: Path) -> None:
     text = json.dumps(EVIL)[1:-1]
-    names = ("Theorem 1", "quadratic", "A byte GPT", "polar-express", "adaptive:1.05", LAYERS[0], "measured")
+    names = (
+        "Theorem 1, two numbers",
+        "quadratic",
+        "A byte GPT",
+        "polar-express",
+        "adaptive:1.05",
+        LAYERS[0],
+        "measured",
+    )
     for name, content in every_table().items():
         hostile = json.dumps(content)
         for word in names:

@@ -53,7 +53,7 @@ def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
     kept = tuple(rows)
     base = chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
     scale = _scale(False)
-    colour = alt.Color("oracle:N", title=None, scale=hues([row["oracle"] for row in kept]), legend=legend())
+    colour = by_name("oracle", (row["oracle"] for row in kept))
     tips = ["oracle:N", alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
     layers = [
         base.mark_line(strokeWidth=2).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale), color=colour),
@@ -149,7 +149,7 @@ def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, s
         x=alt.X(f"{x[0]}:Q", title=x[1], scale=alt.Scale(zero=False)),
         y=alt.Y(f"{y[0]}:Q", title=y[1], scale=_scale(log),
                 axis=alt.Axis(format=".0e", tickCount=5) if log else alt.Undefined),
-        color=alt.Color("family:N", title=None, scale=hues([row["family"] for row in kept]), legend=legend()),
+        color=by_name("family", (row["family"] for row in kept)),
         tooltip=["method:N", alt.Tooltip(f"{x[0]}:Q", format=".4~g"), alt.Tooltip(f"{y[0]}:Q", format=".4~g")],
     )  # fmt: skip
     points = base.mark_point(size=50, filled=True, opacity=1)
@@ -169,15 +169,11 @@ def spec(drawn: Any, height: int = HEIGHT) -> dict[str, Any]:
     return found
 
 
-def hues(names: Iterable[str]) -> Any:
-    """A colour for each name, in order of appearance."""
+def by_name(field: str, names: Iterable[str]) -> Any:
+    """A colour for each name, in order of appearance; their legend has two columns if that fits a phone."""
     levels = list(dict.fromkeys(names))
-    return alt.Scale(domain=levels, range=ramp(len(levels)))
-
-
-def legend(columns: int = 2) -> Any:
-    """A legend of long names."""
-    return alt.Legend(labelLimit=260, columns=columns)
+    key = alt.Legend(labelLimit=260, columns=2 if max(map(len, levels), default=0) <= 14 else 1)
+    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=levels, range=ramp(len(levels))), legend=key)
 
 
 def layer_names() -> Any:

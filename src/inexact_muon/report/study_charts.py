@@ -7,13 +7,15 @@ from typing import Any
 
 import altair as alt
 
-from inexact_muon.report.charts import GREY, chart, hues, layer_names, legend, spec
+from inexact_muon.report.charts import GREY, by_name, chart, layer_names, spec
 from inexact_muon.report.figure import Panel, Row
 
 FAR = 1e4
 """Ratios beyond are drawn here."""
 KINDS = {"fixed": ("circle", "#1c7ed6"), "adaptive": ("triangle-up", "#e8590c"), "budget": ("square", "#099268")}
 """Shape and colour: never colour alone."""
+ROOM = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}
+"""A long legend over a wide axis of names reaches to the left, where there is room on a phone."""
 BOUNDS = {"paper": ("circle", "#1c7ed6"), "two numbers": ("diamond", "#e8590c")}
 
 
@@ -32,7 +34,7 @@ def ratios(title: str, rows: Iterable[Row]) -> Panel:
         **_marks("bound", BOUNDS),
     )  # fmt: skip
     one = alt.Chart(alt.Data(values=[{"one": 1}])).mark_rule(color=GREY, strokeDash=[4, 4]).encode(x="one:Q")
-    return Panel(title, kept, spec(alt.layer(one, dots), 20 * len(statements)))
+    return Panel(title, kept, spec(alt.layer(one, dots), 20 * len(statements)) | ROOM)
 
 
 def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, label: str) -> Panel:
@@ -47,7 +49,7 @@ def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, lab
     dots = chart().mark_point(size=44, filled=True, opacity=0.8).encode(
         x=x,
         y=y,
-        color=alt.Color("rule:N", title=None, scale=hues(row["rule"] for row in kept), legend=legend()),
+        color=by_name("rule", (row["rule"] for row in kept)),
         tooltip=["rule:N", "target:N", "on_edge:N",
                  *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in (observed, predicted))],
     )  # fmt: skip
@@ -62,7 +64,7 @@ def regrets(title: str, rows: Iterable[Row]) -> Panel:
     order += list(dict.fromkeys(row["rule"] for row in kept if row["rule"] not in order))
     base = chart().encode(
         y=alt.Y("rule:N", title=None, sort=order, axis=alt.Axis(labelLimit=120)),
-        color=alt.Color("rule:N", scale=hues(order), legend=None),
+        color=by_name("rule", order).legend(None),
     )
     x = alt.X("regret:Q", title="regret (loss above the target's best)")
     means = base.transform_filter("datum.kind == 'mean'")
@@ -93,7 +95,9 @@ def trade_off(title: str, rows: Iterable[Row]) -> Panel:
         ),
         exact.mark_rule(color=GREY, strokeDash=[4, 4]).encode(y="mean(loss):Q", detail="policy:N"),
         others.mark_rule().encode(x=mean, y="min(loss):Q", y2="max(loss):Q", detail="policy:N"),
-        others.mark_point(size=16, filled=True, opacity=0.5).encode(x=alt.X("oracle_flops:Q"), y="loss:Q"),
+        others.mark_point(size=16, filled=True, opacity=0.5).encode(
+            x=alt.X("oracle_flops:Q"), y="loss:Q", tooltip=["policy:N", "seed:O", "loss:Q", "oracle_flops:Q"]
+        ),
         others.mark_point(size=90, filled=True, opacity=1).encode(
             x=mean, y=alt.Y("mean(loss):Q"), detail="policy:N", tooltip=tips
         ),
@@ -110,11 +114,10 @@ def timeline(title: str, rows: Iterable[Row]) -> Panel:
         x=alt.X("first_step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
         x2="next_change:Q",
         y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
-        color=alt.Color("oracle:N", title=None, scale=hues(oracles), legend=legend(1)),
+        color=by_name("oracle", oracles),
         tooltip=["layer:N", "oracle:N", "first_step:Q", "next_change:Q", alt.Tooltip("flops:Q", format=".4~g")],
     )  # fmt: skip
-    room = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}  # long names may reach over the axis
-    return Panel(title, kept, spec(bars, max(160, 18 * len(layers))) | room)
+    return Panel(title, kept, spec(bars, max(160, 18 * len(layers))) | ROOM)
 
 
 def _marks(field: str, known: dict[str, tuple[str, str]]) -> dict[str, Any]:
