@@ -140,6 +140,19 @@ def test_missing_seeds_are_left_out_and_said(tmp_path: Path) -> None:
     assert "2 of 20 runs" in found.note
 
 
+def test_a_sweep_is_judged_by_the_counts_that_have_ended(tmp_path: Path) -> None:
+    cases = ladder(seeds=3)
+    for case in cases[-3:]:
+        case.state = "waiting"
+    found = verdict(tmp_path, "lower-loss", cases)
+    assert found.verdict == CONFIRMED
+    assert "1 iteration minus at 5" in found.statistic
+    waiting = grid(bowl({2: (0.025, 0.8), 3: MIDDLE, 5: MIDDLE}, {2: 1, 3: 1, 5: 1}), counts=(2, 3, 5))
+    for case in waiting:
+        case.state = "waiting" if "steps=5" in case.fields["optimizer"]["polar"] else case.state
+    assert verdict(tmp_path / "grid", "lr-moves", waiting).verdict == CONFIRMED
+
+
 def test_findings_prefer_what_is_decided_and_name_a_claim_once(tmp_path: Path) -> None:
     write(tmp_path / "a", ladder(UP), "a")
     write(tmp_path / "b", ladder(seeds=1), "b")

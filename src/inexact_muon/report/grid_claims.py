@@ -6,7 +6,7 @@ from math import log2
 
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.optimum import Optimum, optimum
-from inexact_muon.report.series import Cell, Grid, iterations
+from inexact_muon.report.series import ENDED, Cell, Grid, iterations
 from inexact_muon.report.statistics import UNDECIDED, interval
 
 NEAR = 1.05
@@ -15,7 +15,7 @@ EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
 def _ends(grid: Grid) -> tuple[int, int]:
-    return min(grid.cells), max(grid.cells)
+    return grid.counts[0], grid.counts[-1]
 
 
 def _optima(grid: Grid) -> list[tuple[Optimum, Optimum]]:
@@ -66,7 +66,7 @@ def _stable(grid: Grid, count: int, seed: int) -> float | None:
     """A run that diverged is a cell outside; one that has not ended makes the share unknown."""
     runs = [run for cell in grid.cells[count].values() for run in cell if run.seed == seed]
     table = grid.table(count, seed, "loss")
-    if not table or any(run.state not in ("finished", "diverged") for run in runs):
+    if not table or any(run.state not in ENDED for run in runs):
         return None
     best = min(table.values())
     return sum(value <= best * NEAR for value in table.values()) / len(runs)

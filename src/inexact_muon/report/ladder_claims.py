@@ -43,7 +43,7 @@ def _train_loss(run: RunRecord) -> float | None:
 def lower_loss(ladder: Ladder) -> Finding:
     """Loss of the fewest iterations minus that of the most, paired by seed; no step up that is sure."""
     of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
-    counts = sorted(ladder.rungs)
+    counts = ladder.counts
     gain = _gain(ladder, counts[0], counts[-1], of)
     worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == CONFIRMED]
     verdict = both(gain.above(), REFUTED) if worse else gain.above()
@@ -64,7 +64,7 @@ def first_steps(ladder: Ladder) -> Finding:
 
 def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
     """(L_1 - L_count) - wanted (L_1 - L_last) > 0, a linear form, so that no ratio of noise is taken."""
-    counts = sorted(ladder.rungs)
+    counts = ladder.counts
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
     if not first < middle < last:
         return _none(ladder, f"needs fewer and more than {count} iterations beside {count}")
@@ -82,7 +82,7 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
 
 def time_grows(ladder: Ladder) -> Finding:
     """Time of a step with the most iterations over that with the fewest."""
-    counts = sorted(ladder.rungs)
+    counts = ladder.counts
     slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
     ratio = interval([slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())])
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
