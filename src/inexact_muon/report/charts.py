@@ -31,10 +31,9 @@ def thin(values: Sequence[Any], points: int = POINTS) -> list[Any]:
 def curves(title: str, rows: Iterable[Row], y: str, by: str = "iterations", log: bool = False) -> Panel:
     """Mean over seeds by step, one line for each value of `by`, and the range of the seeds as a band."""
     kept = tuple(rows)
-    levels = _levels(row[by] for row in kept)
     base = chart().encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
-        color=_colour(by, levels),
+        color=_colour(by, kept),
     )
     scale = _scale(log)
     label = y.replace("_", " ")
@@ -128,12 +127,11 @@ def layers_map(title: str, rows: Iterable[Row], x: str) -> Panel:
 def envelope(title: str, rows: Iterable[Row]) -> Panel:
     """Best (solid) and worst (dashed) accuracy by step size."""
     kept = tuple(rows)
-    levels = _levels(row["iterations"] for row in kept)
     dashes = alt.Scale(domain=["best", "worst"], range=[[1, 0], [5, 4]])
     base = chart().encode(
         x=alt.X("lr:Q", title="step size", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format=".2~g")),
         y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
-        color=_colour("iterations", levels),
+        color=_colour("iterations", kept),
         strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=None),
     )  # fmt: skip
     tips = ["iterations:O", "end:N", "lr:Q", alt.Tooltip("accuracy:Q", format=".4f"), "momentum:Q"]
@@ -185,11 +183,8 @@ def _scale(log: bool) -> Any:
     return alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
 
 
-def _levels(values: Iterable[Any]) -> list[Any]:
-    return sorted(set(values))
-
-
-def _colour(field: str, levels: list[Any]) -> Any:
+def _colour(field: str, rows: Iterable[Row]) -> Any:
+    levels = sorted({row[field] for row in rows})
     scale = alt.Scale(domain=levels, range=ramp(len(levels)))
     strokes = alt.Legend(symbolType="stroke", symbolStrokeWidth=4, symbolOpacity=1)
     return alt.Color(f"{field}:{'O' if isinstance(levels[0], int) else 'N'}", title=field, scale=scale, legend=strokes)

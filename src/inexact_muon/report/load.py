@@ -122,12 +122,7 @@ class StudyRecord:
     folder: Path
     name: str
     title: str
-    figure: str
     runs: tuple[RunRecord, ...]
-
-    def count(self, state: str) -> int:
-        """How many runs are in a state."""
-        return sum(run.state == state for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -186,4 +181,4 @@ def _study(folder: Path) -> StudyRecord:
                 seconds=dict(outcome.seconds) if outcome else {},
             )
         )
-    return StudyRecord(folder, name, about.get("title") or name, about.get("figure", ""), tuple(runs))
+    return StudyRecord(folder, name, about.get("title") or name, tuple(runs))
