@@ -24,9 +24,11 @@ def test_the_demo_trains_every_tiny_study() -> None:
     assert set(demo.MORE) <= set(demo.STUDIES)
 
 
-def test_the_wheel_holds_the_studies() -> None:
+def test_the_wheel_holds_the_studies_and_the_tables() -> None:
+    committed = [path.name for path in (ROOT / "docs" / "figures").glob("*-study.json")]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert build["force-include"] == {"studies/tiny": "inexact_muon/studies/tiny"}
+    wanted = {f"docs/figures/{name}": f"inexact_muon/report/data/{name}" for name in committed}
+    assert build["force-include"] == {"studies/tiny": "inexact_muon/studies/tiny"} | wanted
 
 
 def test_runs_of_the_demo_are_those_of_a_sweep() -> None:
@@ -43,19 +45,21 @@ def test_the_fast_theory_study_has_every_statement() -> None:
 
 
 def test_lent_tables_say_so_and_replace_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lent, out = tmp_path / "data", tmp_path / "out"
-    write_tables(lent, cotuning() | precision())
-    write_tables(out, {"precision.json": "mine"})
-    monkeypatch.setattr(demo, "LENT", lent)
+    made = cotuning() | precision()
+    place, out = tmp_path / "data", tmp_path / "out"
+    write_tables(place, {name.replace(".", "-study."): content for name, content in made.items()})
+    write_tables(out, {"precision-study.json": "mine"})
+    monkeypatch.setattr(demo, "lent", lambda: sorted(place.glob("*.json")))
     demo.lend_tables(out)
-    assert (out / "precision.json").read_text() == "mine"
+    assert (out / "precision-study.json").read_text() == "mine"
     (found,) = tables.read(out).cotuning
     assert found.origin == demo.ORIGIN
     assert demo.ORIGIN in paper_beats_keep(found).evidence
 
 
 def test_tables_that_come_with_the_package_can_be_read() -> None:
-    assert tables.read(demo.LENT).problems == ()
+    for place in {path.parent for path in demo.lent()}:
+        assert tables.read(place).problems == ()
 
 
 @pytest.mark.slow

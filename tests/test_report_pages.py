@@ -204,6 +204,8 @@ def test_a_long_curve_is_thinned_to_its_own_values() -> None:
         ("polar-express(lower=0.1)", Oracle("polar-express", 5, "lower=0.1")),
         ("exact-svd()", Oracle("exact-svd", None, "")),
         ("???", Oracle("???", None, "")),
+        ("adaptive:1.05", Oracle("adaptive:1.05", None, "")),
+        ("budget(flops=3.54e8, by=rms)", Oracle("budget(flops=3.54e8, by=rms)", None, "")),
     ],
 )
 def test_oracles_by_text(text: str, expected: Oracle) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from inexact_muon import catalogue, report
+from inexact_muon import catalogue
 from inexact_muon.lab import study, verify_study
 from inexact_muon.lab.decode import decode, read_toml
 from inexact_muon.lab.engines import ENGINES, EngineOptions
@@ -26,8 +26,7 @@ from inexact_muon.report.build import announce, build
 STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers")
 MORE = ("cnn-iterations", "gpt-iterations")
 """Studies that get two more seeds, which a verdict needs, if there is time."""
-LENT, ORIGIN = Path(report.__file__).parent / "data", "the project's own study, not these runs"
-"""Tables that come with the package, and what the page says about them."""
+ORIGIN = "the project's own study, not these runs"
 ENOUGH = 170.0
 """Seconds after which nothing more is begun, so that the demo ends in five minutes."""
 
@@ -60,9 +59,16 @@ def check_theory(out: Path, console: Console) -> None:
 
 def lend_tables(out: Path) -> None:
     """Studies of hours, co-tuning and precision: the project's own tables, which say that they are."""
-    for path in sorted(LENT.glob("*.json")):
+    for path in lent():
         if not (out / path.name).exists():
             replace(out / path.name, json.dumps(json.loads(path.read_bytes()) | {"origin": ORIGIN}).encode())
+
+
+def lent() -> list[Path]:
+    """Those tables: in an installed package, or in the repository."""
+    here = Path(__file__).parent
+    places = (here / "report" / "data", here.parent.parent / "docs" / "figures")
+    return next((found for place in places if (found := sorted(place.glob("*-study.json")))), [])
 
 
 def train(planned: study.Plan, folder: Path, console: Console) -> None:

@@ -22,6 +22,8 @@ STEPPED = ("data", "forward", "backward", "optimizer")
 """Parts of the time that belong to a training step."""
 
 _ORACLE = re.compile(r"([a-z][a-z-]*)\s*[:(]?\s*(?:(?:steps|poles)=)?(\d+)?,?\s*(.*?)\)?\s*")
+POLICIES = ("adaptive", "budget")
+"""Not oracles: they choose one for each layer, and have no number of iterations."""
 _COUNTS = {"exact-svd": None, "zolotarev": 3}
 """Iterations (poles) of an oracle that is written without them; 5 for all others."""
 
@@ -157,7 +159,7 @@ def find_stores(folder: Path) -> list[Path]:
 def read_oracle(text: str) -> Oracle:
     """The parts of an oracle's text; what cannot be read is a family of its own."""
     found = _ORACLE.fullmatch(text.strip())
-    if found is None:
+    if found is None or found[1] in POLICIES:
         return Oracle(text, None, "")
     family, count, options = found.groups()
     return Oracle(family, int(count) if count else _COUNTS.get(family, 5), options)

@@ -10,5 +10,5 @@ CNN_STEPS = SWEEP.format("cnn-steps")
 OPTIMIZERS = SWEEP.format("optimizers")
 ORACLES = "inexact-muon demo"
 THEORY = "python -m inexact_muon.lab.verify_study --out FOLDER"
-COTUNING = "a co-tuning study writes cotuning.json: docs/cotuning.md"
-PRECISION = "a precision study writes precision.json: docs/cotuning.md"
+COTUNING = "python studies/cotuning/judge.py --out FOLDER, after the sweeps that it names"
+PRECISION = "python studies/precision/judge.py runs/precision-gpt --out FOLDER, after its sweep"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -113,6 +113,8 @@ class Policy(Struct, frozen=True):
     loss: list[float | None]
     oracle_flops: list[Positive]
     steps_per_layer: list[Choice] = []
+    steps: int = 0
+    """How long the run was; if 0, as long as the choices tell."""
 
     def __post_init__(self) -> None:
         if not len(self.seeds) == len(self.loss) == len(self.oracle_flops) > 0:
@@ -186,16 +188,16 @@ class Tables:
 
 NAMES = {
     "theory.json": sources.THEORY,
-    "cotuning.json": sources.COTUNING,
-    "precision.json": sources.PRECISION,
+    "cotuning*.json": sources.COTUNING,
+    "precision*.json": sources.PRECISION,
     "oracles.json": sources.ORACLES,
 }
 """The files, and what makes them."""
 
 
-def find(folder: Path) -> list[Path]:
+def find(folder: Path, names: Iterable[str] = NAMES) -> list[Path]:
     """The tables in a folder and up to two levels below it."""
-    return [path for name in NAMES for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name))]
+    return [path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name))]
 
 
 def read(folder: Path) -> Tables:
@@ -203,21 +205,20 @@ def read(folder: Path) -> Tables:
     problems: list[str] = []
 
     def every(name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
-        for path in find(folder):
-            if path.name == name:
-                try:
-                    table = decode(path.read_bytes(), kind)
-                except (OSError, ValueError, OverflowError, RecursionError) as error:
-                    why = str(error).splitlines()[0] if str(error) else type(error).__name__
-                    problems.append(f"{path} is left out: {why}. What makes it: {NAMES[name]}")
-                    continue
-                place = str(path.parent.relative_to(folder))
-                yield getattr(table, "origin", "") or (place if place != "." else ""), table
+        for path in find(folder, (name,)):
+            try:
+                table = decode(path.read_bytes(), kind)
+            except (OSError, ValueError, OverflowError, RecursionError) as error:
+                why = str(error).splitlines()[0] if str(error) else type(error).__name__
+                problems.append(f"{path} is left out: {why}. What makes it: {NAMES[name]}")
+                continue
+            place = str(path.parent.relative_to(folder))
+            yield getattr(table, "origin", "") or (place if place != "." else ""), table
 
     return Tables(
         theory=tuple(replace(t, origin=o) for o, t in every("theory.json", Theory)),
-        cotuning=tuple(replace(p, origin=o) for o, t in every("cotuning.json", Cotuning) for p in t.problems),
-        precision=tuple(replace(p, origin=o) for o, t in every("precision.json", Precision) for p in t.problems),
+        cotuning=tuple(replace(p, origin=o) for o, t in every("cotuning*.json", Cotuning) for p in t.problems),
+        precision=tuple(replace(p, origin=o) for o, t in every("precision*.json", Precision) for p in t.problems),
         oracles=tuple(row for _, t in every("oracles.json", list[OracleRow]) for row in t),
         problems=tuple(problems),
     )
