@@ -192,6 +192,13 @@ def test_precision_control_is_compared_with_the_cheapest_that_reaches(
     assert verdict(tmp_path, "control", precision(3, losses, flops)).verdict == expected
 
 
+def test_an_oracle_that_diverged_does_not_reach_the_exact_loss(tmp_path: Path) -> None:
+    made = precision(losses={"polar-express(steps=2)": 2.0})
+    assert verdict(tmp_path / "both", "control", made).verdict == REFUTED
+    made["precision.json"]["problems"][0]["runs"][1]["loss"][0] = None
+    assert verdict(tmp_path / "one", "control", made).verdict == CONFIRMED
+
+
 def test_a_budget_needs_a_fixed_oracle_of_its_flops(tmp_path: Path) -> None:
     found = verdict(tmp_path, "budget", precision(flops={"budget:2e6": 1.5e6}))
     assert found.verdict == UNDECIDED

@@ -71,7 +71,7 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
     """Claims, tables, and where the pictures are."""
     states = Counter(run.state for run in results.runs)
     lines = [f"# {text(heading(results))}", ""]
-    lines += [f"{len(results.runs)} runs: " + ", ".join(f"{count} {state}" for state, count in states.items()), ""]
+    lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
     lines += [f"- {text(problem)}" for problem in results.tables.problems]
     lines += [f"- {line(item)}" for item in findings(judged)]
     head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")

@@ -100,8 +100,10 @@ def _excess(run: Policy, exact: Policy) -> Interval:
 
 def _reaches(run: Policy, exact: Policy) -> Verdict:
     """Whether the loss, paired by seed, is above the exact oracle's by less than chance: sd sqrt(2/n) over n seeds."""
+    if run is exact or None in run.loss:
+        return CONFIRMED if run is exact else REFUTED
     losses = list(exact.losses.values())
-    return CONFIRMED if run is exact else _excess(run, exact).below(spread(losses) * sqrt(2 / len(losses)))
+    return _excess(run, exact).below(spread(losses) * sqrt(2 / len(losses)))
 
 
 def _saving(run: Policy, fixed: Policy) -> Interval:
@@ -113,8 +115,9 @@ def control_saves(p: Precise) -> Finding:
     """Some policy reaches the exact loss and saves SAVED against every fixed oracle that does: three-valued logic."""
     exact = _exact(p)
     policies = [run for run in p.runs if run.kind in ("adaptive", "budget")]
+    name = named(p.problem, p.origin)
     if exact is None or not policies:
-        return Finding(p.problem, "", interval([]), UNDECIDED, "needs an exact oracle and an adaptive or budget policy")
+        return Finding(name, "", interval([]), UNDECIDED, "needs an exact oracle and an adaptive or budget policy")
     reach = {run.policy: _reaches(run, exact) for run in p.runs}
     fixed = [run for run in p.runs if run.kind in ("exact", "fixed")]
     verdict = some(
@@ -133,7 +136,8 @@ def control_saves(p: Precise) -> Finding:
         f"loss {_excess(ours, exact).mean:+.4f} against {exact.policy}"
     )
     note = f"reaches the exact loss: {ours.policy} {reach[ours.policy]}, {theirs.policy} {reach[theirs.policy]}"
-    return Finding(named(p.problem, p.origin), text, saving, verdict, note)
+    cheaper = sum(reach[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
+    return Finding(name, text, saving, verdict, f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note)
 
 
 def budget_beats_uniform(p: Precise) -> Finding:
