@@ -24,7 +24,7 @@ LAYERS = {
     "testing": ("lmo", "polar", "schedules"),
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules"),
     "plan": ("lab", "schedules"),
-    "report": ("lab", "schedules"),
+    "report": ("lab", "schedules", "tune"),
     "demo": ("catalogue", "lab", "report"),
     "cli": ("bench", "catalogue", "demo", "lab", "plan", "report", "statements", "tables"),
 }

@@ -26,7 +26,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no browser on this machine: apt-get install chromium"),
 ]
-MARKS = "g.mark-symbol path, g.mark-rect path, g.mark-line path, g.mark-text text, g.mark-area path"
+MARKS = "g.mark-symbol.role-mark path, g.mark-rect.role-mark path"
+"""Dots and cells: every chart has one or the other."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,10 @@ class Seen:
 def test_every_chart_has_marks(browser: Any, page_file: Path, scheme: str) -> None:
     seen = Seen(browser, page_file, scheme=scheme)
     charts = seen.page.query_selector_all(".chart")
-    assert len(charts) >= 12
+    assert len(charts) >= 20
+    assert {"theory-0", "co-tuning-0", "co-tuning-2", "precision-0", "precision-2"} <= {
+        c.get_attribute("id") for c in charts
+    }
     for chart in charts:
         name = chart.get_attribute("id")
         drawn = [mark for mark in chart.query_selector_all(MARKS) if mark.bounding_box()]
@@ -98,18 +102,43 @@ def test_colours_follow_the_scheme(browser: Any, page_file: Path) -> None:
     seen.context.close()
 
 
+TIPS = {
+    "#convergence-0": "iterations",
+    "#heatmaps-0": "momentum",
+    "#layers-0": "layer",
+    "#layers-1": "step",
+    "#theory-0": "Theorem",
+    "#co-tuning-0": "polar-express(steps=1)",
+    "#co-tuning-1": "polar-express(steps=",
+    "#precision-0": "polar-express(steps=4)",
+    "#precision-1": "next_change",
+}
+"""What is said at the third mark."""
+
+
 def test_tooltips(browser: Any, page_file: Path) -> None:
     seen = Seen(browser, page_file)
-    for chart, word in (("#convergence-0", "iterations"), ("#heatmaps-0", "momentum"), ("#layers-0", "layer")):
+    for chart, word in TIPS.items():
         place = seen.page.locator(chart)
         place.scroll_into_view_if_needed()
-        place.locator("g.mark-symbol path, g.mark-rect path").nth(3).hover(force=True)
+        place.locator(MARKS).nth(2).hover(force=True)
         tip = seen.page.locator("#vg-tooltip-element.visible")
         tip.wait_for(timeout=10_000)
         assert word in tip.inner_text()
         seen.page.mouse.move(0, 0)
     seen.clean(page_file)
     seen.context.close()
+
+
+CUT = """[...document.querySelectorAll('.chart')].flatMap(chart => {
+    const room = chart.querySelector('svg').getBoundingClientRect();
+    return [...chart.querySelectorAll('.role-legend-label text, .role-axis-label text, .role-axis-title text')]
+        .filter(e => e.textContent && getComputedStyle(e).opacity > 0)
+        .map(e => [e.textContent, e.getBoundingClientRect()])
+        .filter(([_, box]) => box.left < room.left - 1 || box.right > room.right + 1)
+        .map(([text, _]) => `${chart.id}: ${text}`);
+})"""
+"""Words of charts that reach over the edge."""
 
 
 def test_fits_a_phone(browser: Any, page_file: Path) -> None:
@@ -125,6 +154,7 @@ def test_fits_a_phone(browser: Any, page_file: Path) -> None:
         ".filter(e => e.textContent.trim()).map(e => parseFloat(getComputedStyle(e).fontSize))"
     )
     assert min(sizes) >= 11
+    assert seen.page.evaluate(CUT) == []
     seen.clean(page_file)
     seen.context.close()
 

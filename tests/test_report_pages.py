@@ -11,12 +11,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 pytest.importorskip("altair", reason="the report needs the extra `lab`")
+
+import vl_convert
 
 from inexact_muon import cli
 from inexact_muon.lab import store
@@ -27,7 +30,8 @@ from inexact_muon.report.figure import Figure
 from inexact_muon.report.figures import figures
 from inexact_muon.report.load import Oracle, load, read_oracle
 from inexact_muon.report.optimum import optimum
-from report_cases import COUNTS, GPT, LAYERS, Case, bowl, grid, ladder, muon, write
+from report_cases import COUNTS, GPT, LAYERS, Case, bowl, grid, ladder, muon, noise, write
+from report_tables import every_table, write_tables
 
 EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)> & | \"quoted\" </script>"
 
@@ -48,7 +52,7 @@ def everything(folder: Path, seeds: int = 2) -> Path:
         for name in names
     ]
     write(folder / "optimizers", runs, "optimizers")
-    return folder
+    return write_tables(folder, every_table())
 
 
 def drawn(folder: Path) -> dict[str, Figure]:
@@ -67,7 +71,7 @@ def inline_data(page: str) -> dict[str, list[dict[str, object]]]:
 
 def test_every_picture_with_its_files(tmp_path: Path) -> None:
     built = build(everything(tmp_path))
-    expected = set(drawn(tmp_path)) - {"theory", "co-tuning", "precision", "oracles"}
+    expected = set(drawn(tmp_path)) - {"oracles"}
     for name in expected:
         assert (tmp_path / "report" / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
         assert (tmp_path / "report" / f"{name}.svg").read_text().startswith("<svg")
@@ -80,6 +84,14 @@ def test_every_picture_with_its_files(tmp_path: Path) -> None:
     for claim in ("More iterations give a lower loss", "3.0675", "paper, 124M", LAYERS[0]):
         assert claim in text
         assert claim in page
+
+
+def test_every_panel_on_disk_has_marks(tmp_path: Path) -> None:
+    for figure in drawn(everything(tmp_path, seeds=1)).values():
+        for panel in figure.panels:
+            svg = vl_convert.vegalite_to_svg(json.dumps(export.picture(replace(figure, panels=(panel,)))))
+            marks = re.findall(r'class="mark-(?:symbol|rect) role-mark[^>]*>(?:<path[^>]*>)', svg)
+            assert marks, f"{figure.id}: {panel.title}"
 
 
 def test_csv_values_are_those_of_the_store(tmp_path: Path) -> None:
@@ -141,7 +153,7 @@ STORES = {
 def test_odd_stores_give_a_sensible_page(name: str, tmp_path: Path) -> None:
     built = build(write(tmp_path, STORES[name], "odd"))
     page = built.page.read_text()
-    assert "No runs for this picture yet" in page
+    assert "No data for this picture yet" in page
     assert "inexact-muon sweep studies/tiny/cnn-steps.toml" in page
     assert {j.claim.id for j in built.judged if j.finding.verdict == "confirmed"} <= (
         {"bounds", "lower-loss", "error-ordered", "error-constant", "first-steps", "saturates", "time"}
@@ -192,6 +204,8 @@ def test_a_long_curve_is_thinned_to_its_own_values() -> None:
         ("polar-express(lower=0.1)", Oracle("polar-express", 5, "lower=0.1")),
         ("exact-svd()", Oracle("exact-svd", None, "")),
         ("???", Oracle("???", None, "")),
+        ("adaptive:1.05", Oracle("adaptive:1.05", None, "")),
+        ("budget(flops=3.54e8, by=rms)", Oracle("budget(flops=3.54e8, by=rms)", None, "")),
     ],
 )
 def test_oracles_by_text(text: str, expected: Oracle) -> None:
@@ -221,6 +235,54 @@ def test_the_predicted_optimum_follows_the_rules(tmp_path: Path) -> None:
     assert lr == pytest.approx(0.1 * ratio, rel=0.01)
     assert momentum == pytest.approx(1 - 0.2 * ratio**-2, rel=0.01)
     assert "descent" in marks
+
+
+def test_the_bottleneck_is_the_layer_with_the_largest_factor(tmp_path: Path) -> None:
+    table = drawn(everything(tmp_path))["layers"].table
+    lines = [line for line in table.rows if line[0] == "gpt, polar-express"]
+    assert [line[1] for line in lines] == list(LAYERS)
+    # both layers of report_cases.lmo have the same gap and overshoot; the first stands for them
+    assert all(cell.endswith("◆") for cell in lines[0][2:])
+    assert not any("◆" in cell for cell in lines[1][2:])
+    delta = 1.0 * (1 + max(noise(seed, 1) for seed in range(2)))
+    assert float(lines[0][2].split()[0]) == pytest.approx((1 + 0.5 * delta) / (1 - 0.05 * delta), abs=1e-3)
+
+
+def test_another_folder_leaves_the_store_alone(tmp_path: Path) -> None:
+    store_folder, out = tmp_path / "store", tmp_path / "some" / "where"
+    write(store_folder, ladder(seeds=1))
+    load(store_folder)  # SQLite leaves an empty log behind where it may write
+    before = sorted(store_folder.rglob("*"))
+    built = build(store_folder, out=out)
+    assert built.page == out / PAGE
+    assert (out / "report" / "table-1.svg").exists()
+    serve.watch(store_folder, Console(quiet=True), out, every=0.0, rounds=1)
+    assert sorted(store_folder.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    disk, out = tmp_path / "disk", tmp_path / "out"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a disk needs root")
+    try:
+        write(disk / "gpt", ladder(seeds=2), "gpt")
+        write_tables(disk, every_table())
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        monkeypatch.setattr("sys.argv", ["inexact-muon", "report", str(disk)])
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert "it is mounted read-only; choose another --out" in capsys.readouterr().err
+        monkeypatch.setattr("sys.argv", ["inexact-muon", "report", str(disk), "--out", str(out)])
+        cli.main()
+        assert f"page: {out.resolve() / PAGE}" in capsys.readouterr().out
+        assert {name for name, panels in inline_data((out / PAGE).read_text()).items() if panels} >= {
+            "table-1",
+            "theory",
+        }
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_no_store_is_one_sentence(
@@ -274,11 +336,14 @@ def test_watch_builds_when_the_store_changes(tmp_path: Path) -> None:
     write(tmp_path, ladder(seeds=1))
     console = Console(record=True, file=io.StringIO())
     before = serve.stamp(tmp_path)
-    serve.watch(tmp_path, console, every=0.0, rounds=3)
+    serve.watch(tmp_path, console, tmp_path, every=0.0, rounds=3)
     assert console.export_text().count(PAGE) == 1
     assert "data-refresh" not in (tmp_path / PAGE).read_text()
     write(tmp_path, ladder(seeds=2))
-    assert serve.stamp(tmp_path) != before
+    after = serve.stamp(tmp_path)
+    assert after != before
+    write_tables(tmp_path, every_table())
+    assert serve.stamp(tmp_path) != after
 
 
 def test_serves_its_own_files_on_loopback_only(tmp_path: Path) -> None:

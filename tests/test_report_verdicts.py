@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from scipy import stats
 from inexact_muon.report.claims import CLAIMS, findings, judge, overall
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import load
-from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval, quantile
+from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, both, interval, quantile, some
 from report_cases import LOSSES, Case, bowl, grid, ladder, write
+from report_tables import Tables, cotuning, precision, theory, write_tables
 
-Make = Callable[[int], list[Case]]
+Make = Callable[[int], list[Case] | Tables]
 UP = {count: 4.0 - loss for count, loss in LOSSES.items()}
 MIDDLE, LOW = (0.05, 0.8), (0.025, 0.9)
 SAME = {2: 1.0, 5: 1.0}
@@ -61,12 +63,22 @@ FLIPS: dict[str, tuple[Make, Make]] = {
         lambda n: grid(accuracy({2: 0.9, 5: 0.9}, {2: 0.1, 5: 0.5}), n, images=True),
     ),
     "bounds": (lambda n: ladder(seeds=n), lambda n: ladder(seeds=n, gap=1.5)),
+    "theory": (lambda n: theory(n), lambda n: theory(n, ratio=0.9)),
+    "paper-rule": (lambda n: cotuning(n), lambda n: cotuning(n, {"paper": 0.4})),
+    "some-rule": (lambda n: cotuning(n), lambda n: cotuning(n, {"measured": 0.2, "paper": 0.2})),
+    "control": (lambda n: precision(n), lambda n: precision(n, flops={"adaptive:1.05": 3.9e6})),
+    "budget": (lambda n: precision(n), lambda n: precision(n, {"budget:2e6": 2.3})),
 }  # fmt: skip
 """For each claim: data that confirm it, and the same data altered so that they refute it."""
 
 
-def verdict(folder: Path, claim: str, cases: list[Case]) -> Finding:
-    found = [j.finding for j in judge(load(write(folder, cases))) if j.claim.id == claim]
+COUNTED = {"bounds", "theory"}
+"""Claims about every single number: no sample to draw conclusions from."""
+
+
+def verdict(folder: Path, claim: str, data: list[Case] | Tables) -> Finding:
+    place = write_tables(folder, data) if isinstance(data, dict) else write(folder, data)
+    found = [j.finding for j in judge(load(place)) if j.claim.id == claim]
     assert len(found) == 1
     return found[0]
 
@@ -86,7 +98,7 @@ def test_verdict_flips_with_its_data(claim: str, tmp_path: Path) -> None:
     assert good.statistic != bad.statistic
 
 
-@pytest.mark.parametrize("claim", sorted(set(FLIPS) - {"bounds"}))
+@pytest.mark.parametrize("claim", sorted(set(FLIPS) - COUNTED))
 def test_one_seed_decides_nothing(claim: str, tmp_path: Path) -> None:
     for index, make in enumerate(FLIPS[claim]):
         found = verdict(tmp_path / str(index), claim, make(1))
@@ -128,6 +140,19 @@ def test_missing_seeds_are_left_out_and_said(tmp_path: Path) -> None:
     assert "2 of 20 runs" in found.note
 
 
+def test_a_sweep_is_judged_by_the_counts_that_have_ended(tmp_path: Path) -> None:
+    cases = ladder(seeds=3)
+    for case in cases[-3:]:
+        case.state = "waiting"
+    found = verdict(tmp_path, "lower-loss", cases)
+    assert found.verdict == CONFIRMED
+    assert "1 iteration minus at 5" in found.statistic
+    waiting = grid(bowl({2: (0.025, 0.8), 3: MIDDLE, 5: MIDDLE}, {2: 1, 3: 1, 5: 1}), counts=(2, 3, 5))
+    for case in waiting:
+        case.state = "waiting" if "steps=5" in case.fields["optimizer"]["polar"] else case.state
+    assert verdict(tmp_path / "grid", "lr-moves", waiting).verdict == CONFIRMED
+
+
 def test_findings_prefer_what_is_decided_and_name_a_claim_once(tmp_path: Path) -> None:
     write(tmp_path / "a", ladder(UP), "a")
     write(tmp_path / "b", ladder(seeds=1), "b")
@@ -144,6 +169,59 @@ def test_one_refutation_is_enough(tmp_path: Path) -> None:
     assert overall(judge(load(tmp_path)))["lower-loss"] == CONFIRMED
     write(tmp_path / "c", ladder(UP), "c")
     assert overall(judge(load(tmp_path)))["lower-loss"] == REFUTED
+
+
+def test_a_bound_within_the_noise_is_undecided(tmp_path: Path) -> None:
+    assert verdict(tmp_path, "theory", theory(ratio=1.01, margin=0.1)).verdict == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("losses", "flops", "expected"),
+    [
+        ({"adaptive:1.05": 2.3}, {}, REFUTED),  # does not reach the exact loss
+        ({"polar-express(steps=2)": 2.0}, {}, REFUTED),  # a cheaper fixed oracle does
+        ({"polar-express(steps=4)": 2.1}, {"adaptive:1.05": 5e6}, CONFIRMED),  # the cheapest that reaches is dearer
+        ({}, {"adaptive:1.05": 3.4e6}, UNDECIDED),  # 15 % within the spread of the flops
+        ({"polar-express(steps=4)": 2.1, "polar-express(steps=6)": 2.1}, {}, CONFIRMED),  # only the exact one is left
+        ({"adaptive:1.05": 2.3, "budget:2e6": 2.0}, {}, CONFIRMED),  # a budget is precision control too
+    ],
+)
+def test_precision_control_is_compared_with_the_cheapest_that_reaches(
+    losses: dict[str, float], flops: dict[str, float], expected: Verdict, tmp_path: Path
+) -> None:
+    assert verdict(tmp_path, "control", precision(3, losses, flops)).verdict == expected
+
+
+def test_an_oracle_that_diverged_does_not_reach_the_exact_loss(tmp_path: Path) -> None:
+    made = precision(losses={"polar-express(steps=2)": 2.0})
+    assert verdict(tmp_path / "both", "control", made).verdict == REFUTED
+    made["precision.json"]["problems"][0]["runs"][1]["loss"][0] = None
+    assert verdict(tmp_path / "one", "control", made).verdict == CONFIRMED
+
+
+def test_a_budget_needs_a_fixed_oracle_of_its_flops(tmp_path: Path) -> None:
+    found = verdict(tmp_path, "budget", precision(flops={"budget:2e6": 1.5e6}))
+    assert found.verdict == UNDECIDED
+    assert "no fixed oracle" in found.note
+
+
+def test_a_target_on_the_edge_does_not_flatter(tmp_path: Path) -> None:
+    found = verdict(tmp_path, "some-rule", cotuning(4, on_edge=(0, 2)))
+    assert found.interval.n == 2
+    assert "2 of 4 targets" in found.note
+    assert verdict(tmp_path / "all", "some-rule", cotuning(2, on_edge=(0, 1))).verdict == UNDECIDED
+
+
+VERDICTS = st.sampled_from([CONFIRMED, REFUTED, UNDECIDED])
+
+
+@given(st.lists(VERDICTS, min_size=1, max_size=5))
+def test_three_valued_logic(verdicts: list[Verdict]) -> None:
+    """Replacing every undecided by either answer gives the answer, or both answers and then it is undecided."""
+    for combine, plain in ((both, all), (some, any)):
+        worlds = product(*([v == CONFIRMED] if v != UNDECIDED else [True, False] for v in verdicts))
+        answers = {plain(world) for world in worlds}
+        assert combine(*verdicts) == (UNDECIDED if len(answers) == 2 else CONFIRMED if answers == {True} else REFUTED)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=9).filter(lambda v: max(v) - min(v) > 1e-3))

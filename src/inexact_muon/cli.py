@@ -32,18 +32,20 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False) -> None:
 
 def report(
     folder: Annotated[Path, tyro.conf.Positional],
+    out: Path | None = None,
     open: bool = False,
     watch: bool = False,
     serve: bool = False,
 ) -> None:
     """One self-contained page about the stores of a folder: the paper's figures, and a verdict on each claim.
 
-    Writes report.html, report.md and report/*.{csv,svg,png} there. Reads the stores only, also while a sweep runs.
+    Writes report.html, report.md and report/*.{csv,svg,png} there. Reads files only, also while a sweep runs.
 
     Example: inexact-muon report runs/demo --open
 
     Args:
-        folder: a store, or a folder of stores.
+        folder: a store, or a folder of stores and tables (theory.json, cotuning.json, precision.json).
+        out: folder for the page, if not the same.
         open: show the page in the browser.
         watch: write the page again whenever the stores change, until Ctrl-C.
         serve: the same, and serve it on this machine's loopback address.
@@ -53,7 +55,7 @@ def report(
     _need_lab()
     from inexact_muon.report import command
 
-    command.report(folder, Console(width=None if sys.stdout.isatty() else 160), open, watch, serve)
+    command.report(folder, out or folder, Console(width=None if sys.stdout.isatty() else 160), open, watch, serve)
 
 
 def delta(

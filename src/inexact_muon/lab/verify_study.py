@@ -55,15 +55,19 @@ LAYERS: dict[str, tuple[Ball, ...]] = {
     ),
     "delta 0.8 + 0.01 + 0.2": (Perturbed(EXACT, 0.8), Perturbed(EXACT, 0.01), Perturbed(lmo.Euclidean(), 0.2)),
 }
+FAST = ("polar-express:5", "polar-express:2", "sign")
+"""Oracles that the demo checks, on the quadratic alone: every statement in ten seconds."""
 QUADRATIC, LOGISTIC, EXPONENTIAL = Quadratic(6, 4), Logistic(6, 4), Exponential(5, 4)
 STEPS, SHORT, RUNS, SIGMA = 200, 20, 64, 1.0
 HORIZONS = (1.0, *(10.0**k for k in range(2, 11)))
 
 
-def cases() -> Iterator[tuple[str, Callable[[], Iterable[Row]]]]:
-    """(oracle, what computes its rows), one for each run of the study."""
+def cases(fast: bool = False) -> Iterator[tuple[str, Callable[[], Iterable[Row]]]]:
+    """(oracle, what computes its rows), one for each run of the study; `fast`: those of FAST."""
     for name, ball in {**ORACLES, **OTHERS}.items():
-        for problem in (QUADRATIC, LOGISTIC) if name in ORACLES else (QUADRATIC,):
+        if fast and name not in FAST:
+            continue
+        for problem in (QUADRATIC, LOGISTIC) if name in ORACLES and not fast else (QUADRATIC,):
             yield name, partial(verify.deterministic, problem, ball, STEPS)
             yield name, partial(verify.stochastic, problem, ball, STEPS, SIGMA, RUNS, 0.3)
         if name in ORACLES:

@@ -20,37 +20,44 @@ PAGE, TEXT, FILES = "report.html", "report.md", "report"
 
 @dataclass(frozen=True)
 class Built:
-    """What was written."""
+    """What was written, and what could not be read."""
 
     page: Path
     judged: list[Judged]
+    problems: tuple[str, ...]
 
 
-def build(folder: Path, console: Console | None = None, refresh: int = 0, pictures: bool = True) -> Built:
-    """Writes report.html, report.md and report/ID.{csv,svg,png} into the folder.
+def build(
+    folder: Path, console: Console | None = None, refresh: int = 0, pictures: bool = True, out: Path | None = None
+) -> Built:
+    """Writes report.html, report.md and report/ID.{csv,svg,png}.
 
     Args:
         refresh: seconds after which the page loads itself again; 0 for never.
         pictures: write SVG and PNG too, which take longest.
+        out: where to write; by default into the folder itself.
     """
+    out = out or folder
     with Progress(console=console or Console(quiet=True), transient=True) as progress:
         task = progress.add_task("reading the runs", total=None)
         results = load.load(folder)
         judged = judge(results)
         drawn = figures(results)
-        with writing(folder):
-            (folder / FILES).mkdir(exist_ok=True)
-        replace(folder / PAGE, page(results, judged, drawn, refresh).encode())
-        replace(folder / TEXT, export.markdown(results, judged, drawn).encode())
+        with writing(out):
+            (out / FILES).mkdir(exist_ok=True, parents=True)
+        replace(out / PAGE, page(results, judged, drawn, refresh).encode())
+        replace(out / TEXT, export.markdown(results, judged, drawn).encode())
         progress.update(task, total=len(drawn))
         for figure in drawn:
             progress.update(task, description=f"writing {figure.id}", advance=1)
-            export.save_figure(figure, folder / FILES, pictures)
-    return Built(folder / PAGE, judged)
+            export.save_figure(figure, out / FILES, pictures)
+    return Built(out / PAGE, judged, results.tables.problems)
 
 
 def announce(built: Built, console: Console) -> None:
-    """Where the page is, and the three most important findings."""
+    """What could not be read, the three most important findings, and where the page is."""
+    for problem in built.problems:
+        console.print(f"warning: {problem}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     for item in findings(built.judged):
         console.print(export.line(item), markup=False, highlight=False, soft_wrap=True)
     size = built.page.stat().st_size / 1e6

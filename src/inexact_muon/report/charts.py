@@ -22,52 +22,51 @@ def ramp(count: int) -> list[str]:
     return [RAMP[round(i * (len(RAMP) - 1) / max(1, count - 1))] for i in range(count)] if count else []
 
 
-def thin(values: Sequence[Any]) -> list[Any]:
+def thin(values: Sequence[Any], points: int = POINTS) -> list[Any]:
     """Every k-th value and the last."""
-    stride = -(-len(values) // POINTS) or 1
+    stride = -(-len(values) // points) or 1
     return [v for i, v in enumerate(values) if i % stride == 0 or i == len(values) - 1]
 
 
-def curves(title: str, rows: Iterable[Row], y: str, by: str, names: str, log: bool = False) -> Panel:
+def curves(title: str, rows: Iterable[Row], y: str, by: str = "iterations", log: bool = False) -> Panel:
     """Mean over seeds by step, one line for each value of `by`, and the range of the seeds as a band."""
     kept = tuple(rows)
-    levels = _levels(row[by] for row in kept)
-    base = _chart().encode(
+    base = chart().encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
-        color=_colour(by, names, levels),
+        color=_colour(by, kept),
     )
     scale = _scale(log)
     label = y.replace("_", " ")
     mean = alt.Y(f"mean({y}):Q", title=label, scale=scale)
-    tips = [_tip(by, names), alt.Tooltip("step:Q"), alt.Tooltip(f"mean({y}):Q", title=y, format=".4~f"), _seeds()]
+    tips = [f"{by}:N", alt.Tooltip("step:Q"), alt.Tooltip(f"mean({y}):Q", title=y, format=".4~f"), _seeds()]
     layers = [
         base.mark_area(opacity=0.15).encode(y=alt.Y(f"min({y}):Q", title=label, scale=scale), y2=f"max({y}):Q"),
         base.mark_line(strokeWidth=2).encode(y=mean),
         base.mark_point(size=28, filled=True, opacity=1).encode(y=mean, tooltip=tips),
     ]
-    return Panel(title, kept, _spec(alt.layer(*layers)))
+    return Panel(title, kept, spec(alt.layer(*layers)))
 
 
 def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
     """A value by iterations: a dot for each seed, a line through the means."""
     kept = tuple(rows)
-    base = _chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
+    base = chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
     scale = _scale(False)
-    colour = alt.Color("oracle:N", title=None, scale=_hues([row["oracle"] for row in kept]), legend=_names())
-    tips = [_tip("oracle", "oracle"), alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
+    colour = by_name("oracle", (row["oracle"] for row in kept))
+    tips = ["oracle:N", alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
     layers = [
         base.mark_line(strokeWidth=2).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale), color=colour),
         base.mark_point(size=45, filled=True, opacity=1).encode(
             y=alt.Y(f"{y}:Q", scale=scale, title=label), color=colour, tooltip=[*tips, alt.Tooltip("seed:O")]
         ),
     ]
-    return Panel(title, kept, _spec(alt.layer(*layers)))
+    return Panel(title, kept, spec(alt.layer(*layers)))
 
 
 def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> Panel:
     """Step size by momentum; stars at the best cell, diamonds where rules expect it, crosses where runs diverged."""
     kept = tuple(rows)
-    base = _chart().encode(
+    base = chart().encode(
         x=alt.X("lr:O", title="step size", axis=alt.Axis(labelAngle=-45, format=".2~g")),
         y=alt.Y("momentum:O", title="momentum", sort="descending"),
     )
@@ -97,7 +96,7 @@ def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, dom
                        dy=0 if kind == "optimum" else 16)
             .encode(tooltip=[alt.Tooltip("note:N", title=note)])
         )  # fmt: skip
-    return Panel(title, kept, _spec(alt.layer(*layers)))
+    return Panel(title, kept, spec(alt.layer(*layers)))
 
 
 def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, domain: tuple[float, float]) -> list[Any]:
@@ -111,87 +110,84 @@ def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, do
     return [text]
 
 
-def layers_map(title: str, rows: Iterable[Row], value: str) -> Panel:
-    """A value by layer and iterations."""
+def layers_map(title: str, rows: Iterable[Row], x: str) -> Panel:
+    """delta by layer and iterations, or by layer and step."""
     kept = tuple(rows)
-    names = alt.Axis(labelLimit=140, labelExpr="replace(datum.label, '.weight', '')")
-    chart = _chart().mark_rect().encode(
-        x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("layer:N", title=None, sort=None, axis=names),
-        color=alt.Color(f"{value}:Q", title=value, scale=alt.Scale(scheme="viridis", domain=[0, 1], clamp=True)),
-        tooltip=["layer:N", "iterations:O", *(alt.Tooltip(f"{v}:Q", format=".4f") for v in (value, "factor"))],
+    tips = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("delta", "factor")]
+    cells = chart().mark_rect().encode(
+        x=alt.X(f"{x}:O", title=x, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+        y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
+        color=alt.Color("delta:Q", scale=alt.Scale(scheme="viridis", domain=[0, 1], clamp=True)),
+        tooltip=["layer:N", f"{x}:O", *tips],
     )  # fmt: skip
     height = max(HEIGHT, 18 * len({row["layer"] for row in kept}))
-    return Panel(title, kept, _spec(chart, height))
+    return Panel(title, kept, spec(cells, height))
 
 
 def envelope(title: str, rows: Iterable[Row]) -> Panel:
     """Best (solid) and worst (dashed) accuracy by step size."""
     kept = tuple(rows)
-    levels = _levels(row["iterations"] for row in kept)
     dashes = alt.Scale(domain=["best", "worst"], range=[[1, 0], [5, 4]])
-    base = _chart().encode(
+    base = chart().encode(
         x=alt.X("lr:Q", title="step size", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format=".2~g")),
         y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
-        color=_colour("iterations", "iterations", levels),
+        color=_colour("iterations", kept),
         strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=None),
     )  # fmt: skip
     tips = ["iterations:O", "end:N", "lr:Q", alt.Tooltip("accuracy:Q", format=".4f"), "momentum:Q"]
     lines = base.mark_line(strokeWidth=2)
     points = base.mark_point(size=40, filled=True, opacity=1).encode(tooltip=tips)
-    return Panel(title, kept, _spec(alt.layer(lines, points)))
+    return Panel(title, kept, spec(alt.layer(lines, points)))
 
 
 def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, str], log: bool = False) -> Panel:
     """Points by family, joined within one where `log`: error against cost."""
     kept = tuple(rows)
-    base = _chart().encode(
+    base = chart().encode(
         x=alt.X(f"{x[0]}:Q", title=x[1], scale=alt.Scale(zero=False)),
         y=alt.Y(f"{y[0]}:Q", title=y[1], scale=_scale(log),
                 axis=alt.Axis(format=".0e", tickCount=5) if log else alt.Undefined),
-        color=alt.Color("family:N", title=None, scale=_hues([row["family"] for row in kept]), legend=_names()),
+        color=by_name("family", (row["family"] for row in kept)),
         tooltip=["method:N", alt.Tooltip(f"{x[0]}:Q", format=".4~g"), alt.Tooltip(f"{y[0]}:Q", format=".4~g")],
     )  # fmt: skip
     points = base.mark_point(size=50, filled=True, opacity=1)
-    return Panel(title, kept, _spec(alt.layer(base.mark_line(opacity=0.35), points) if log else points))
+    return Panel(title, kept, spec(alt.layer(base.mark_line(opacity=0.35), points) if log else points))
 
 
-def _chart() -> Any:
+def chart() -> Any:
+    """A chart over the rows of its panel."""
     return alt.Chart(alt.NamedData(name="rows"))
 
 
-def _spec(chart: Any, height: int = HEIGHT) -> dict[str, Any]:
-    spec = chart.properties(width="container", height=height).to_dict()
-    spec.pop("config", None)
-    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    return spec
+def spec(drawn: Any, height: int = HEIGHT) -> dict[str, Any]:
+    """What the page embeds: as wide as its place."""
+    found = drawn.properties(width="container", height=height).to_dict()
+    found.pop("config", None)
+    found["autosize"] = {"type": "fit-x", "contains": "padding"}
+    return found
+
+
+def by_name(field: str, names: Iterable[str]) -> Any:
+    """A colour for each name, in order of appearance; their legend has two columns if that fits a phone."""
+    levels = list(dict.fromkeys(names))
+    key = alt.Legend(labelLimit=260, columns=2 if max(map(len, levels), default=0) <= 14 else 1)
+    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=levels, range=ramp(len(levels))), legend=key)
+
+
+def layer_names() -> Any:
+    """An axis of layers."""
+    return alt.Axis(labelLimit=140, labelExpr="replace(datum.label, '.weight', '')")
 
 
 def _scale(log: bool) -> Any:
     return alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
 
 
-def _levels(values: Iterable[Any]) -> list[Any]:
-    return sorted(set(values))
-
-
-def _colour(field: str, title: str, levels: list[Any]) -> Any:
+def _colour(field: str, rows: Iterable[Row]) -> Any:
+    levels = sorted({row[field] for row in rows})
     scale = alt.Scale(domain=levels, range=ramp(len(levels)))
-    legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=4, symbolOpacity=1)
-    return alt.Color(f"{field}:{'O' if isinstance(levels[0], int) else 'N'}", title=title, scale=scale, legend=legend)
-
-
-def _hues(names: list[str]) -> Any:
-    levels = list(dict.fromkeys(names))
-    return alt.Scale(domain=levels, range=ramp(len(levels)))
-
-
-def _names() -> Any:
-    return alt.Legend(labelLimit=260, columns=2)
-
-
-def _tip(field: str, title: str) -> Any:
-    return alt.Tooltip(f"{field}:N", title=title)
+    strokes = alt.Legend(symbolType="stroke", symbolStrokeWidth=4, symbolOpacity=1)
+    return alt.Color(f"{field}:{'O' if isinstance(levels[0], int) else 'N'}", title=field, scale=scale, legend=strokes)
 
 
 def _seeds() -> Any:

@@ -1,60 +1,72 @@
-"""The paper's claims, each with what the stored runs say. No verdict is written down anywhere: all are computed."""
+"""The paper's claims and ours, each with what the data say. No verdict is written down anywhere: all are computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Literal
 
+from inexact_muon.report import cotuning, precision, sources, theory
 from inexact_muon.report import grid_claims as grid
 from inexact_muon.report import ladder_claims as ladder
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
-from inexact_muon.report.series import Grid, Ladder, grids, ladders
+from inexact_muon.report.series import grids, ladders
 from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, where it stands, which runs speak to it, and the function that judges them."""
+    """A sentence of the paper or of ours, where it stands, what speaks to it, and the function that judges that."""
 
     id: str
     sentence: str
     where: str
-    study: str
-    """The study that gives the data, below studies/tiny, small or paper."""
-    images: bool | None
+    on: Literal["ladder", "grid", "theory", "cotuning", "precision"]
+    """Which bodies of evidence."""
+    judge: Callable[[Any], Finding]
+    source: str
+    """The command that makes the data."""
+    images: bool | None = None
     """Judged on image problems, on the others, or (None) on both."""
-    by_ladder: Callable[[Ladder], Finding] | None = None
-    by_grid: Callable[[Grid], Finding] | None = None
 
 
 CLAIMS = (
-    Claim("lower-loss", "More iterations give a lower loss", "Figure 1a, Table 1", "gpt-iterations", False,
-          ladder.lower_loss),
-    Claim("first-steps", "The biggest gain is from one to three iterations", "Table 1", "gpt-iterations", False,
-          ladder.first_steps),
-    Claim("saturates", "The gain saturates after about five iterations", "Figure 3a, Table 1", "gpt-iterations", False,
-          ladder.saturates),
-    Claim("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", "gpt-iterations", False,
-          ladder.time_grows),
-    Claim("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", "gpt-heatmap", False,
-          by_grid=grid.lr_moves_down),
-    Claim("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", "gpt-heatmap", False,
-          by_grid=grid.alpha_moves_up),
-    Claim("region", "The stable region widens with precision", "Figure 1b", "gpt-heatmap", False,
-          by_grid=grid.region_widens),
-    Claim("error-ordered", "The LMO error falls with every iteration", "Figure 4", "gpt-iterations", None,
-          ladder.error_ordered),
-    Claim("error-constant", "The LMO error is roughly constant in training", "Figure 4", "gpt-iterations", None,
-          ladder.error_constant),
-    Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", "cnn-iterations", True,
-          ladder.lower_loss),
-    Claim("best-accuracy", "The best accuracy rises with precision", "Figure 2b", "cnn-steps", True,
-          by_grid=grid.best_accuracy_rises),
-    Claim("accuracy-gap", "The gap between best and worst accuracy shrinks", "Figure 2b", "cnn-steps", True,
-          by_grid=grid.gap_shrinks),
-    Claim("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1", "gpt-iterations", None,
-          ladder.bounds_hold),
+    Claim("lower-loss", "More iterations give a lower loss", "Figure 1a, Table 1", "ladder", ladder.lower_loss,
+          sources.GPT_ITERATIONS, False),
+    Claim("first-steps", "The biggest gain is from one to three iterations", "Table 1", "ladder", ladder.first_steps,
+          sources.GPT_ITERATIONS, False),
+    Claim("saturates", "The gain saturates after about five iterations", "Figure 3a, Table 1", "ladder",
+          ladder.saturates, sources.GPT_ITERATIONS, False),
+    Claim("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", "ladder", ladder.time_grows,
+          sources.GPT_ITERATIONS, False),
+    Claim("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", "grid",
+          grid.lr_moves_down, sources.GPT_HEATMAP, False),
+    Claim("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", "grid",
+          grid.alpha_moves_up, sources.GPT_HEATMAP, False),
+    Claim("region", "The stable region widens with precision", "Figure 1b", "grid", grid.region_widens,
+          sources.GPT_HEATMAP, False),
+    Claim("error-ordered", "The LMO error falls with every iteration", "Figure 4", "ladder", ladder.error_ordered,
+          sources.GPT_ITERATIONS),
+    Claim("error-constant", "The LMO error is roughly constant in training", "Figure 4", "ladder",
+          ladder.error_constant, sources.GPT_ITERATIONS),
+    Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", "ladder", ladder.lower_loss,
+          sources.CNN_ITERATIONS, True),
+    Claim("best-accuracy", "The best accuracy rises with precision", "Figure 2b", "grid", grid.best_accuracy_rises,
+          sources.CNN_STEPS, True),
+    Claim("accuracy-gap", "The gap between best and worst accuracy shrinks", "Figure 2b", "grid", grid.gap_shrinks,
+          sources.CNN_STEPS, True),
+    Claim("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1", "ladder",
+          ladder.bounds_hold, sources.GPT_ITERATIONS),
+    Claim("theory", "Every bound holds", "Theorems 1 to 7", "theory", theory.every_bound_holds, sources.THEORY),
+    Claim("paper-rule", "The paper's rule beats keeping step size and momentum", "Corollary 3", "cotuning",
+          cotuning.paper_beats_keep, sources.COTUNING),
+    Claim("some-rule", "Some rule has at most a third of the regret of keeping them", "not in the paper", "cotuning",
+          cotuning.a_third_of_keep, sources.COTUNING),
+    Claim("control", "Precision control reaches the exact loss with 15 % fewer flops than any fixed oracle that does",
+          "not in the paper", "precision", precision.control_saves, sources.PRECISION),
+    Claim("budget", "A budget over layers beats uniform precision at the same flops", "not in the paper", "precision",
+          precision.budget_beats_uniform, sources.PRECISION),
 )  # fmt: skip
 
 
@@ -67,15 +79,17 @@ class Judged:
 
 
 def judge(results: Results) -> list[Judged]:
-    """Every claim on every ladder or grid that speaks to it; at least one row for each claim."""
-    rungs, planes = ladders(results), [g for g in grids(results) if len(g.cells) >= 2]
+    """Every claim on everything that speaks to it; at least one row for each claim."""
+    bodies: dict[str, Iterable[Any]] = {
+        "ladder": ladders(results),
+        "grid": [g for g in grids(results) if len(g.cells) >= 2],
+        "theory": results.tables.theory,
+        "cotuning": results.tables.cotuning,
+        "precision": results.tables.precision,
+    }
     judged: list[Judged] = []
     for claim in CLAIMS:
-        found: list[Finding] = []
-        if claim.by_ladder is not None:
-            found += [claim.by_ladder(s) for s in rungs if claim.images in (None, s.images)]
-        if claim.by_grid is not None:
-            found += [claim.by_grid(s) for s in planes if claim.images in (None, s.images)]
+        found = [claim.judge(b) for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
         told = [finding for finding in found if finding.statistic] or found[:1] or [_nothing(claim)]
         judged += [Judged(claim, finding) for finding in told]
     return judged
@@ -101,4 +115,4 @@ def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
 
 
 def _nothing(claim: Claim) -> Finding:
-    return Finding("no runs", "", interval([]), UNDECIDED, f"inexact-muon sweep studies/tiny/{claim.study}.toml")
+    return Finding("no data", "", interval([]), UNDECIDED, claim.source)

@@ -12,16 +12,16 @@ from inexact_muon.report import serve as live
 from inexact_muon.report.build import announce, build
 
 
-def report(folder: Path, console: Console, open_page: bool, watch: bool, serve: bool) -> None:
+def report(folder: Path, out: Path, console: Console, open_page: bool, watch: bool, serve: bool) -> None:
     """Writes the page; opens, watches or serves it as asked."""
-    built = build(folder, console)
+    built = build(folder, console, out=out)
     announce(built, console)
     with ExitStack() as stack:
         address = built.page.resolve().as_uri()
         if serve:
-            address = stack.enter_context(live.serving(folder))
+            address = stack.enter_context(live.serving(out))
             console.print(f"serving {address} to this machine only", highlight=False, soft_wrap=True)
         if open_page:
             webbrowser.open(address)
         if watch or serve:
-            live.watch(folder, console)
+            live.watch(folder, console, out)

@@ -34,21 +34,21 @@ def csv_text(rows: list[Row]) -> str:
 
 def picture(figure: Figure) -> dict[str, Any]:
     """All panels of a figure side by side, two in a row, on white."""
-    panels = []
-    for panel in figure.panels:
-        spec = {k: v for k, v in panel.spec.items() if k not in ("$schema", "autosize")}
-        spec |= {"width": WIDTH, "title": panel.title, "data": {"values": list(panel.rows)}}
-        panels.append(spec)
-    rows = [
-        {"hconcat": panels[i : i + 2], "resolve": {"scale": {"color": "independent"}}} for i in range(0, len(panels), 2)
-    ]
+    panels, data = [], {}
+    for index, panel in enumerate(figure.panels):
+        spec = {k: v for k, v in panel.spec.items() if k not in ("$schema", "autosize", "config")}
+        own = json.dumps(spec).replace('{"name": "rows"}', json.dumps({"name": f"rows {index}"}))
+        panels.append(json.loads(own) | {"width": WIDTH, "title": panel.title})
+        data[f"rows {index}"] = list(panel.rows)
+    apart = {"resolve": {"scale": {"color": "independent", "shape": "independent"}}}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "title": {"text": f"{figure.title} ({figure.paper})", "anchor": "start", "fontSize": 16},
-        "vconcat": rows,
-        "resolve": {"scale": {"color": "independent"}},
+        "datasets": data,
+        "vconcat": [{"hconcat": panels[i : i + 2], **apart} for i in range(0, len(panels), 2)],
+        **apart,
         "background": "white",
-    }  # fmt: skip
+    }
 
 
 def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Path]:
@@ -71,12 +71,13 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
     """Claims, tables, and where the pictures are."""
     states = Counter(run.state for run in results.runs)
     lines = [f"# {text(heading(results))}", ""]
-    lines += [f"{len(results.runs)} runs: " + ", ".join(f"{count} {state}" for state, count in states.items()), ""]
+    lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
+    lines += [f"- {text(problem)}" for problem in results.tables.problems]
     lines += [f"- {line(item)}" for item in findings(judged)]
-    head = ("claim", "where", "verdict", "statistic", "95 % interval", "seeds", "evidence", "note")
+    head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [
         (j.claim.sentence, j.claim.where, f"{SIGNS[j.finding.verdict][0]} {j.finding.verdict}", j.finding.statistic,
-         j.finding.range, str(j.finding.interval.n), j.finding.evidence, j.finding.note)
+         j.finding.range, j.finding.sample, j.finding.evidence, j.finding.note)
         for j in judged
     ]  # fmt: skip
     lines += ["", "## Claims", "", *table(head, rows)]
@@ -87,8 +88,8 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
             if figure.panels:
                 lines += [figure.caption, "", f"![{figure.title}](report/{figure.id}.svg)"]
             else:
-                lines += [f"No runs for this picture yet: `{figure.missing or 'no study records its data so far'}`"]
-            if figure.table:
+                lines += [f"No data for this picture yet: `{figure.missing}`"]
+            if figure.table.rows:
                 lines += ["", *table(figure.table.header, figure.table.rows)]
     return "\n".join(lines) + "\n"
 
@@ -96,8 +97,7 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
 def line(item: Judged) -> str:
     """A finding in one line."""
     f = item.finding
-    seeds = f"{f.interval.n} {'seed' if f.interval.n == 1 else 'seeds'}"
-    return text(f"{SIGNS[f.verdict][0]} {item.claim.sentence}: {f.verdict}. {f.statistic} ({f.evidence}, {seeds})")
+    return text(f"{SIGNS[f.verdict][0]} {item.claim.sentence}: {f.verdict}. {f.statistic} ({f.evidence}, {f.sample})")
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +26,8 @@ class Panel:
 class Table:
     """A small table of text; numbers are formatted already."""
 
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: tuple[str, ...] = ()
+    rows: Sequence[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Figure:
         id: the name of its files.
         paper: its number in the paper, or what it adds.
         caption: what is drawn and how to read it.
-        missing: the command that makes its data, for a page without them.
+        missing: what makes its data, for a page without them.
     """
 
     id: str
@@ -45,8 +46,8 @@ class Figure:
     title: str
     paper: str
     caption: str
-    panels: tuple[Panel, ...] = ()
-    table: Table | None = None
+    panels: Sequence[Panel] = ()
+    table: Table = Table()
     missing: str = ""
 
     @property

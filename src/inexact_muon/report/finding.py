@@ -16,6 +16,7 @@ class Finding:
         evidence: which study and oracle family.
         statistic: what was computed, in words and numbers.
         interval: the 95 % t interval of that number over seeds.
+        unit: what was sampled, if not seeds.
     """
 
     evidence: str
@@ -23,6 +24,12 @@ class Finding:
     interval: Interval
     verdict: Verdict
     note: str = ""
+    unit: str = "seed"
+
+    @property
+    def sample(self) -> str:
+        """ "1 seed", "3 seeds"."""
+        return f"{self.interval.n} {self.unit}{'' if self.interval.n == 1 else 's'}"
 
     @property
     def range(self) -> str:

@@ -8,10 +8,8 @@ from inexact_muon.report.language_figures import cell_rows, curve_rows, mean_tab
 from inexact_muon.report.load import Results
 from inexact_muon.report.optimum import optimum
 from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
+from inexact_muon.report.sources import CNN_ITERATIONS, CNN_STEPS, OPTIMIZERS
 
-ITERATIONS = "inexact-muon sweep studies/tiny/cnn-iterations.toml"
-STEPS = "inexact-muon sweep studies/tiny/cnn-steps.toml"
-BASELINES = "inexact-muon sweep studies/tiny/optimizers.toml"
 IMAGES = "Image classifier"
 
 
@@ -29,10 +27,10 @@ def training(found: list[Ladder]) -> Figure:
     for s in found:
         rows = curve_rows(s, "train", "loss", "loss")
         if rows:
-            panels.append(charts.curves(s.title, rows, "loss", "iterations", "iterations", log=True))
+            panels.append(charts.curves(s.title, rows, "loss", log=True))
     caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."
-    return Figure("cnn-loss", IMAGES, "Training loss by precision", "Figure 2a", caption, tuple(panels),
-                  missing=ITERATIONS)  # fmt: skip
+    return Figure("cnn-loss", IMAGES, "Training loss by precision", "Figure 2a", caption, panels,
+                  missing=CNN_ITERATIONS)  # fmt: skip
 
 
 def accuracy(planes: list[Grid]) -> Figure:
@@ -50,7 +48,7 @@ def accuracy(planes: list[Grid]) -> Figure:
         if rows:
             panels.append(charts.envelope(grid.title, rows))
     caption = "Solid: best over momentum. Dashed: worst. The closer they are, the less momentum matters."
-    return Figure("accuracy", IMAGES, "Best and worst accuracy", "Figure 2b", caption, tuple(panels), missing=STEPS)
+    return Figure("accuracy", IMAGES, "Best and worst accuracy", "Figure 2b", caption, panels, missing=CNN_STEPS)
 
 
 def accuracy_maps(planes: list[Grid]) -> Figure:
@@ -69,7 +67,7 @@ def accuracy_maps(planes: list[Grid]) -> Figure:
             domain = (min(every, default=0.0), max(every, default=1.0))
             panels.append(charts.heat_map(f"{grid.title}: {iterations(count)}", rows, "accuracy", False, domain))
     caption = "Final accuracy, mean over seeds. ★ best cell; × diverged."
-    return Figure("accuracy-maps", IMAGES, "Accuracy over the grid", "Figure 5", caption, tuple(panels), missing=STEPS)
+    return Figure("accuracy-maps", IMAGES, "Accuracy over the grid", "Figure 5", caption, panels, missing=CNN_STEPS)
 
 
 def baselines(results: Results) -> Figure:
@@ -84,8 +82,6 @@ def baselines(results: Results) -> Figure:
             for r in charts.thin([r for r in run.records("validation") if (r.get("loss") or 0) > 0])
         ]
         if rows:
-            panels.append(charts.curves(study.name, rows, "loss", "optimizer", "optimizer", log=True))
+            panels.append(charts.curves(study.name, rows, "loss", "optimizer", log=True))
     caption = "The same model under each optimizer, at one hand-picked step size each: a check, not a contest."
-    return Figure(
-        "baselines", IMAGES, "Other optimizers", "not in the paper", caption, tuple(panels), missing=BASELINES
-    )
+    return Figure("baselines", IMAGES, "Other optimizers", "not in the paper", caption, panels, missing=OPTIMIZERS)

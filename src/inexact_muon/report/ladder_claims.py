@@ -11,11 +11,12 @@ from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import RunRecord
 from inexact_muon.report.series import Ladder, iterations
 from inexact_muon.report.statistics import (
+    CONFIRMED,
     REFUTED,
     UNDECIDED,
     Interval,
-    Verdict,
     both,
+    exactly,
     interval,
     paired,
     quantile,
@@ -42,9 +43,9 @@ def _train_loss(run: RunRecord) -> float | None:
 def lower_loss(ladder: Ladder) -> Finding:
     """Loss of the fewest iterations minus that of the most, paired by seed; no step up that is sure."""
     of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
-    counts = sorted(ladder.rungs)
+    counts = ladder.counts
     gain = _gain(ladder, counts[0], counts[-1], of)
-    worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == "confirmed"]
+    worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == CONFIRMED]
     verdict = both(gain.above(), REFUTED) if worse else gain.above()
     note = f"surely worse from {', '.join(worse)} iterations" if worse else _left_out(ladder, of)
     text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: {gain.mean:+.4f}"
@@ -63,7 +64,7 @@ def first_steps(ladder: Ladder) -> Finding:
 
 def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
     """(L_1 - L_count) - wanted (L_1 - L_last) > 0, a linear form, so that no ratio of noise is taken."""
-    counts = sorted(ladder.rungs)
+    counts = ladder.counts
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
     if not first < middle < last:
         return _none(ladder, f"needs fewer and more than {count} iterations beside {count}")
@@ -81,7 +82,7 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
 
 def time_grows(ladder: Ladder) -> Finding:
     """Time of a step with the most iterations over that with the fewest."""
-    counts = sorted(ladder.rungs)
+    counts = ladder.counts
     slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
     ratio = interval([slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())])
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
@@ -139,9 +140,10 @@ def bounds_hold(ladder: Ladder) -> Finding:
     if not checked:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
     seeds = len({run.seed for run in ladder.runs})
-    exact = Interval(float(len(broken)), float(len(broken)), float(len(broken)), seeds)
     text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    return Finding(ladder.title, text, exact, REFUTED if broken else "confirmed", "; ".join(broken[:3]))
+    return Finding(
+        ladder.title, text, exactly(len(broken), seeds), REFUTED if broken else "confirmed", "; ".join(broken[:3])
+    )
 
 
 def triples(record: Record) -> Iterator[tuple[str, float, float, float]]:
@@ -166,5 +168,4 @@ def _left_out(ladder: Ladder, of: Callable[[RunRecord], float | None]) -> str:
 
 
 def _none(ladder: Ladder, why: str) -> Finding:
-    verdict: Verdict = UNDECIDED
-    return Finding(ladder.title, "", interval([]), verdict, why)
+    return Finding(ladder.title, "", interval([]), UNDECIDED, why)

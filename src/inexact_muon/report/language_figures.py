@@ -11,10 +11,9 @@ from inexact_muon.report.ladder_claims import triples
 from inexact_muon.report.load import Results, RunRecord
 from inexact_muon.report.optimum import Optimum, optimum, predicted
 from inexact_muon.report.series import Cell, Grid, Ladder, grids, iterations, ladders
+from inexact_muon.report.sources import GPT_HEATMAP, GPT_ITERATIONS
 from inexact_muon.report.statistics import interval
 
-ITERATIONS = "inexact-muon sweep studies/tiny/gpt-iterations.toml"
-HEATMAP = "inexact-muon sweep studies/tiny/gpt-heatmap.toml"
 LANGUAGE, ORACLE = "Language model", "LMO error"
 
 
@@ -39,10 +38,10 @@ def convergence(found: list[Ladder]) -> Figure:
     for s in found:
         rows = curve_rows(s, "validation", "loss", "loss")
         if rows:
-            panels.append(charts.curves(_at(s), rows, "loss", "iterations", "iterations"))
+            panels.append(charts.curves(_at(s), rows, "loss"))
     caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
-    return Figure("convergence", LANGUAGE, "Loss against steps", "Figures 1a, 3a", caption, tuple(panels),
-                  missing=ITERATIONS)  # fmt: skip
+    return Figure("convergence", LANGUAGE, "Loss against steps", "Figures 1a, 3a", caption, panels,
+                  missing=GPT_ITERATIONS)  # fmt: skip
 
 
 def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
@@ -88,8 +87,9 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
         "Final loss, mean over seeds. ★ best cell; ◆ and ◇ where the paper's rule and the descent rule carry the "
         "optimum of the most precise oracle; × diverged. The best lr in the table is refined by a parabola."
     )
-    table = Table(head, tuple(lines)) if lines else None
-    return Figure("heatmaps", LANGUAGE, "Step size and momentum", "Figure 1b", caption, tuple(panels), table, HEATMAP)
+    return Figure(
+        "heatmaps", LANGUAGE, "Step size and momentum", "Figure 1b", caption, panels, Table(head, lines), GPT_HEATMAP
+    )
 
 
 def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
@@ -146,7 +146,7 @@ def table_one(found: list[Ladder]) -> Figure:
         "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
     )
     return Figure("table-1", LANGUAGE, "Final loss and time", "Table 1, Figure 3b", caption, panels,
-                  Table(head, lines) if rows else None, ITERATIONS)  # fmt: skip
+                  Table(head, lines), GPT_ITERATIONS)  # fmt: skip
 
 
 def _line(s: Ladder, count: int) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def lmo_error(found: list[Ladder]) -> Figure:
     panels, lines = [], []
     for s in found:
         rows = curve_rows(s, "lmo", "sum", "lmo_error")
-        panels.append(charts.curves(_at(s), rows, "lmo_error", "iterations", "iterations"))
+        panels.append(charts.curves(_at(s), rows, "lmo_error"))
         for count, runs in s.rungs.items():
             last = [r[-1] for run in runs if (r := run.records("lmo"))]
             mean = sum(r["sum"] for r in last) / max(1, len(last))
@@ -184,45 +184,61 @@ def lmo_error(found: list[Ladder]) -> Figure:
                           f"~{known}" if known else "-"))  # fmt: skip
     head = ("runs", "iterations", "sum at the end", "matrices", "mean delta", f"sum (paper, {paper.SIZE})")
     caption = "Sum of delta = norm(d_hat - d) over all matrices, against the exact oracle."
-    table = Table(head, tuple(lines)) if lines else None
-    return Figure("lmo-error", ORACLE, "LMO error in training", "Figure 4", caption, tuple(panels), table, ITERATIONS)
+    return Figure(
+        "lmo-error", ORACLE, "LMO error in training", "Figure 4", caption, panels, Table(head, lines), GPT_ITERATIONS
+    )
 
 
 def layers(found: list[Ladder]) -> Figure:
     """delta by layer, and the layer that holds the bound back."""
-    panels, lines = [], []
+    panels: list[Panel] = []
+    lines: list[tuple[str, ...]] = []
+    counts = sorted({count for s in found for count in s.rungs})
     for s in found:
-        rows: list[Row] = []
-        for count, runs in s.rungs.items():
-            mine = [_layer(layer, count, values) for layer, values in _by_layer(runs).items()]
-            rows += mine
-            if mine:
-                worst = max(mine, key=lambda row: row["factor"])
-                factors = sorted(row["factor"] for row in mine)
-                lines.append((s.title, str(count), worst["layer"], f"{worst['factor']:.3f}",
-                              f"{factors[len(factors) // 2]:.3f}", f"{worst['delta']:.3f}"))  # fmt: skip
-        panels.append(charts.layers_map(_at(s), rows, "delta"))
-    head = ("runs", "iterations", "bottleneck layer", "its factor", "median factor", "its delta")
+        rows = [row for count, runs in s.rungs.items() for row in _by_layer(runs, {"iterations": count})]
+        if not rows:
+            continue
+        measured = sorted({row["iterations"] for row in rows})
+        panels += [
+            charts.layers_map(_at(s), rows, "iterations"),
+            *(charts.layers_map(f"{s.title}: {iterations(count)}", _over_time(s, count), "step")
+              for count in (measured[0], measured[-1])),
+        ]  # fmt: skip
+        factors = {(row["layer"], row["iterations"]): row["factor"] for row in rows}
+        worst = {count: max(rows, key=lambda r: (r["iterations"] == count, r["factor"]))["layer"] for count in counts}
+        for layer in dict.fromkeys(row["layer"] for row in rows):
+            cells = (_factor(factors.get((layer, count)), layer == worst[count]) for count in counts)
+            lines.append((s.title, layer, *cells))
+    head = ("runs", "layer", *(f"factor at {iterations(count)}" for count in counts))
     caption = (
-        "Mean delta of each layer over training. The bottleneck is the layer with the largest factor "
-        "overshoot/(1 - gap), worst over training: it alone decides the layer-wise bound."
+        "delta of each layer: its mean over training by iterations, then over steps for the fewest and the most. The "
+        "table has the factor overshoot/(1 - gap), worst over training; ◆ is the bottleneck, the layer with the "
+        "largest, which alone decides the layer-wise bound."
     )
-    table = Table(head, tuple(lines)) if lines else None
-    return Figure("layers", ORACLE, "Error by layer", "Figure 4, by layer", caption, tuple(panels), table, ITERATIONS)
+    return Figure("layers", ORACLE, "Error by layer", "Figure 4, by layer", caption, panels, Table(head, lines),
+                  GPT_ITERATIONS)  # fmt: skip
 
 
-def _by_layer(runs: tuple[RunRecord, ...]) -> dict[str, list[tuple[float, float]]]:
+def _factor(value: float | None, bottleneck: bool) -> str:
+    return "-" if value is None else f"{value:.3f}{' ◆' if bottleneck else ''}"
+
+
+def _by_layer(runs: tuple[RunRecord, ...], where: Row, step: int | None = None) -> Iterator[Row]:
+    """Mean delta and largest factor of each layer, over all records or those of a step."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
         for record in run.records("lmo"):
-            for layer, delta, eta, nu in triples(record):
+            for layer, delta, eta, nu in triples(record) if step in (None, record["step"]) else ():
                 found[layer].append((delta, nu / (1 - eta) if eta < 1 else 1e9))
-    return found
+    for layer, values in found.items():
+        deltas, factors = zip(*values, strict=True)
+        yield {"layer": layer, **where, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
 
 
-def _layer(layer: str, count: int, values: list[tuple[float, float]]) -> Row:
-    deltas, factors = zip(*values, strict=True)
-    return {"layer": layer, "iterations": count, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
+def _over_time(s: Ladder, count: int) -> Iterator[Row]:
+    steps = sorted({record["step"] for run in s.rungs[count] for record in run.records("lmo")})
+    for step in charts.thin(steps, 30):
+        yield from _by_layer(s.rungs[count], {"iterations": count, "step": step}, step)
 
 
 def _at(s: Ladder) -> str:

@@ -15,11 +15,15 @@ from inexact_muon.lab import store
 from inexact_muon.lab.curves import Record
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.study import field_of
+from inexact_muon.report import tables
+from inexact_muon.report.tables import Tables
 
 STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 """Parts of the time that belong to a training step."""
 
 _ORACLE = re.compile(r"([a-z][a-z-]*)\s*[:(]?\s*(?:(?:steps|poles)=)?(\d+)?,?\s*(.*?)\)?\s*")
+POLICIES = ("adaptive", "budget")
+"""Not oracles: they choose one for each layer, and have no number of iterations."""
 _COUNTS = {"exact-svd": None, "zolotarev": 3}
 """Iterations (poles) of an oracle that is written without them; 5 for all others."""
 
@@ -120,21 +124,16 @@ class StudyRecord:
     folder: Path
     name: str
     title: str
-    figure: str
     runs: tuple[RunRecord, ...]
-
-    def count(self, state: str) -> int:
-        """How many runs are in a state."""
-        return sum(run.state == state for run in self.runs)
 
 
 @dataclass(frozen=True)
 class Results:
-    """All stores of a folder, and the table of oracles if the demo left one there."""
+    """All stores of a folder, and the tables beside them."""
 
     folder: Path
     studies: tuple[StudyRecord, ...]
-    oracles: tuple[dict[str, Any], ...]
+    tables: Tables
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -145,11 +144,9 @@ class Results:
 def load(folder: Path) -> Results:
     """Everything that is stored below a folder."""
     places = find_stores(folder)
-    if not places:
+    if not places and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
-    table = folder / "oracles.json"
-    oracles = tuple(json.loads(table.read_text())) if table.exists() else ()
-    return Results(folder, tuple(_study(place) for place in places), oracles)
+    return Results(folder, tuple(_study(place) for place in places), tables.read(folder))
 
 
 def find_stores(folder: Path) -> list[Path]:
@@ -162,7 +159,7 @@ def find_stores(folder: Path) -> list[Path]:
 def read_oracle(text: str) -> Oracle:
     """The parts of an oracle's text; what cannot be read is a family of its own."""
     found = _ORACLE.fullmatch(text.strip())
-    if found is None:
+    if found is None or found[1] in POLICIES:
         return Oracle(text, None, "")
     family, count, options = found.groups()
     return Oracle(family, int(count) if count else _COUNTS.get(family, 5), options)
@@ -186,4 +183,4 @@ def _study(folder: Path) -> StudyRecord:
                 seconds=dict(outcome.seconds) if outcome else {},
             )
         )
-    return StudyRecord(folder, name, about.get("title") or name, about.get("figure", ""), tuple(runs))
+    return StudyRecord(folder, name, about.get("title") or name, tuple(runs))

@@ -9,6 +9,10 @@ import numpy as np
 
 from inexact_muon.report.load import Results
 from inexact_muon.report.series import Cell, Grid
+from inexact_muon.tune.rules import RULES
+
+SHOWN = ("paper", "descent")
+"""Rules whose prediction is drawn."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,7 @@ def inexactness(results: Results, problem: str, family: str, count: int) -> Inex
 
 
 def predicted(results: Results, grid: Grid, found: dict[int, Optimum]) -> dict[int, dict[str, Cell]]:
-    """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle carried to the others.
-
-    paper (Corollary 3), with r = (1+delta_A)/(1+delta_B): gamma_B/gamma_A = r^(1/4), alpha_B/alpha_A = r^(-1/2).
-    descent: gamma_B/gamma_A = (1-eta_A)/(1-eta_B), alpha kept.
-    """
+    """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle carried to the others."""
     carried: dict[int, dict[str, Cell]] = {}
     if not found:
         return carried
@@ -85,10 +85,7 @@ def predicted(results: Results, grid: Grid, found: dict[int, Optimum]) -> dict[i
     a, best = inexactness(results, problem, grid.family, source), found[source]
     for count in found.keys() - {source}:
         b = inexactness(results, problem, grid.family, count)
-        if a and b:
-            ratio = (1 + a.delta) / (1 + b.delta)
-            alpha = min(1.0, best.alpha * ratio**-0.5)
-            carried[count] = {"paper": (best.lr * ratio**0.25, 1.0 - alpha)}
-            if b.gap < 1:
-                carried[count]["descent"] = (best.lr * (1 - a.gap) / (1 - b.gap), best.cell[1])
+        if a and b and b.gap < 1:
+            factors = {name: RULES[name](a, b) for name in SHOWN}
+            carried[count] = {n: (best.lr * f.lr, 1.0 - min(1.0, best.alpha * f.alpha)) for n, f in factors.items()}
     return carried

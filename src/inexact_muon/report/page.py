@@ -42,6 +42,7 @@ def page(results: Results, judged: list[Judged], figures: list[Figure], refresh:
     return environment.get_template("page.html").render(
         title=heading(results),
         total=len(results.runs),
+        problems=results.tables.problems,
         states=[(state, states[state]) for state in STATES if states[state]],
         tally=[(verdict, *SIGNS[verdict], counts[verdict]) for verdict in SIGNS],
         top=findings(judged),

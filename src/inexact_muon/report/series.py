@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inexact_muon.report.load import Results, RunRecord
 
 Cell = tuple[float, float]
 """Step size, momentum."""
+ENDED = ("finished", "diverged")
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """One family at one step size and momentum, by iterations, each with its seeds."""
+class Series(ABC):
+    """Runs of one study and oracle family."""
 
     study: str
     family: str
-    lr: float
-    momentum: float | None
-    rungs: dict[int, tuple[RunRecord, ...]]
+
+    @property
+    @abstractmethod
+    def by_count(self) -> Mapping[int, Sequence[RunRecord]]:
+        """Runs by iterations, ascending."""
 
     @property
     def title(self) -> str:
@@ -29,13 +33,32 @@ class Ladder:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """Every run, by iterations and seed."""
-        return [run for count in sorted(self.rungs) for run in self.rungs[count]]
+        """Every run, by iterations."""
+        return [run for runs in self.by_count.values() for run in runs]
 
     @property
     def images(self) -> bool:
         """Whether these runs have an accuracy."""
         return self.runs[0].problem == "cnn" or any("accuracy" in run.result for run in self.runs)
+
+    @property
+    def counts(self) -> list[int]:
+        """Iterations that can be compared: those with a run that has ended, or all if these are fewer than two."""
+        ended = [count for count, runs in self.by_count.items() if any(r.state in ENDED for r in runs)]
+        return ended if len(ended) >= 2 else list(self.by_count)
+
+
+@dataclass(frozen=True)
+class Ladder(Series):
+    """One family at one step size and momentum, by iterations, each with its seeds."""
+
+    lr: float
+    momentum: float | None
+    rungs: dict[int, tuple[RunRecord, ...]]
+
+    @property
+    def by_count(self) -> dict[int, tuple[RunRecord, ...]]:
+        return self.rungs
 
     def values(self, count: int, of: Callable[[RunRecord], float | None]) -> dict[int, float]:
         """{seed: value} of the runs that have one."""
@@ -44,31 +67,18 @@ class Ladder:
 
     def nearest(self, count: int) -> int:
         """The number of iterations of this ladder that is nearest to one wanted; the smaller of two."""
-        return min(sorted(self.rungs), key=lambda rung: abs(rung - count))
+        return min(self.counts, key=lambda rung: abs(rung - count))
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Series):
     """One family over step sizes and momenta: {iterations: {(lr, momentum): runs by seed}}."""
 
-    study: str
-    family: str
     cells: dict[int, dict[Cell, tuple[RunRecord, ...]]]
 
     @property
-    def title(self) -> str:
-        """Where the evidence is from."""
-        return f"{self.study}, {self.family}"
-
-    @property
-    def runs(self) -> list[RunRecord]:
-        """Every run."""
-        return [run for cells in self.cells.values() for cell in cells.values() for run in cell]
-
-    @property
-    def images(self) -> bool:
-        """Whether these runs have an accuracy."""
-        return self.runs[0].problem == "cnn" or any("accuracy" in run.result for run in self.runs)
+    def by_count(self) -> dict[int, list[RunRecord]]:
+        return {count: [run for cell in cells.values() for run in cell] for count, cells in self.cells.items()}
 
     @property
     def rates(self) -> list[float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from inexact_muon.lab import store
+from inexact_muon.report import tables
 from inexact_muon.report.build import FILES, PAGE, TEXT, build
 from inexact_muon.report.load import find_stores
 
@@ -22,19 +23,19 @@ TYPES = {".html": "text/html", ".md": "text/plain", ".csv": "text/csv", ".svg": 
 
 
 def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
-    """Changes when a run begins, records something or ends."""
-    found = []
+    """Changes when a run begins, records something or ends, and when a table is written."""
+    files = tables.find(folder)
     for place in find_stores(folder):
-        files = (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
-        # a reader leaves an empty log behind, which says nothing
-        found += [(str(f), f.stat().st_mtime_ns) for f in files if f.exists() and f.stat().st_size]
-    return tuple(found)
+        files += (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
+    # a reader leaves an empty log behind, which says nothing
+    return tuple((str(f), f.stat().st_mtime_ns) for f in files if f.exists() and f.stat().st_size)
 
 
-def watch(folder: Path, console: Console, every: float = EVERY, rounds: int | None = None) -> None:
+def watch(folder: Path, console: Console, out: Path, every: float = EVERY, rounds: int | None = None) -> None:
     """Builds the page again whenever the stores change, until Ctrl-C; then once more, complete.
 
     Args:
+        out: where the page is.
         rounds: how often to look; None for ever.
     """
     seen: tuple[tuple[str, int], ...] | None = None
@@ -44,13 +45,13 @@ def watch(folder: Path, console: Console, every: float = EVERY, rounds: int | No
             now = stamp(folder)
             if now != seen:
                 seen = now
-                build(folder, refresh=EVERY, pictures=False)
-                console.print(f"{time.strftime('%H:%M:%S')} {folder / PAGE}", highlight=False, soft_wrap=True)
+                build(folder, refresh=EVERY, pictures=False, out=out)
+                console.print(f"{time.strftime('%H:%M:%S')} {out / PAGE}", highlight=False, soft_wrap=True)
             rounds = None if rounds is None else rounds - 1
             time.sleep(every)
     except KeyboardInterrupt:
         console.print("finishing the page")
-    build(folder, console)
+    build(folder, console, out=out)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Literal
+from typing import Literal, TypeVar
 
 from scipy.special import stdtrit
 
@@ -14,6 +14,7 @@ CONFIRMED: Verdict = "confirmed"
 REFUTED: Verdict = "not confirmed"
 UNDECIDED: Verdict = "not enough data at this size"
 LEVEL = 0.95
+Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,19 @@ def interval(values: Sequence[float]) -> Interval:
     mean = sum(values) / n
     if n == 1:
         return Interval(mean, -inf, inf, 1)
-    deviation = sqrt(sum((v - mean) ** 2 for v in values) / (n - 1))
-    half = float(stdtrit(n - 1, 0.5 + LEVEL / 2)) * deviation / sqrt(n)
+    half = float(stdtrit(n - 1, 0.5 + LEVEL / 2)) * spread(values) / sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation with n - 1; 0 for fewer than two."""
+    mean = sum(values) / max(1, len(values))
+    return sqrt(sum((v - mean) ** 2 for v in values) / max(1, len(values) - 1))
+
+
+def exactly(value: float, n: int) -> Interval:
+    """A count that is known, of n."""
+    return Interval(float(value), float(value), float(value), n)
 
 
 def both(*verdicts: Verdict) -> Verdict:
@@ -56,9 +67,19 @@ def both(*verdicts: Verdict) -> Verdict:
     return UNDECIDED if UNDECIDED in verdicts else CONFIRMED
 
 
-def paired(first: dict[int, float], second: dict[int, float]) -> list[float]:
-    """first - second for the seeds that both have."""
-    return [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+def deny(verdict: Verdict) -> Verdict:
+    """The verdict on the contrary."""
+    return {CONFIRMED: REFUTED, REFUTED: CONFIRMED}.get(verdict, UNDECIDED)
+
+
+def some(*verdicts: Verdict) -> Verdict:
+    """Confirmed if one is; refuted if all are."""
+    return deny(both(*(deny(verdict) for verdict in verdicts)))
+
+
+def paired(first: dict[Key, float], second: dict[Key, float]) -> list[float]:
+    """first - second for the seeds (or targets) that both have."""
+    return [first[key] - second[key] for key in first if key in second]
 
 
 def quantile(values: Sequence[float], q: float) -> float:

@@ -1,0 +1,99 @@
+"""The section on co-tuning: which rule carries a tuned step size and momentum to another oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inexact_muon.report import sources, study_charts
+from inexact_muon.report.figure import Figure, Panel, Row, Table
+from inexact_muon.report.finding import Finding
+from inexact_muon.report.statistics import UNDECIDED, interval, paired, some
+from inexact_muon.report.tables import Cotuned, Target, named
+
+KEEP = "keep"
+SHARE = 1 / 3
+"""Of keep's mean regret: what a rule is to reach."""
+
+
+def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
+    """Regret by rule, and predicted against observed optimum."""
+    panels: list[Panel] = []
+    lines: list[tuple[str, ...]] = []
+    for p in problems:
+        rows = [*_regrets(p), *_means(p)]
+        if not rows:
+            continue
+        panels.append(study_charts.regrets(f"{title(p)}: regret by rule", rows))
+        dots = [row for row in rows if row["kind"] == "target"]
+        for quantity, label in (("lr", "step size"), ("alpha", "momentum weight")) if dots else ():
+            axes = f"observed_{quantity}", quantity, label
+            panels.append(study_charts.diagonal(f"{title(p)}: {label}", dots, *axes))
+        lines += _lines(p)
+    caption = (
+        "Regret: final loss with the values that a rule carries from the source oracle, minus the target's own best on "
+        "the grid. A dot is a target, a diamond the mean with its interval; keep changes nothing. On the diagonal a "
+        "rule is right."
+    )
+    head = ("problem", "source", "target", "best lr, alpha", "rule", "its lr, alpha", "loss", "regret")
+    return Figure("co-tuning", section, "Co-tuning: regret by rule", "Corollary 3", caption, panels,
+                  Table(head, lines), sources.COTUNING)  # fmt: skip
+
+
+def title(p: Cotuned) -> str:
+    """The problem, and where the table is from."""
+    return named(p.title or p.problem, p.origin)
+
+
+def _regrets(p: Cotuned) -> Iterator[Row]:
+    for t in p.targets:
+        for r in t.rules:
+            if r.regret is not None:
+                yield {"kind": "target", "problem": p.problem, "rule": r.rule, "target": t.target, "regret": r.regret,
+                       "lr": r.lr, "alpha": r.alpha, "observed_lr": t.best.lr, "observed_alpha": t.best.alpha,
+                       "on_edge": t.on_edge}  # fmt: skip
+
+
+def _means(p: Cotuned) -> Iterator[Row]:
+    for r in p.rules:
+        yield {"kind": "mean", "problem": p.problem, "rule": r.rule, "regret": r.regret_mean, "low": r.regret_low,
+               "high": r.regret_high}  # fmt: skip
+
+
+def _lines(p: Cotuned) -> Iterator[tuple[str, ...]]:
+    for t in p.targets:
+        best = f"{t.best.lr:.3g}, {t.best.alpha:.3g}{' (edge)' if t.on_edge else ''}"
+        for r in t.rules:
+            found = ("-" if v is None else f"{v:.4f}" for v in (r.loss, r.regret))
+            yield title(p), p.source, t.target, best, r.rule, f"{r.lr:.3g}, {r.alpha:.3g}", *found
+
+
+def paper_beats_keep(p: Cotuned) -> Finding:
+    """Regret of keeping minus regret of the paper's rule, by target."""
+    keep, paper = (_by_target(p.targets, rule) for rule in (KEEP, "paper"))
+    gain = interval(paired(keep, paper))
+    text = f"regret of keep minus that of the paper's rule: {gain.mean:+.4f}" if gain.n else ""
+    return Finding(title(p), text, gain, gain.above(), _left_out(p, gain.n), "target")
+
+
+def a_third_of_keep(p: Cotuned) -> Finding:
+    """A third of keep's regret minus a rule's, by target; a best on the grid's edge would flatter, so it is out."""
+    inner = [t for t in p.targets if not t.on_edge]
+    keep = {target: SHARE * regret for target, regret in _by_target(inner, KEEP).items()}
+    rules = dict.fromkeys(r.rule for t in inner for r in t.rules if r.rule != KEEP)
+    margins = {rule: interval(paired(keep, _by_target(inner, rule))) for rule in rules}
+    known = {rule: margin for rule, margin in margins.items() if margin.n}
+    if not known:
+        return Finding(title(p), "", interval([]), UNDECIDED, "no target whose best lies inside the grid", "target")
+    best = max(known, key=lambda rule: known[rule].mean)
+    text = f"best rule {best}: a third of keep's regret minus its own {known[best].mean:+.4f}"
+    note = _left_out(p, known[best].n)
+    return Finding(title(p), text, known[best], some(*(m.above() for m in known.values())), note, "target")
+
+
+def _by_target(targets: list[Target], rule: str) -> dict[str, float]:
+    return {t.target: r.regret for t in targets for r in t.rules if r.rule == rule and r.regret is not None}
+
+
+def _left_out(p: Cotuned, used: int) -> str:
+    lost = len(p.targets) - used
+    return f"{lost} of {len(p.targets)} targets are left out: on the grid's edge, or diverged" if lost else ""

@@ -1,0 +1,156 @@
+"""The section on precision control: loss against the flops of the oracles, and which oracle each layer got when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from math import sqrt
+
+from inexact_muon.report import sources, study_charts
+from inexact_muon.report.figure import Figure, Panel, Row, Table
+from inexact_muon.report.finding import Finding
+from inexact_muon.report.statistics import (
+    CONFIRMED,
+    REFUTED,
+    UNDECIDED,
+    Interval,
+    Verdict,
+    both,
+    deny,
+    interval,
+    paired,
+    some,
+    spread,
+)
+from inexact_muon.report.tables import Policy, Precise, named
+
+SAVED = 0.15
+"""Share of the flops that precision control is to save."""
+SAME = 1.02
+"""A fixed oracle has the flops of a budget if it takes at most so many times as many."""
+
+
+def figure(problems: tuple[Precise, ...], section: str) -> Figure:
+    """Loss against flops; oracle by layer over time."""
+    panels: list[Panel] = []
+    lines: list[tuple[str, ...]] = []
+    for p in problems:
+        name = named(p.problem, p.origin)
+        rows = list(_rows(p))
+        if not rows:
+            continue
+        panels.append(study_charts.trade_off(f"{name}: loss against flops of the oracles", rows))
+        for run in p.runs:
+            segments = list(_segments(p, run)) if run.kind in ("adaptive", "budget") else []
+            if segments:
+                panels.append(study_charts.timeline(f"{name}: {run.policy}", segments))
+        lines += _lines(p, name)
+    caption = (
+        "A large mark is a policy, a small one a seed; the band is the range of the exact oracle. Then the oracle "
+        "that a policy gave each layer, over the steps of one run."
+    )
+    head = ("problem", "policy", "kind", "seeds", "loss", "minus exact", "flops of the oracles", "reaches exact")
+    return Figure("precision", section, "Precision control: loss, flops, oracle by layer", "not in the paper", caption,
+                  panels, Table(head, lines), sources.PRECISION)  # fmt: skip
+
+
+def _rows(p: Precise) -> Iterator[Row]:
+    for run in p.runs:
+        for seed, loss in run.losses.items():
+            yield {"problem": p.problem, "policy": run.policy, "kind": run.kind, "seed": seed, "loss": loss,
+                   "oracle_flops": run.spent[seed]}  # fmt: skip
+
+
+def _segments(p: Precise, run: Policy) -> Iterator[Row]:
+    """Steps in a row with one oracle, for each layer; the last one lasts until the end of the run."""
+    end = max((run.steps, *(choice.step for choice in run.steps_per_layer)))
+    for layer in dict.fromkeys(choice.layer for choice in run.steps_per_layer):
+        mine = sorted((c for c in run.steps_per_layer if c.layer == layer), key=lambda c: c.step)
+        first = [next(group) for _, group in groupby(mine, key=lambda c: c.oracle)]
+        stops = [*(c.step for c in first[1:]), max(end, first[-1].step + 1)]
+        for choice, stop in zip(first, stops, strict=True):
+            yield {"problem": p.problem, "policy": run.policy, "layer": layer, "oracle": choice.oracle,
+                   "first_step": choice.step, "next_change": stop, "flops": choice.flops}  # fmt: skip
+
+
+def _lines(p: Precise, name: str) -> Iterator[tuple[str, ...]]:
+    exact = _exact(p)
+    for run in p.runs:
+        loss = interval(list(run.losses.values()))
+        more = _excess(run, exact) if exact else interval([])
+        yield (
+            name,
+            run.policy,
+            run.kind,
+            str(loss.n),
+            f"{loss.mean:.4f}" if loss.n else "-",
+            f"{more.mean:+.4f}" if more.n else "-",
+            f"{run.flops:.4g}",
+            _reaches(run, exact) if exact else "-",
+        )
+
+
+def _exact(p: Precise) -> Policy | None:
+    return next((run for run in p.runs if run.kind == "exact" and run.losses), None)
+
+
+def _excess(run: Policy, exact: Policy) -> Interval:
+    return interval(paired(run.losses, exact.losses))
+
+
+def _reaches(run: Policy, exact: Policy) -> Verdict:
+    """Whether the loss, paired by seed, is above the exact oracle's by less than chance: sd sqrt(2/n) over n seeds."""
+    if run is exact or None in run.loss:
+        return CONFIRMED if run is exact else REFUTED
+    losses = list(exact.losses.values())
+    return _excess(run, exact).below(spread(losses) * sqrt(2 / len(losses)))
+
+
+def _saving(run: Policy, fixed: Policy) -> Interval:
+    seeds = sorted(run.spent.keys() & fixed.spent.keys())
+    return interval([1.0 - run.spent[seed] / fixed.spent[seed] for seed in seeds])
+
+
+def control_saves(p: Precise) -> Finding:
+    """Some policy reaches the exact loss and saves SAVED against every fixed oracle that does: three-valued logic."""
+    exact = _exact(p)
+    policies = [run for run in p.runs if run.kind in ("adaptive", "budget")]
+    name = named(p.problem, p.origin)
+    if exact is None or not policies:
+        return Finding(name, "", interval([]), UNDECIDED, "needs an exact oracle and an adaptive or budget policy")
+    reach = {run.policy: _reaches(run, exact) for run in p.runs}
+    fixed = [run for run in p.runs if run.kind in ("exact", "fixed")]
+    verdict = some(
+        *(
+            both(reach[c.policy], *(some(deny(reach[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
+            for c in policies
+        )
+    )
+    order = (CONFIRMED, UNDECIDED, REFUTED)
+    ours, theirs = (
+        min(runs, key=lambda run: (order.index(reach[run.policy]), run.flops)) for runs in (policies, fixed)
+    )
+    saving = _saving(ours, theirs)
+    text = (
+        f"{ours.policy} takes {ours.flops / theirs.flops:.0%} of the flops of {theirs.policy}; "
+        f"loss {_excess(ours, exact).mean:+.4f} against {exact.policy}"
+    )
+    note = f"reaches the exact loss: {ours.policy} {reach[ours.policy]}, {theirs.policy} {reach[theirs.policy]}"
+    cheaper = sum(reach[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
+    return Finding(name, text, saving, verdict, f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note)
+
+
+def budget_beats_uniform(p: Precise) -> Finding:
+    """Loss of the best fixed oracle with a budget's flops minus the budget's, by seed; mean over several budgets."""
+    gains: dict[int, list[float]] = {}
+    pairs = []
+    for run in (r for r in p.runs if r.kind == "budget"):
+        same = [f for f in p.runs if f.kind == "fixed" and f.losses and f.flops <= SAME * run.flops]
+        for fixed in sorted(same, key=lambda f: interval(list(f.losses.values())).mean)[:1]:
+            pairs.append(f"{run.policy} against {fixed.policy}")
+            for seed in run.losses.keys() & fixed.losses.keys():
+                gains.setdefault(seed, []).append(fixed.losses[seed] - run.losses[seed])
+    gain = interval([sum(found) / len(found) for _, found in sorted(gains.items())])
+    text = f"loss of uniform precision minus that of the budget: {gain.mean:+.4f}" if gain.n else ""
+    note = "; ".join(pairs) or "no fixed oracle has the flops of a budget"
+    return Finding(named(p.problem, p.origin), text, gain, gain.above(), note)

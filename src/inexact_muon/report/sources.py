@@ -1,0 +1,14 @@
+"""The commands that make what the report draws: what a page without the data tells to run."""
+
+from __future__ import annotations
+
+SWEEP = "inexact-muon sweep studies/tiny/{}.toml"
+GPT_ITERATIONS = SWEEP.format("gpt-iterations")
+GPT_HEATMAP = SWEEP.format("gpt-heatmap")
+CNN_ITERATIONS = SWEEP.format("cnn-iterations")
+CNN_STEPS = SWEEP.format("cnn-steps")
+OPTIMIZERS = SWEEP.format("optimizers")
+ORACLES = "inexact-muon demo"
+THEORY = "python -m inexact_muon.lab.verify_study --out FOLDER"
+COTUNING = "python studies/cotuning/judge.py --out FOLDER, after the sweeps that it names"
+PRECISION = "python studies/precision/judge.py runs/precision-gpt --out FOLDER, after its sweep"

@@ -1,0 +1,128 @@
+"""Charts of the tables beside the stores: ratios, regrets, predicted against observed, trade-offs, timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import altair as alt
+
+from inexact_muon.report.charts import GREY, by_name, chart, layer_names, spec
+from inexact_muon.report.figure import Panel, Row
+
+FAR = 1e4
+"""Ratios beyond are drawn here."""
+KINDS = {"fixed": ("circle", "#1c7ed6"), "adaptive": ("triangle-up", "#e8590c"), "budget": ("square", "#099268")}
+"""Shape and colour: never colour alone."""
+ROOM = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}
+"""A long legend over a wide axis of names reaches to the left, where there is room on a phone."""
+BOUNDS = {"paper": ("circle", "#1c7ed6"), "two numbers": ("diamond", "#e8590c")}
+
+
+def ratios(title: str, rows: Iterable[Row]) -> Panel:
+    """Bound over measured by statement, on a logarithmic axis with a line at 1."""
+    kept = tuple(rows)
+    low = min(1.0, *(row["ratio"] for row in kept))
+    statements = list(dict.fromkeys(row["statement"] for row in kept))
+    dots = chart().mark_point(size=36, filled=True, opacity=0.75).encode(
+        x=alt.X("ratio:Q", title="bound / measured", axis=alt.Axis(tickCount=4, format="~s"),
+                scale=alt.Scale(type="log", domain=[low, FAR], clamp=True)),
+        y=alt.Y("statement:N", title=None, sort=statements, axis=alt.Axis(labelLimit=165)),
+        yOffset=alt.YOffset("bound:N"),
+        tooltip=["statement:N", "bound:N", "oracle:N", "problem:N",
+                 *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in ("ratio", "measured", "value"))],
+        **_marks("bound", BOUNDS),
+    )  # fmt: skip
+    one = alt.Chart(alt.Data(values=[{"one": 1}])).mark_rule(color=GREY, strokeDash=[4, 4]).encode(x="one:Q")
+    return Panel(title, kept, spec(alt.layer(one, dots), 20 * len(statements)) | ROOM)
+
+
+def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, label: str) -> Panel:
+    """Predicted against observed best value, by rule, on equal logarithmic axes, with the line on which they agree."""
+    kept = tuple(rows)
+    values = [row[name] for row in kept for name in (observed, predicted)]
+    ends = [min(values) / 1.3, max(values) * 1.3]
+    scale = alt.Scale(type="log", domain=ends, nice=False)
+    axis = alt.Axis(tickCount=4, format=".2~g")
+    x = alt.X(f"{observed}:Q", title=f"best {label}", scale=scale, axis=axis)
+    y = alt.Y(f"{predicted}:Q", title=f"{label} by the rule", scale=scale, axis=axis)
+    dots = chart().mark_point(size=44, filled=True, opacity=0.8).encode(
+        x=x,
+        y=y,
+        color=by_name("rule", (row["rule"] for row in kept)),
+        tooltip=["rule:N", "target:N", "on_edge:N",
+                 *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in (observed, predicted))],
+    )  # fmt: skip
+    line = alt.Chart(alt.Data(values=[{observed: end, predicted: end} for end in ends]))
+    return Panel(title, kept, spec(alt.layer(line.mark_line(color=GREY, strokeDash=[4, 4]).encode(x=x, y=y), dots)))
+
+
+def regrets(title: str, rows: Iterable[Row]) -> Panel:
+    """A dot for each target, a diamond and a line for the mean and its interval, by rule."""
+    kept = tuple(rows)
+    order = [row["rule"] for row in sorted(kept, key=lambda row: row["regret"]) if row["kind"] == "mean"]
+    order += list(dict.fromkeys(row["rule"] for row in kept if row["rule"] not in order))
+    base = chart().encode(
+        y=alt.Y("rule:N", title=None, sort=order, axis=alt.Axis(labelLimit=120)),
+        color=by_name("rule", order).legend(None),
+    )
+    x = alt.X("regret:Q", title="regret (loss above the target's best)")
+    means = base.transform_filter("datum.kind == 'mean'")
+    numbers = [alt.Tooltip(f"{q}:Q", format=".4f") for q in ("regret", "low", "high")]
+    layers = [
+        base.transform_filter("datum.kind == 'target'").mark_point(size=44, filled=True, opacity=0.55)
+        .encode(x=x, tooltip=["rule:N", "target:N", numbers[0], "on_edge:N"]),
+        means.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2="high:Q"),
+        means.mark_point(size=140, filled=True, opacity=1, shape="diamond").encode(x=x, tooltip=["rule:N", *numbers]),
+    ]  # fmt: skip
+    return Panel(title, kept, spec(alt.layer(*layers), max(160, 44 * len(order))))
+
+
+def trade_off(title: str, rows: Iterable[Row]) -> Panel:
+    """Loss against flops: seeds, their mean and range; the exact oracle as a band."""
+    kept = tuple(rows)
+    scale = alt.Scale(zero=False)
+    exact = chart().transform_filter("datum.kind == 'exact'")
+    others = chart().transform_filter("datum.kind != 'exact'").encode(**_marks("kind", KINDS))
+    flops = alt.Axis(format=".2~e", tickCount=4)
+    mean = alt.X("mean(oracle_flops):Q", title="flops of the oracles", scale=alt.Scale(type="log"), axis=flops)
+    tips = ["policy:N", alt.Tooltip("mean(loss):Q", title="loss", format=".4f"),
+            alt.Tooltip("mean(oracle_flops):Q", title="flops", format=".4~g"),
+            alt.Tooltip("distinct(seed):Q", title="seeds")]  # fmt: skip
+    layers = [
+        exact.mark_rect(color=GREY, opacity=0.25).encode(
+            y=alt.Y("min(loss):Q", scale=scale, title="loss"), y2="max(loss):Q", tooltip=tips[:2], detail="policy:N"
+        ),
+        exact.mark_rule(color=GREY, strokeDash=[4, 4]).encode(y="mean(loss):Q", detail="policy:N"),
+        others.mark_rule().encode(x=mean, y="min(loss):Q", y2="max(loss):Q", detail="policy:N"),
+        others.mark_point(size=16, filled=True, opacity=0.5).encode(
+            x=alt.X("oracle_flops:Q"), y="loss:Q", tooltip=["policy:N", "seed:O", "loss:Q", "oracle_flops:Q"]
+        ),
+        others.mark_point(size=90, filled=True, opacity=1).encode(
+            x=mean, y=alt.Y("mean(loss):Q"), detail="policy:N", tooltip=tips
+        ),
+    ]
+    return Panel(title, kept, spec(alt.layer(*layers)))
+
+
+def timeline(title: str, rows: Iterable[Row]) -> Panel:
+    """Which oracle each layer had from step to step; the cheapest has the first colour."""
+    kept = tuple(rows)
+    layers = dict.fromkeys(row["layer"] for row in kept)
+    oracles = [row["oracle"] for row in sorted(kept, key=lambda row: row["flops"])]
+    bars = chart().mark_rect().encode(
+        x=alt.X("first_step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
+        x2="next_change:Q",
+        y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
+        color=by_name("oracle", oracles),
+        tooltip=["layer:N", "oracle:N", "first_step:Q", "next_change:Q", alt.Tooltip("flops:Q", format=".4~g")],
+    )  # fmt: skip
+    return Panel(title, kept, spec(bars, max(160, 18 * len(layers))) | ROOM)
+
+
+def _marks(field: str, known: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    shapes, colours = zip(*known.values(), strict=True)
+    return {
+        "color": alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=list(known), range=list(colours))),
+        "shape": alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=list(known), range=list(shapes))),
+    }

@@ -1,0 +1,240 @@
+"""Tables beside the stores: what studies that are not sweeps found, as JSON, checked against these types when read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from inexact_muon.report import sources
+
+T = TypeVar("T")
+Positive = Annotated[float, Meta(gt=0.0)]
+
+
+class Bound(Struct, frozen=True):
+    """One statement on one run: the measured left side, half of its 95 % interval, the paper's bound and ours."""
+
+    statement: str
+    problem: str
+    oracle: str
+    left: float
+    margin: float
+    paper: float | None
+    ours: float | None
+
+
+class Theory(Struct, frozen=True):
+    """theory.json."""
+
+    rows: list[Bound]
+    origin: str = ""
+    """Who measured, if not who made the page; of every table."""
+
+
+class Carried(Struct, frozen=True):
+    """What a rule said for a target, and how much worse that is than the target's own best."""
+
+    rule: str
+    lr: Positive
+    alpha: Positive
+    loss: float | None
+    regret: float | None
+
+
+class Best(Struct, frozen=True):
+    """A target's own best on the grid."""
+
+    lr: Positive
+    alpha: Positive
+    loss: float
+
+
+class Target(Struct, frozen=True):
+    """An oracle to which the tuned values are carried."""
+
+    target: str
+    best: Best
+    rules: list[Carried]
+    on_edge: bool = False
+    """The best lies on the edge of the grid: the true one may be better."""
+
+
+class RuleRegret(Struct, frozen=True):
+    """Mean regret of a rule with its interval, as the study computed it."""
+
+    rule: str
+    regret_mean: float
+    regret_low: float
+    regret_high: float
+
+
+class Cotuned(Struct, frozen=True):
+    """One problem of cotuning.json."""
+
+    problem: str
+    source: str
+    rules: list[RuleRegret]
+    targets: list[Target]
+    title: str = ""
+    origin: str = ""
+
+
+class Cotuning(Struct, frozen=True):
+    """cotuning.json."""
+
+    format: Literal["inexact-muon/cotuning/1"]
+    problems: list[Cotuned]
+    origin: str = ""
+
+
+class Choice(Struct, frozen=True):
+    """The oracle of a layer from a step on."""
+
+    layer: str
+    step: int
+    oracle: str
+    flops: float
+
+
+class Policy(Struct, frozen=True):
+    """One way to choose oracles, by seed."""
+
+    policy: str
+    kind: Literal["exact", "fixed", "adaptive", "budget"]
+    seeds: list[int]
+    loss: list[float | None]
+    oracle_flops: list[Positive]
+    steps_per_layer: list[Choice] = []
+    steps: int = 0
+    """How long the run was; if 0, as long as the choices tell."""
+
+    def __post_init__(self) -> None:
+        if not len(self.seeds) == len(self.loss) == len(self.oracle_flops) > 0:
+            raise ValueError(f"{self.policy}: seeds, loss and oracle_flops must have the same length, at least 1")
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """{seed: final loss} of the runs that have one."""
+        return {seed: loss for seed, loss in zip(self.seeds, self.loss, strict=True) if loss is not None}
+
+    @property
+    def spent(self) -> dict[int, float]:
+        """{seed: flops of the oracles in the whole run}."""
+        return dict(zip(self.seeds, self.oracle_flops, strict=True))
+
+    @property
+    def flops(self) -> float:
+        """The mean of these."""
+        return sum(self.oracle_flops) / len(self.oracle_flops)
+
+
+class Precise(Struct, frozen=True):
+    """One problem of precision.json."""
+
+    problem: str
+    runs: list[Policy]
+    origin: str = ""
+
+
+class Precision(Struct, frozen=True):
+    """precision.json."""
+
+    format: Literal["inexact-muon/precision/1"]
+    problems: list[Precise]
+    origin: str = ""
+
+
+class AtLower(Struct, frozen=True):
+    """A number for singular values down to 1e-3."""
+
+    small: float = field(name="1e-03")
+
+
+class OnSpectrum(Struct, frozen=True):
+    """A number on singular values j^-1."""
+
+    power_law: float = field(name="power-law")
+
+
+class OracleRow(Struct, frozen=True):
+    """One row of oracles.json."""
+
+    method: str
+    family: str
+    square: float
+    delta: AtLower
+    gap: OnSpectrum
+    overshoot: OnSpectrum
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Everything that was found, and a sentence on each file that could not be used."""
+
+    theory: tuple[Theory, ...] = ()
+    cotuning: tuple[Cotuned, ...] = ()
+    precision: tuple[Precise, ...] = ()
+    oracles: tuple[OracleRow, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+NAMES = {
+    "theory.json": sources.THEORY,
+    "cotuning*.json": sources.COTUNING,
+    "precision*.json": sources.PRECISION,
+    "oracles.json": sources.ORACLES,
+}
+"""The files, and what makes them."""
+
+
+def find(folder: Path, names: Iterable[str] = NAMES) -> list[Path]:
+    """The tables in a folder and up to two levels below it."""
+    return [path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name))]
+
+
+def read(folder: Path) -> Tables:
+    """The tables of a folder; one that is malformed or foreign becomes a sentence."""
+    problems: list[str] = []
+
+    def every(name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
+        for path in find(folder, (name,)):
+            try:
+                table = decode(path.read_bytes(), kind)
+            except (OSError, ValueError, OverflowError, RecursionError) as error:
+                why = str(error).splitlines()[0] if str(error) else type(error).__name__
+                problems.append(f"{path} is left out: {why}. What makes it: {NAMES[name]}")
+                continue
+            place = str(path.parent.relative_to(folder))
+            yield getattr(table, "origin", "") or (place if place != "." else ""), table
+
+    return Tables(
+        theory=tuple(replace(t, origin=o) for o, t in every("theory.json", Theory)),
+        cotuning=tuple(replace(p, origin=o) for o, t in every("cotuning*.json", Cotuning) for p in t.problems),
+        precision=tuple(replace(p, origin=o) for o, t in every("precision*.json", Precision) for p in t.problems),
+        oracles=tuple(row for _, t in every("oracles.json", list[OracleRow]) for row in t),
+        problems=tuple(problems),
+    )
+
+
+def decode(content: bytes, kind: type[T]) -> T:
+    """JSON of a kind; a number that is not finite counts as missing."""
+
+    def number(text: str) -> float | None:
+        value = float(text)
+        return value if isfinite(value) else None
+
+    plain: Any = json.loads(content, parse_float=number, parse_constant=lambda _: None)
+    return msgspec.convert(plain, kind)
+
+
+def named(name: str, origin: str) -> str:
+    """What a table is about, and where it is from if that is not the report's own folder."""
+    return f"{name} ({origin})" if origin else name
