@@ -1,8 +1,8 @@
 """Pages as a reader uses them: code to run, files to write, commands to type, in order.
 
 A fence says what its block is: `python` is run; `python title="name.py"`, `toml title=...` is a file that the reader
-writes; `toml` is read; `sh` is typed, line by line; `text` is output. In an indented block a line that starts with
-the name of a command is typed too.
+writes; `toml` is read; `sh` is typed, line by line; `diff` is a change to make; `text` is output. In an indented block
+a line that starts with the name of a command is typed too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = ("python", "toml", "sh", "text", "bibtex")
-WORDS = ("inexact-muon", "make", "python", "torchrun", "pip", "git", "cd", "python3")
+LANGUAGES = ("python", "toml", "sh", "text", "diff", "bibtex")
+WORDS = ("inexact-muon", "make", "python", "torchrun", "pip")
 FENCE = re.compile(r"^( *)```(\w*) *(.*)$")
 
 
@@ -82,20 +82,27 @@ def every_command() -> list[tuple[Block, str]]:
     return [(block, command) for page in PAGES for block in blocks(page) for command in commands(block)]
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """A shell in which `inexact-muon` and `python` are those of this test."""
-    tools = folder / ".tools"
-    tools.mkdir(exist_ok=True)
+def tools(folder: Path, source: Path) -> Path:
+    """Commands that are those of this test's environment, with the package from `source`."""
+    folder.mkdir(parents=True, exist_ok=True)
     for tool, words in {
-        "inexact-muon": (sys.executable, "-m", "inexact_muon.cli"),
-        "python": (sys.executable,),
-        "torchrun": (sys.executable, "-m", "torch.distributed.run"),
+        "inexact-muon": ("-m", "inexact_muon.cli"),
+        "python": (),
+        "torchrun": ("-m", "torch.distributed.run"),
+        "ruff": ("-m", "ruff"),
+        "mypy": ("-m", "mypy"),
     }.items():
-        script = tools / tool
-        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        script = folder / tool
+        start = f"PYTHONPATH={shlex.quote(str(source))} exec {shlex.join((sys.executable, *words))}"
+        script.write_text(f'#!/bin/sh\n{start} "$@"\n')
         script.chmod(0o755)
-    path = os.pathsep.join((str(tools), os.environ["PATH"]))
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    return folder
+
+
+def environment(folder: Path, source: Path) -> dict[str, str]:
+    """A shell with these tools."""
+    path = os.pathsep.join((str(tools(folder / ".tools", source)), os.environ["PATH"]))
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
 
 
 def checkout(folder: Path) -> Path:
@@ -106,11 +113,10 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-def type_in(command: str, folder: Path) -> str:
+def type_in(command: str, folder: Path, source: Path = ROOT / "src") -> str:
     """The command's output; an error shows it all."""
-    done = subprocess.run(
-        ["sh", "-ec", command], cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
-    )
+    words, shell = ["sh", "-ec", command], environment(folder, source)
+    done = subprocess.run(words, cwd=folder, env=shell, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
