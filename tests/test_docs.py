@@ -97,6 +97,17 @@ def test_the_table_of_speed_is_the_measured_one() -> None:
         assert (small, large) == (ours["18 small matrices", name], ours["GPT-2 layer", name])
 
 
+def test_figures_about_peers_are_the_measured_ones() -> None:
+    page = (ROOT / "docs/peers.md").read_text()
+    steps = json.loads((ROOT / "benchmarks/results/bench.json").read_text())["steps"]
+    ours = {(r["set"], r["optimizer"]): f"{r['ours']:.2f}" for r in steps}
+    assert f"pytorch_optimizer.Muon: {ours['18 small matrices', 'pytorch_optimizer.Muon']} of our time" in page
+    layer = {name: ours["GPT-2 layer", name] for _, name in ours}
+    assert f"torch.optim.Muon {layer['torch.optim.Muon']}, pytorch_optimizer {layer['pytorch_optimizer.Muon']}" in page
+    assert f"muon-optimizer {layer['muon.SingleDeviceMuon']}, heavyball {layer['heavyball.Muon']}" in page
+    assert f"| here | {polar.PolarExpress(5).error_bound(1e-3):.3f} |" in page
+
+
 def test_the_benchmark_table_has_the_sizes_of_the_claims() -> None:
     rows = json.loads((ROOT / "benchmarks/results/estimate.json").read_text())
     useful = [r for r in rows if polar.parse(r["oracle"]).error_bound(1e-2) < 0.35]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from inexact_muon import Muon
+from inexact_muon.cli import COMMANDS
 from inexact_muon.lab import store
 from pages import (
     LANGUAGES,
@@ -33,6 +36,8 @@ GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positi
 
 SHORTER = {
     "inexact-muon sweep studies/tiny/gpt-iterations.toml --out runs/gpt --workers 2": FAST,
+    "inexact-muon sweep studies/tiny/cnn-iterations.toml --out runs/cnn --workers 2": FAST,
+    "inexact-muon sweep grid.toml --out runs/mine --workers 2": FAST,
     "inexact-muon sweep my_study.toml": FAST,
     "inexact-muon run run.toml": FAST,
 }
@@ -87,6 +92,19 @@ def test_make_targets_exist() -> None:
     assert {"demo", "test"} <= named
     for target in named:
         assert subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_within_sentences_exist(page: Path) -> None:
+    for span in re.findall(r"`((?:inexact-muon|make) [^`]+)`", page.read_text()):
+        tool, what, *words = span.split()
+        if tool == "make":
+            assert re.search(rf"^{re.escape(what)}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), span
+            continue
+        known = inspect.signature(COMMANDS[what]).parameters
+        names = {"from": "source", "to": "target", "set": "settings" if what == "theory" else "set"}
+        for option in (word.removeprefix("--") for word in words if word.startswith("--")):
+            assert names.get(option, option) in known, f"{span}: no option --{option}"
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)
