@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.ready
 
-.PHONY: demo test test-slow lint types bench figures screenshots study-theory clean
+.PHONY: demo test test-slow lint types docs bench figures screenshots study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -21,6 +21,10 @@ lint: $(SETUP)
 types: $(SETUP)
 	$(BIN)/mypy
 
+docs: $(SETUP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "written: build/site/index.html"
+
 bench: $(SETUP)
 	$(BIN)/inexact-muon bench --json benchmarks/results/bench.json
 	$(BIN)/python benchmarks/telemetry.py
@@ -29,6 +33,7 @@ bench: $(SETUP)
 figures: $(SETUP)
 	$(BIN)/inexact-muon demo --oracles --out docs/figures
 	$(BIN)/python studies/cotuning_tables.py --out docs/figures
+	$(BIN)/python benchmarks/choose.py
 
 screenshots: demo
 	$(BIN)/python benchmarks/screenshots.py
@@ -37,11 +42,11 @@ study-theory: $(SETUP)
 	$(BIN)/python -m inexact_muon.lab.verify_study --out docs/figures
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs build
 
 $(SETUP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inexact-muon needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[lab,safetensors,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[lab,safetensors,docs,dev]'
 	touch $(SETUP)

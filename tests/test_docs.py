@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon import catalogue, polar
+from inexact_muon import catalogue, explain, polar
+from pages import load_module
 
 ROOT = Path(__file__).parent.parent
 DOCTESTS = [f"inexact_muon.{name}" for name in ("inexactness", "lmo", "polar", "tune.carry", "tune.policy")]
 README = (ROOT / "README.md").read_text()
-
-
-def test_readme_code_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+CHOOSE = load_module(ROOT / "benchmarks/choose.py")
 
 
 @pytest.mark.parametrize("name", DOCTESTS)
@@ -40,19 +35,77 @@ def test_committed_table_is_what_the_command_writes() -> None:
     assert (ROOT / "docs/figures/oracles.md").read_text() == catalogue.markdown(catalogue.rows())
 
 
-def test_readme_table() -> None:
-    found = re.findall(r"\| `(\w+\(\d*\))` \| ([\d.]+) \| (-?[\d.]+), ([\d.]+) \| ([\d.]+)", README)
-    assert len(found) >= 6
-    for text, delta, gap, overshoot, products in found:
-        row = catalogue.row(eval(text, vars(polar)))
-        assert f"{row.delta['1e-03']:.3f}" == f"{float(delta):.3f}", text
-        assert f"{row.gap['power-law']:.3f}" == f"{float(gap):.3f}", text
-        assert f"{row.overshoot['power-law']:.3f}" == f"{float(overshoot):.3f}", text
-        assert row.square == float(products), text
+def test_tables_of_oracles_are_what_the_command_writes() -> None:
+    made = CHOOSE.table(*CHOOSE.load())
+    for page in CHOOSE.PAGES:
+        text = (ROOT / page).read_text()
+        assert CHOOSE.written(text, made) == text, f"{page}: run python benchmarks/choose.py"
 
 
-def test_number_of_rows_in_the_readme() -> None:
-    assert f"all {len(catalogue.METHODS)} rows" in README
+def test_the_answer_follows_the_figures() -> None:
+    oracles, bench = CHOOSE.load()
+    assert "| `polar-express(steps=5)` | 0.134 |" in CHOOSE.table(oracles, bench)
+    for row in oracles:
+        if row["method"] == "polar-express(steps=5)":
+            row["delta"]["1e-03"] = 0.2
+    assert "`polar-express(steps=5)`" not in CHOOSE.table(oracles, bench)
+
+
+def test_the_readme_is_short_and_starts_with_the_page_of_the_demo() -> None:
+    assert README.count("\n") < 250
+    assert re.findall(r"!\[.*?\]\((.*?)\)", README)[0] == "docs/figures/report.png"
+    for name in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_readme_shows_what_explain_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = re.search(r"```python\n(import torch\nfrom torch.*?)```", README, flags=re.DOTALL)
+    shown = re.search(r"```text\n(parameter .*?)```", README, flags=re.DOTALL)
+    assert code
+    assert shown
+    space: dict[str, object] = {}
+    exec(code[1], space)
+    rows = [re.split(r" {2,}", line) for line in shown[1].splitlines()[1:]]
+    lines = explain(space["optimizer"]).lines  # type: ignore[arg-type]
+    assert [row[0] for row in rows] == [line.name for line in lines]
+    for row, line in zip(rows, lines, strict=True):
+        assert row[1] == "x".join(map(str, line.shape))
+        if line.algorithm == "adamw":
+            assert row[2:] == ["adamw", line.why, f"{line.lr:g}"]
+            continue
+        assert row[2:7] == [line.view, line.algorithm, line.why, f"{line.lr:g}", line.oracle]
+        assert line.last is not None
+        assert row[8] == f"{line.design_error:.3f}"
+        near = [line.last.delta, line.last.gap, line.last.overshoot]
+        assert [float(x) for x in row[9].split(",")] == pytest.approx(near, abs=0.02)
+
+
+def test_the_file_tree_is_complete() -> None:
+    package = {p.name.removesuffix("/") for p in (ROOT / "src/inexact_muon").iterdir()}
+    parts = {n for n in package if not n.startswith("__") and n not in ("py.typed", "studies")}
+    tree = README[README.index("src/inexact_muon/\n") :]
+    assert not {part for part in parts if part not in tree}
+
+
+def test_the_table_of_speed_is_the_measured_one() -> None:
+    steps = json.loads((ROOT / "benchmarks/results/bench.json").read_text())["steps"]
+    ours = {(r["set"], r["optimizer"]): f"{r['ours']:.2f}" for r in steps}
+    found = re.findall(r"^\| ([\w.(): -]+) \| ([\d.]+) \| ([\d.]+) \|$", README, flags=re.MULTILINE)
+    assert len(found) >= 5
+    for name, small, large in found:
+        assert (small, large) == (ours["18 small matrices", name], ours["GPT-2 layer", name])
+
+
+def test_figures_about_peers_are_the_measured_ones() -> None:
+    page = (ROOT / "docs/peers.md").read_text()
+    steps = json.loads((ROOT / "benchmarks/results/bench.json").read_text())["steps"]
+    ours = {(r["set"], r["optimizer"]): f"{r['ours']:.2f}" for r in steps}
+    assert f"pytorch_optimizer.Muon: {ours['18 small matrices', 'pytorch_optimizer.Muon']} of our time" in page
+    layer = {name: ours["GPT-2 layer", name] for _, name in ours}
+    assert f"torch.optim.Muon {layer['torch.optim.Muon']}, pytorch_optimizer {layer['pytorch_optimizer.Muon']}" in page
+    assert f"muon-optimizer {layer['muon.SingleDeviceMuon']}, heavyball {layer['heavyball.Muon']}" in page
+    assert f"| here | {polar.PolarExpress(5).error_bound(1e-3):.3f} |" in page
 
 
 def test_the_benchmark_table_has_the_sizes_of_the_claims() -> None:

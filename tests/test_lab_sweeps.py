@@ -381,8 +381,8 @@ def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_custom_example_of_the_page_runs_outside_the_repository(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "lab.md").read_text()
-    code = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    table = re.search(r'```toml\n(name = "two-moons".*?)```', page, flags=re.DOTALL)
+    code = re.search(r"```python[^\n]*\n(.*?)```", page, flags=re.DOTALL)
+    table = re.search(r'```toml[^\n]*\n(name = "two-moons".*?)```', page, flags=re.DOTALL)
     assert code is not None
     assert table is not None
     assert code[1].count("\n") <= 30
@@ -398,7 +398,7 @@ def test_the_custom_example_of_the_page_runs_outside_the_repository(tmp_path: Pa
 
 def test_the_run_of_the_page_is_a_run() -> None:
     page = (Path(__file__).parent.parent / "docs" / "lab.md").read_text()
-    table = re.search(r"```toml\n(steps = 250.*?)```", page, flags=re.DOTALL)
+    table = re.search(r"```toml[^\n]*\n(steps = 250.*?)```", page, flags=re.DOTALL)
     assert table is not None
     found = decode(tomllib.loads(table[1]), RunSpec, "docs/lab.md")
     assert (found.evaluate_every, found.telemetry.every) == (25, 25)

@@ -27,7 +27,7 @@ def parse(text: str) -> Ball:
     >>> parse("spectral(polar=jordan(steps=5), scale=rms)").polar.steps
     5
     """
-    ball = grammar.read(text, {**LMOS, **POLARS})
+    ball = grammar.read_plugged(text, {**LMOS, **POLARS}, "inexact_muon.lmos", "inexact_muon.polars")
     if not isinstance(ball, Ball):
         raise ValueError(f"{text!r} is a polar method, not a ball; write spectral(polar={text})")
     return ball

@@ -11,6 +11,8 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 _DASH = re.compile(r"(?<=[A-Za-z0-9_])-(?=[A-Za-z])")
@@ -43,6 +45,18 @@ def read(text: str, table: Mapping[str, type]) -> Any:
     except SyntaxError:
         raise ValueError(f"cannot read {text!r}; write it like {next(iter(table))}(steps=5)") from None
     return _build(node, table, text)
+
+
+def read_plugged(text: str, table: Mapping[str, type], *groups: str) -> Any:
+    """`read`, with the names that installed packages offer as entry points of these groups; loaded when named."""
+    offered = {point.name: point for group in groups for point in _points(group)}
+    found = {name: point.load() for name, point in offered.items() if name not in table and name in str(text)}
+    return read(text, {**table, **found})
+
+
+@cache
+def _points(group: str) -> EntryPoints:
+    return entry_points(group=group)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -147,7 +147,9 @@ def parse_policy(text: str) -> Policy:
     >>> parse_policy("adaptive:1.1") == Adaptive(target=1.1)
     True
     """
-    made: Any = grammar.read(text, {Adaptive.name: Adaptive, Budget.name: Budget, **POLARS})
+    made: Any = grammar.read_plugged(
+        text, {Adaptive.name: Adaptive, Budget.name: Budget, **POLARS}, "inexact_muon.polars"
+    )
     if not isinstance(made, Policy):
         raise ValueError(f"{text!r} is not a policy: write adaptive(target=1.05)")
     return made

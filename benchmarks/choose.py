@@ -1,0 +1,112 @@
+"""Which oracle should I use: the table of README.md and docs/choose-oracle.md, from committed measurements.
+
+Errors and products are docs/figures/oracles.json, times benchmarks/results/bench.json. Each row is a question with a
+condition; the answer is the cheapest oracle that meets it. `python benchmarks/choose.py` writes it into the pages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "docs/choose-oracle.md")
+MARKS = "<!-- oracles: python benchmarks/choose.py -->\n", "<!-- end of oracles -->"
+PRODUCTS = ("polar-express", "jordan", "you", "cesista", "newton-schulz")
+"""Families that are products only and bear half precision."""
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A need and the condition on a row of oracles.json; `least` breaks ties of cost."""
+
+    need: str
+    meets: Callable[[Record], bool]
+    least: Callable[[Record], float] = lambda r: r["delta"]["1e-03"]
+
+
+def error(r: Record) -> float:
+    return r["delta"]["1e-03"]
+
+
+def products(r: Record) -> bool:
+    return r["family"] in PRODUCTS
+
+
+QUESTIONS = (
+    Question("products only (GPUs, half precision), error below 0.15", lambda r: products(r) and error(r) < 0.15),
+    Question("the same, error below 0.01", lambda r: products(r) and error(r) < 0.01),
+    Question("the same, below float32's rounding", lambda r: products(r) and error(r) < 1e-7),
+    Question(
+        "the same, never longer than 1",
+        lambda r: products(r) and error(r) < 0.15 and max(r["overshoot"].values()) <= 1.0,
+    ),
+    Question(
+        "float32, products only, error below 0.15", lambda r: r["family"] in ("cans", *PRODUCTS) and error(r) < 0.15
+    ),
+    Question("float32, factorisations are cheap, error below 0.1", lambda r: error(r) < 0.1),
+    Question("singular values down to 1e-4 matter", lambda r: r["delta"]["1e-04"] < 0.1),
+    Question("what `torch.optim.Muon` runs", lambda r: r["method"] == "jordan(steps=5)"),
+    Question("a reference without error", lambda r: r["family"] == "exact-svd"),
+)
+
+
+def answer(question: Question, oracles: list[Record]) -> Record:
+    """The cheapest row of oracles.json that meets the question's condition."""
+    return min(filter(question.meets, oracles), key=lambda r: (r["square"], question.least(r)))
+
+
+def table(oracles: list[Record], bench: Record) -> str:
+    """The table; a time is of one GPT-2 layer, j^-1, over the two products that no method avoids."""
+    times = {r["oracle"]: r for r in bench["oracles"] if r["spectrum"] == "power-law"}
+    lines = [
+        "| you want | oracle | delta | gap, overshoot | products | time |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    auto = times["cheapest"]
+    judged = f"{auto['gap']:.3f}, {auto['overshoot']:.3f}"
+    need = "the cheapest for a bound of 0.065, chosen by shape and device"
+    lines.append(f"| {need} | `auto` | {auto['delta']:.3f} | {judged} | | {auto['time']:.1f} |")
+    for question in QUESTIONS:
+        r = answer(question, oracles)
+        time = f"{times[r['method']]['time']:.1f}" if r["method"] in times else ""
+        judged = f"{r['gap']['power-law']:z.3f}, {r['overshoot']['power-law']:.3f}"
+        lines.append(
+            f"| {question.need} | `{r['method']}` | {_short(error(r))} | {judged} | {r['square']:g} | {time} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def written(page: str, made: str) -> str:
+    """The page with the table between its marks."""
+    before, after = MARKS
+    found = re.subn(
+        f"({re.escape(before)}).*?({re.escape(after)})", lambda m: m[1] + made + m[2], page, flags=re.DOTALL
+    )
+    if found[1] != 1:
+        raise ValueError(f"the page must have {before.strip()} and {after} once")
+    return found[0]
+
+
+def load() -> tuple[list[Record], Record]:
+    """The two committed files."""
+    files = ROOT / "docs/figures/oracles.json", ROOT / "benchmarks/results/bench.json"
+    oracles, bench = (json.loads(path.read_text()) for path in files)
+    return oracles, bench
+
+
+def _short(x: float) -> str:
+    return "0" if x < 1e-12 else f"{x:.3f}" if x >= 1e-3 else f"{x:.0e}"
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        path = ROOT / name
+        path.write_text(written(path.read_text(), table(*load())))
+        print(f"written: {name}")

@@ -1,0 +1,71 @@
+"""The reference: a page for each module, an entry for each public name, made when the site is built."""
+
+import importlib
+import inspect
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+
+MODULES = {
+    "inexact_muon": "The package: what most people need.",
+    "inexact_muon.polar": "Polar methods: m to approximately U V^T.",
+    "inexact_muon.lmo": "Balls: norm, dual norm and oracle.",
+    "inexact_muon.optim": "Optimizers, step lengths, views, routing, telemetry.",
+    "inexact_muon.tune": "Transfer between oracles, recorded spectra, precision policies.",
+    "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
+    "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
+    "inexact_muon.lab.problems": "What a training problem of your own returns.",
+    "inexact_muon.testing": "Contract suites for oracles and balls of your own.",
+}
+"""Module -> what it is for."""
+
+SHIM = "https://unpkg.com/iframe-worker/shim"
+
+
+def public(module: str) -> list[str]:
+    """Classes and functions that the module offers under its own name, in alphabetical order."""
+    loaded = importlib.import_module(module)
+    names = dir(loaded) if hasattr(loaded, "__dir__") else list(vars(loaded))
+    own = hasattr(loaded, "__path__")  # a package exports what it imports, a file what it defines
+
+    def offered(name: str) -> bool:
+        value = getattr(loaded, name)
+        known = inspect.isclass(value) or inspect.isfunction(value)
+        return known and value.__module__.startswith("inexact_muon") and (own or value.__module__ == module)
+
+    return sorted({name for name in names if not name.startswith("_") and offered(name)}, key=str.lower)
+
+
+def origin(module: str, name: str) -> str:
+    """The dotted name under which the object is defined, where its docstring is read."""
+    value: Any = getattr(importlib.import_module(module), name)
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def page(module: str) -> str:
+    """The page of a module: a table of its names, then each with its docstring."""
+    names = public(module)
+    lines = [f"# {module}", "", MODULES[module], ""]
+    for name in names:
+        lines += [f"::: {origin(module, name)}", f"    options: {{ heading: {name} }}", ""]
+    return "\n".join(lines)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages; called by mkdocs."""
+    for module in MODULES:
+        files.append(File.generated(config, f"reference/{module}.md", content=page(module)))
+    return files
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """The theme would fetch a script for the search of pages opened from files; the site has its own."""
+    return output.replace(SHIM, get_relative_url("assets/frame-worker.js", page.url))
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """The same for the page that says that a page is missing."""
+    return output.replace(SHIM, "assets/frame-worker.js")

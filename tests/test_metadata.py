@@ -1,0 +1,66 @@
+"""What repositories show about the project is true: citation, version, templates, log, dependencies."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import tomllib
+
+import pytest
+
+from pages import ROOT
+
+yaml = pytest.importorskip("yaml")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CORE = {"torch", "numpy", "scipy", "tyro", "msgspec", "rich"}
+
+
+def test_the_citation_names_this_version_and_the_paper() -> None:
+    read = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert read["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors", "type", "license"} <= set(read)
+    assert str(read["version"]) == PROJECT["version"]
+    assert read["license"] == PROJECT["license"]
+    paper = read["preferred-citation"]
+    names = [author["family-names"] for author in paper["authors"]]
+    assert names == ["Shulgin", "Alrashed", "Orabona", "Richtárik"]
+    assert "2510.19933" in paper["journal"]
+    assert paper["title"] in (ROOT / "README.md").read_text().replace("{Muon}", "Muon")
+
+
+def test_templates_are_forms() -> None:
+    found = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+    assert len(found) == 4
+    for path in found:
+        form = yaml.safe_load(path.read_text())
+        assert {"name", "description", "body"} <= set(form), path.name
+        ids = [part["id"] for part in form["body"]]
+        assert len(set(ids)) == len(ids)
+        for part in form["body"]:
+            assert part["type"] in ("textarea", "checkboxes", "input", "dropdown", "markdown")
+            assert part["attributes"]["label"]
+
+
+def test_the_log_is_dated_and_names_its_files() -> None:
+    log = (ROOT / "studies/LOG.md").read_text()
+    dates = [datetime.date.fromisoformat(d) for d in re.findall(r"^## (\S+) · ", log, flags=re.MULTILINE)]
+    assert len(dates) >= 10
+    assert dates == sorted(dates, reverse=True)
+    entries = re.split(r"^## ", log, flags=re.MULTILINE)[1:]
+    assert sum("(-)" in entry for entry in entries) >= 8
+    for entry in entries:
+        named = re.findall(r"`((?:docs|benchmarks|studies|tests)/[\w./-]+)`", entry)
+        assert named, entry
+        for name in named:
+            assert (ROOT / name).exists(), name
+
+
+def test_core_dependencies_are_few() -> None:
+    assert {re.split(r"[<>=]", d)[0] for d in PROJECT["dependencies"]} <= CORE
+
+
+def test_what_the_set_up_installs_is_pinned() -> None:
+    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    for extra in ("lab", "safetensors", "docs", "dev"):
+        for dependency in PROJECT["optional-dependencies"][extra]:
+            assert re.split(r"[<>=]", dependency)[0] in pinned, dependency

@@ -1,0 +1,153 @@
+"""Every block of code and every command of README and docs is run, so none can rot; CONTRIBUTING: test_recipes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from inexact_muon import Muon
+from inexact_muon.cli import COMMANDS
+from inexact_muon.lab import store
+from pages import (
+    LANGUAGES,
+    PAGES,
+    ROOT,
+    blocks,
+    checkout,
+    commands,
+    every_command,
+    name,
+    run_block,
+    run_python,
+    targets,
+    type_in,
+)
+
+FAST = " --set steps=3 validation=1 evaluate_every=0 telemetry.every=2"
+"""What makes a sweep short; everything else of the command is as written."""
+
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positions": 64, "vocab_size": 256}
+
+SHORTER = {
+    "inexact-muon sweep studies/tiny/gpt-iterations.toml --out runs/gpt --workers 2": FAST,
+    "inexact-muon sweep studies/tiny/cnn-iterations.toml --out runs/cnn --workers 2": FAST,
+    "inexact-muon sweep grid.toml --out runs/mine --workers 2": FAST,
+    "inexact-muon sweep my_study.toml": FAST,
+    "inexact-muon run run.toml": FAST,
+}
+
+ELSEWHERE = {
+    "pip install -c constraints.txt .": ("tests/test_wheel.py", "an environment of its own"),
+    "pip install -c constraints.txt '.[lab]'": ("Makefile", "the set-up of every target"),
+    "make demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
+    "make test": (".ci/run", "CI itself"),
+    "make test-slow": (".ci/run", "CI itself"),
+    "make docs": (".ci/run", "CI itself"),
+    "make test lint types": (".ci/run", "CI itself"),
+    "inexact-muon demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
+    "inexact-muon report runs/demo --open": ("tests/test_report_pages.py", "opens a browser"),
+    "inexact-muon report runs/gpt --watch": ("tests/test_report_pages.py", "ends by Ctrl-C"),
+    "inexact-muon report runs/gpt --serve": ("tests/test_report_pages.py", "ends by Ctrl-C"),
+    "torchrun --nproc-per-node 4 -m inexact_muon.cli run run.toml": ("tests/test_lab_machines.py", "several processes"),
+    "torchrun --nproc-per-node 4 -m inexact_muon.cli run STUDY.toml --pick 8d96df": (
+        "tests/test_lab_machines.py",
+        "several processes",
+    ),
+    "inexact-muon sweep STUDY.toml --engine ray --address HOST:6379": ("tests/test_lab_machines.py", "a cluster"),
+    "inexact-muon sweep STUDY.toml --engine slurm --workers 32": ("tests/test_lab_machines.py", "a cluster"),
+    "inexact-muon sweep studies/tiny/gpt-iterations.toml --set data.name=text data.path=enwik8 steps=400 seed=0": (
+        "tests/test_lab_data.py",
+        "100 MB that are not shipped",
+    ),
+    "inexact-muon sweep studies/small/cifar-iterations.toml --set data.path=cifar-10-batches-bin steps=400": (
+        "tests/test_lab_data.py",
+        "170 MB that are not shipped",
+    ),
+}
+"""Commands that are not typed here: where they, or their short form, are run, and why."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_blocks_say_what_they_are(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in (*LANGUAGES, "indented"), f"{block}: unknown fence {block.language!r}"
+
+
+def test_tables_have_no_dead_rows() -> None:
+    written = {command for _, command in every_command()}
+    assert len(written) > 30
+    assert set(SHORTER) | set(ELSEWHERE) <= written, (set(SHORTER) | set(ELSEWHERE)) - written
+    for command, (place, _) in ELSEWHERE.items():
+        assert (ROOT / place).exists(), f"{command}: {place} is not there"
+
+
+def test_make_targets_exist() -> None:
+    named = {target for _, command in every_command() for target in targets(command)}
+    assert {"demo", "test"} <= named
+    for target in named:
+        assert subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_within_sentences_exist(page: Path) -> None:
+    for span in re.findall(r"`((?:inexact-muon|make) [^`]+)`", page.read_text()):
+        tool, what, *words = span.split()
+        if tool == "make":
+            assert re.search(rf"^{re.escape(what)}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), span
+            continue
+        known = inspect.signature(COMMANDS[what]).parameters
+        names = {"from": "source", "to": "target", "set": "settings" if what == "theory" else "set"}
+        for option in (word.removeprefix("--") for word in words if word.startswith("--")):
+            assert names.get(option, option) in known, f"{span}: no option --{option}"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)
+def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run_python(page) or any(block.title for block in blocks(page))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in PAGES[2:] if any(commands(b) for b in blocks(p))] + PAGES[:1], ids=name)
+def test_the_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkout(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    space: dict[str, object] = {"__name__": "__page__"}
+    for block in blocks(page):
+        if block.title:
+            run_block(block, space)
+    prepare(page, tmp_path)
+    for block in blocks(page):
+        run_block(block, space)
+        for command in commands(block):
+            if command not in ELSEWHERE:
+                type_in(_known_run(command, tmp_path) + SHORTER.get(command, ""), tmp_path)
+
+
+def prepare(page: Path, folder: Path) -> None:
+    """Files that a reader of the page has already."""
+    text = page.read_text()
+    if "path/to/config.json" in text:
+        (folder / "path/to").mkdir(parents=True)
+        (folder / "path/to/config.json").write_text(json.dumps(GPT2))
+    if "checkpoint.pt" in text and 'save(optimizer.state_dict(), "checkpoint.pt")' not in text:
+        layer = torch.nn.Linear(24, 32)
+        optimizer = Muon([layer.weight])
+        layer(torch.randn(8, 24)).square().mean().backward()
+        optimizer.step()
+        torch.save(optimizer.state_dict(), folder / "checkpoint.pt")
+
+
+def _known_run(command: str, folder: Path) -> str:
+    """A page names a run by an id of the study at full length; here it is one of the short runs."""
+    if command.startswith("inexact-muon show "):
+        _, _, place, _ = command.split()
+        return f"inexact-muon show {place} {next(iter(store.runs(folder / place))).id}"
+    return command

@@ -1,0 +1,100 @@
+"""The site: builds without a warning, needs no network, and its reference has every public name with a docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
+
+import test_public_api
+from pages import ROOT, load_module
+
+REFERENCE = load_module(ROOT / "docs/reference.py")
+NAV = (ROOT / "mkdocs.yml").read_text()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("module", REFERENCE.MODULES)
+def test_every_public_name_has_a_docstring(module: str) -> None:
+    names = REFERENCE.public(module)
+    assert names
+    for name in names:
+        assert inspect.getdoc(getattr(import_module(module), name)), f"{module}.{name}"
+
+
+def test_a_name_without_a_docstring_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inexact_muon import testing
+
+    monkeypatch.setattr(testing.check_polar, "__doc__", None)
+    with pytest.raises(AssertionError, match="check_polar"):
+        test_every_public_name_has_a_docstring("inexact_muon.testing")
+
+
+def test_every_public_module_has_a_page() -> None:
+    assert {module.__name__ for module in test_public_api.MODULES} <= set(REFERENCE.MODULES)
+    for module in REFERENCE.MODULES:
+        assert f"reference/{module}.md" in NAV
+    for module in test_public_api.MODULES:
+        assert set(test_public_api.public(module)) <= set(REFERENCE.public(module.__name__))
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_page_is_in_the_menu(page: Path) -> None:
+    assert str(page.relative_to(ROOT / "docs")) in NAV, "add it to nav in mkdocs.yml"
+
+
+@pytest.mark.slow
+def test_names_have_entries(site: Path) -> None:
+    for module in REFERENCE.MODULES:
+        page = (site / f"reference/{module}.html").read_text()
+        for name in REFERENCE.public(module):
+            assert f'id="{REFERENCE.origin(module, name)}"' in page, f"{module}.{name}"
+
+
+@pytest.mark.slow
+def test_nothing_comes_from_the_network(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 25
+    for page in pages:
+        text = page.read_text()
+        for tag in re.findall(r"<(?:script|link|img|iframe)[^>]*>", text):
+            assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), f"{page.name}: {tag}"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(?:https?:)?//|@import", style.read_text()), style.name
+
+
+@pytest.mark.slow
+def test_search_works_from_a_file_without_a_network(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next((found for name in names if (found := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip("no browser")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        context = opened.new_context(offline=True)
+        page = context.new_page()
+        failed: list[str] = []
+        page.on("requestfailed", lambda request: failed.append(request.url))
+        page.goto((site / "lab.html").as_uri())
+        page.fill("input[name=query]", "zolotarev")
+        page.wait_for_selector(".md-search-result__item", timeout=60_000)
+        assert page.locator(".md-search-result__item").count() >= 3
+        assert not failed
+        opened.close()
