@@ -17,7 +17,6 @@ from random import Random
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -28,17 +27,16 @@ from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import keep_algorithm, restore_buffers
-from inexact_muon.optim.options import OWN, check_options, tensors_of
-from inexact_muon.optim.precision import Precision, look_at
+from inexact_muon.optim.options import OWN, check_options, nonfinite, tensors_of
+from inexact_muon.optim.precision import Precision, check_strategy, look_at
 from inexact_muon.optim.solving import Solving, costs
 from inexact_muon.optim.telemetry import SHARE, Telemetry
 from inexact_muon.optim.update import is_finite, make_job, momentum, move_adamw
 from inexact_muon.optim.views import View
 from inexact_muon.optim.views import parse as parse_view
-from inexact_muon.parallel.place import Place, place_of
+from inexact_muon.parallel.compressed import synchronise
 from inexact_muon.parallel.strategies import Strategy
-from inexact_muon.parallel.strategies import parse as parse_strategy
-from inexact_muon.parallel.wire import Wire
+from inexact_muon.parallel.team import Team
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.batching import LIMIT
 from inexact_muon.schedules.grammar import nearest, write
@@ -80,6 +78,8 @@ class LMOOptimizer(Optimizer):
         process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
     """
 
+    auto = False
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -112,20 +112,14 @@ class LMOOptimizer(Optimizer):
         strategy: Strategy | str = "auto",
         process_group: Any = None,
     ) -> None:
-        if on_nonfinite not in ("skip", "raise"):
-            raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
         self._values: dict[str, Any] = {}
         self.why: dict[str, str] = {}
-        self.auto = False
         self.telemetry = Telemetry(sample_every, sample_share)
-        self.memory_limit = memory_limit
-        self.on_nonfinite = on_nonfinite
+        self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
         self.state_dtype = state_dtype
-        self.strategy = parse_strategy(strategy) if isinstance(strategy, str) else strategy
-        self.process_group = process_group
-        self.wire = Wire()
-        self._places: dict[int, Place | None] = {}
+        self.team = Team(strategy, process_group)
+        check_strategy(self.team.strategy, self.precision)
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -195,6 +189,11 @@ class LMOOptimizer(Optimizer):
             raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
         if p.is_complex():
             raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
+        if self.team.strategy.averages and hasattr(p, "device_mesh"):
+            raise ValueError(
+                f"{self.team.strategy.name} needs a whole copy of each parameter on every rank, got a DTensor of shape "
+                f"{tuple(p.shape)}: use owner-rank, gram-reduced or block-periodic"
+            )
         if group["algorithm"] == "adamw":
             return
         ball = self.ball(group)
@@ -214,7 +213,7 @@ class LMOOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         drawn = list(self._drawn())
-        ready, known = agree(drawn, self.place, self.wire, self._name, self.state_dtype)
+        ready, known = agree(drawn, self.team.place, self.team.wire, self._name, self.state_dtype)
         for _, p in ready:
             self._check_gradient(p, known.get(id(p)))
         self.telemetry.begin(lambda: costs(self, ready))
@@ -227,7 +226,7 @@ class LMOOptimizer(Optimizer):
         for group, p in ready:
             if group["algorithm"] == "adamw":
                 self._move_adamw(group, p, known.get(id(p)))
-        settle(self.telemetry, ready, self.place, self.wire)
+        settle(self.telemetry, ready, self.team.place, self.team.wire)
         for group in self.param_groups:
             group["turn"] += 1
         return loss
@@ -255,13 +254,6 @@ class LMOOptimizer(Optimizer):
                 place += 1
                 if group["keep"] >= 1.0 or Random(f"{group['turn']}/{place}").random() < group["keep"]:
                     yield group, p
-
-    def place(self, p: Tensor) -> Place | None:
-        """Where a parameter lies; a plain one is on every rank of the process group if the strategy says so."""
-        if id(p) not in self._places:
-            together = self.strategy.copies and dist.is_available() and dist.is_initialized()
-            self._places[id(p)] = place_of(p, (self.process_group or dist.group.WORLD) if together else None)
-        return self._places[id(p)]
 
     def _name(self, p: Tensor) -> str:
         return next(name for name, other, _ in self.named() if other is p)
@@ -311,9 +303,9 @@ class LMOOptimizer(Optimizer):
         if job.finite is False:
             job.count()
             return
-        place = self.place(p)
-        if self.strategy.averages and place is not None and place.shared:
-            job.gradient = self.wire.reduce(job.gradient.clone(), place.groups) / len(place.ranks)
+        place = self.team.place(p)
+        if self.team.strategy.averages and place is not None and place.shared:
+            job.gradient = self.team.wire.reduce(job.gradient.clone(), place.groups) / len(place.ranks)
         weight = square(p, place) if id(p) in self.telemetry.chosen else 0.0
         direction = move_adamw(job)
         if id(p) in self.telemetry.chosen and bool(job.finite):
@@ -331,6 +323,26 @@ class LMOOptimizer(Optimizer):
             if key not in state:
                 state[key] = torch.tensor(start, dtype=torch.int64, device=p.device)
         return state
+
+    def synchronise(self) -> None:
+        """Makes the state the same on every rank, before a checkpoint; called on all ranks.
+
+        Only strategy="compressed" needs it, where each rank has its own momentum and a server what nobody else has. The
+        mean of the momenta goes on; a run that is resumed from the checkpoint goes on as this one does.
+        """
+        for _, p, group in self.named():
+            place = self.team.place(p)
+            if group["algorithm"] == "lmo" and place is not None:
+                synchronise(self.state[p], place, self.team.wire)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As in torch; ranks whose state differs must call `synchronise` first."""
+        if any("server" in state for state in self.state.values()):
+            raise RuntimeError(
+                "ranks hold different state under strategy=compressed: call optimizer.synchronise() on all of them "
+                "before state_dict()"
+            )
+        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a checkpoint of this class, of torch.optim.Muon or of KellerJordan's Muon.
@@ -362,8 +374,5 @@ class LMOOptimizer(Optimizer):
             "precision": self.precision,
             "why": self.why,
             "telemetry": telemetry,
-            "strategy": self.strategy,
-            "process_group": self.process_group,
-            "wire": Wire(),
-            "_places": {},
+            "team": self.team.again(),
         }

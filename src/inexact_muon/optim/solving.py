@@ -35,13 +35,13 @@ class Solving:
         """The step of an optimizer, for whose parameters it may be `known` whether gradients are finite."""
         self._optimizer = optimizer
         self._known = known
-        self.wire = optimizer.wire
+        self.wire = optimizer.team.wire
 
     def answers(self, moving: Sequence[Entry]) -> Iterator[tuple[Task, Answer]]:
         """Every parameter with its answer: what one set of ranks holds after the other, in chunks within the memory."""
         optimizer, drafts = self._optimizer, []
         for group, p in moving:
-            place = optimizer.place(p) or place_of(p.new_empty(p.shape, device="meta"))
+            place = optimizer.team.place(p) or place_of(p.new_empty(p.shape, device="meta"))
             assert place is not None
             shapes, ball = optimizer.view(group).shapes(p.shape), optimizer.ball_of(p, group)
             cost = float(sum(oracle_flops(ball, shape) for shape in shapes) or p.numel())
@@ -54,7 +54,7 @@ class Solving:
         for ranks, some in groupby(given, key=lambda draft: draft[2].ranks):
             chunks = within(((draft, work(draft[1])) for draft in some), optimizer.memory_limit * len(ranks))
             tasks = ([task for draft in chunk for task in self._task(*draft)] for chunk in chunks)
-            for made, answers in interleaved((made, optimizer.strategy.run(made, self)) for made in tasks):
+            for made, answers in interleaved((made, optimizer.team.strategy.run(made, self)) for made in tasks):
                 yield from zip(made, answers, strict=True)
 
     def _task(self, group: dict[str, Any], p: Tensor, place: Place, owner: int) -> Iterator[Task]:
@@ -66,7 +66,7 @@ class Solving:
             return
         seen, job.weight = momentum(job)
         job.seen = seen
-        gather = self._optimizer.place(p) is None
+        gather = self._optimizer.team.place(p) is None
         piece = gathered(seen) if gather else local(same_layout(seen, p))
         yield Task(piece, place, owner, p if gather else local(p), state, job)
 

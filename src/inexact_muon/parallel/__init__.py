@@ -15,4 +15,5 @@ from inexact_muon.parallel.strategies import OwnerRank as OwnerRank
 from inexact_muon.parallel.strategies import Replicated as Replicated
 from inexact_muon.parallel.strategies import Strategy as Strategy
 from inexact_muon.parallel.strategies import parse as parse
+from inexact_muon.parallel.team import Team as Team
 from inexact_muon.parallel.wire import Wire as Wire

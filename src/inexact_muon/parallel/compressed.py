@@ -11,20 +11,28 @@ batch: nothing may average them before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inexact_muon.parallel.compressors import Compressor
+from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.tasks import Answer, Run, Solver, Task
+from inexact_muon.parallel.wire import Wire
 
 
 def ef21(tasks: Sequence[Task], solver: Solver, up: Compressor, down: Compressor) -> Run:
     """One step of these parameters, which are written here."""
     heard, sends, receives = [], [], []
     for task in tasks:
-        told = _state(task, "told", torch.zeros_like)
+        if task.place.shared:
+            task.owner = task.state.setdefault("server", task.owner)  # whatever moves next time: X and G are there
+        if not task.mine:
+            task.state.pop("heard", None)
+            task.state.pop("exact", None)
+        told = _state(task, "told", task.m.new_zeros(()).expand_as(task.m))
         message = up.encode(task.m - told)
         told += up.decode(message, told.shape)
         if task.mine:
@@ -37,11 +45,12 @@ def ef21(tasks: Sequence[Task], solver: Solver, up: Compressor, down: Compressor
             heard.append([])
     under_way = solver.wire.exchange(sends, receives)
     momenta = yield from _true_momenta(tasks, solver)
-    yield
+    if any(task.place.shared for task in tasks):
+        yield
     under_way.wait()
     mine = [(task, parts) for task, parts in zip(tasks, heard, strict=True) if task.mine]
     for task, parts in mine:
-        total = _state(task, "heard", torch.zeros_like)
+        total = _state(task, "heard", task.m.new_zeros(()).expand_as(task.m))
         for part in parts:
             total.add_(up.decode(part, total.shape), alpha=1.0 / len(parts))
     answers = solver.solve([task for task, _ in mine], [task.state["heard"] for task, _ in mine])
@@ -53,7 +62,7 @@ def ef21(tasks: Sequence[Task], solver: Solver, up: Compressor, down: Compressor
             if solver.wants(task):
                 assert answer.plain is not None
                 solver.record(task, momenta[id(task)], answer.plain, exact=True)
-            x = _state(task, "exact", lambda _, w=w: w.clone())
+            x = _state(task, "exact", w)
             solver.walk(task, x, answer)
             message = down.encode(x - w)
             sends += [(rank, part) for rank in task.place.ranks if rank != task.place.me for part in message]
@@ -62,34 +71,51 @@ def ef21(tasks: Sequence[Task], solver: Solver, up: Compressor, down: Compressor
             receives += [(task.owner, part) for part in message]
         shifts.append(message)
     under_way = solver.wire.exchange(sends, receives)
-    yield
+    if any(task.place.shared for task in tasks):
+        yield
     under_way.wait()
     for task, message in zip(tasks, shifts, strict=True):
         task.p.add_(down.decode(message, task.p.shape))
     return [Answer(None) for _ in tasks]
 
 
-def _true_momenta(tasks: Sequence[Task], solver: Solver):  # type: ignore[no-untyped-def]
+def _true_momenta(tasks: Sequence[Task], solver: Solver) -> Generator[None, None, dict[int, Tensor]]:
     """mean_j M_j of the tasks that are to be measured, at their owners: what G stands for."""
-    wanted = [task for task in tasks if solver.wants(task)]
-    totals: dict[int, Tensor] = {}
+    buffers: dict[int, list[Tensor]] = {}
     sends, receives = [], []
-    for task in wanted:
-        if task.mine:
-            buffers = [task.m if r == task.place.me else torch.empty_like(task.m) for r in task.place.ranks]
-            receives += [(r, x) for r, x in zip(task.place.ranks, buffers, strict=True) if r != task.place.me]
-            totals[id(task)] = buffers  # type: ignore[assignment]
-        else:
+    for task in tasks:
+        if solver.wants(task) and task.mine:
+            found = [task.m if rank == task.place.me else torch.empty_like(task.m) for rank in task.place.ranks]
+            receives += [(rank, x) for rank, x in zip(task.place.ranks, found, strict=True) if rank != task.place.me]
+            buffers[id(task)] = found
+        elif solver.wants(task):
             sends.append((task.owner, task.m))
-    if wanted:
-        under_way = solver.wire.exchange(sends, receives)
+    under_way = solver.wire.exchange(sends, receives)
+    if sends or receives:
         yield
-        under_way.wait()
-    return {key: torch.stack(list(parts)).mean(0) for key, parts in totals.items()}
+    under_way.wait()
+    return {key: torch.stack(parts).mean(0) for key, parts in buffers.items()}
 
 
-def _state(task: Task, key: str, make) -> Tensor:  # type: ignore[no-untyped-def]
+def _state(task: Task, key: str, start: Tensor) -> Tensor:
     if key not in task.state:
-        task.state[key] = make(task.m)
+        task.state[key] = start.clone()
     value: Tensor = task.state[key]
     return value
+
+
+def synchronise(state: dict[str, Any], place: Place, wire: Wire) -> None:
+    """The same state of a parameter on every rank: mean momentum, and G and X of the server; G_j is G everywhere.
+
+    The mean of the G_j is G before and after, so that error feedback goes on as it was; ranks start with the same M_j.
+    """
+    server = state.pop("server", None)
+    if server is None:
+        return
+    buffer = state["momentum_buffer"]
+    buffer.copy_(wire.reduce(buffer.clone(), place.groups) / len(place.ranks))
+    for key in ("heard", "exact"):
+        kept = state.get(key)
+        value = kept if server == place.me and kept is not None else torch.zeros_like(state["told"])
+        state[key] = wire.reduce(value.clone(), place.groups)
+    state["told"].copy_(state["heard"])
