@@ -150,15 +150,17 @@ def learnt(net: nn.Module, optimizer: torch.optim.Optimizer, share: Callable[[Te
 
 
 def model(rank: int, world: int, kind: str, strategy: str) -> list[Tensor]:
-    """A net under DDP, FSDP2, tensor parallelism, or FSDP2 over tensor parallelism (which strides the shards)."""
+    """A net under DDP, FSDP2 and with copies, tensor parallelism, FSDP2 over tensor parallelism (strided shards)."""
     net: Any = Net()
-    tp = 1 if kind in ("ddp", "fsdp") else 2 if kind == "fsdp over tp" else world
+    tp = 1 if kind in ("ddp", "fsdp", "hsdp") else 2 if kind == "fsdp over tp" else world
     mesh = init_device_mesh("cpu", (world // tp, tp), mesh_dim_names=("dp", "tp"))
     if tp > 1:
         plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         parallelize_module(net, mesh["tp"], plan)
     if kind.startswith("fsdp"):
         fully_shard(net, mesh=mesh["dp"])
+    elif kind == "hsdp":
+        fully_shard(net, mesh=init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("copies", "pieces")))
     elif kind == "ddp":
         net = nn.parallel.DistributedDataParallel(net)
     optimizer = Muon.for_model(net, 0.05, strategy=strategy)
@@ -172,10 +174,11 @@ def models(rank: int, world: int, kinds: list[tuple[str, str]]) -> list[list[Ten
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_real_wrappers(world: int) -> None:
     kinds = [(k, s) for k in ("fsdp", "tp") for s in ("auto", "gram-reduced")] + [("ddp", "owner-rank")]
-    kinds += [("fsdp over tp", s) for s in ("auto", "gram-reduced", "replicated")] if world == 4 else []
+    if world == 4:
+        kinds += [("hsdp", "auto"), *(("fsdp over tp", s) for s in ("auto", "gram-reduced", "replicated"))]
     net = Net()
     learnt(net, Muon.for_model(net, 0.05), lambda x: x)
     for found in on_ranks(models, world, kinds):
