@@ -6,10 +6,10 @@ import pytest
 
 import inexact_muon
 from cases import BALLS, POLARS
-from inexact_muon import lmo, optim, polar, schedules, theory, tune
+from inexact_muon import lmo, optim, parallel, polar, schedules, theory, tune
 
 LAZY = (inexact_muon, tune)
-MODULES = (*LAZY, polar, lmo, optim, schedules, theory)
+MODULES = (*LAZY, polar, lmo, optim, parallel, schedules, theory)
 
 
 def public(module: object) -> dict[str, object]:

@@ -26,7 +26,7 @@ _LAZY = {
     **dict.fromkeys(("Muon", "Scion", "explain"), "inexact_muon.optim"),
     "transfer": "inexact_muon.tune",
 }
-_SUBPACKAGES = ("lmo", "optim", "polar", "schedules", "theory", "tune")
+_SUBPACKAGES = ("lmo", "optim", "parallel", "polar", "schedules", "theory", "tune")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,21 +22,23 @@ from torch.optim import Optimizer
 
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
-from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import Number
+from inexact_muon.optim.agreement import agree, settle, square
 from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import keep_algorithm, restore_buffers
-from inexact_muon.optim.options import OWN, check_options, tensors_of
-from inexact_muon.optim.precision import Precision, look_at
-from inexact_muon.optim.scales import SCALES
-from inexact_muon.optim.telemetry import SHARE, Telemetry, measuring_cost, oracle_flops
-from inexact_muon.optim.update import Job, is_finite, make_job, momentum, move, move_adamw
+from inexact_muon.optim.options import OWN, check_options, nonfinite, tensors_of
+from inexact_muon.optim.precision import Precision, check_strategy, look_at
+from inexact_muon.optim.solving import Solving, costs
+from inexact_muon.optim.telemetry import SHARE, Telemetry
+from inexact_muon.optim.update import is_finite, make_job, momentum, move_adamw
 from inexact_muon.optim.views import View
 from inexact_muon.optim.views import parse as parse_view
+from inexact_muon.parallel.compressed import synchronise
+from inexact_muon.parallel.strategies import Strategy
+from inexact_muon.parallel.team import Team
 from inexact_muon.polar import PolarMethod
-from inexact_muon.polar.batching import LIMIT, within, work
+from inexact_muon.polar.batching import LIMIT
 from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.tune.policy import Policy
 from inexact_muon.tune.rules import DEFAULT
@@ -71,7 +73,12 @@ class LMOOptimizer(Optimizer):
         reference: the oracle at which lr and momentum were tuned: they are carried to the one in use, layer by layer.
         rule: by which they are carried.
         look_every: steps between two looks at singular values, if there is no policy to say so.
+        strategy: how several ranks share the work, as a value or as text (`inexact_muon.parallel`): auto, replicated,
+            owner-rank, gram-reduced, block-periodic:P, compressed(up=..., down=...).
+        process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
     """
+
+    auto = False
 
     def __init__(
         self,
@@ -102,17 +109,17 @@ class LMOOptimizer(Optimizer):
         reference: PolarMethod | None = None,
         rule: str = DEFAULT,
         look_every: int = 50,
+        strategy: Strategy | str = "auto",
+        process_group: Any = None,
     ) -> None:
-        if on_nonfinite not in ("skip", "raise"):
-            raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
         self._values: dict[str, Any] = {}
         self.why: dict[str, str] = {}
-        self.auto = False
         self.telemetry = Telemetry(sample_every, sample_share)
-        self.memory_limit = memory_limit
-        self.on_nonfinite = on_nonfinite
+        self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
         self.state_dtype = state_dtype
+        self.team = Team(strategy, process_group)
+        check_strategy(self.team.strategy, self.precision)
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -182,6 +189,11 @@ class LMOOptimizer(Optimizer):
             raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
         if p.is_complex():
             raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
+        if self.team.strategy.averages and hasattr(p, "device_mesh"):
+            raise ValueError(
+                f"{self.team.strategy.name} needs a whole copy of each parameter on every rank, got a DTensor of shape "
+                f"{tuple(p.shape)}: use owner-rank, gram-reduced or block-periodic"
+            )
         if group["algorithm"] == "adamw":
             return
         ball = self.ball(group)
@@ -200,28 +212,31 @@ class LMOOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        ready = [(group, p) for group, p in self._drawn() if p.grad is not None]
+        drawn = list(self._drawn())
+        ready, known = agree(drawn, self.team.place, self.team.wire, self._name, self.state_dtype)
         for _, p in ready:
-            self._check_gradient(p)
-        self.telemetry.begin(lambda: self._costs(ready))
+            self._check_gradient(p, known.get(id(p)))
+        self.telemetry.begin(lambda: costs(self, ready))
         moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
         if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
-            self._look(moving)
-        for chunk in self._chunks(moving):
-            self._move_lmo(chunk)
+            self._look(moving, known)
+        solving = Solving(self, known)
+        for task, answer in solving.answers(moving):
+            solving.write(task, answer)
         for group, p in ready:
             if group["algorithm"] == "adamw":
-                self._move_adamw(group, p)
+                self._move_adamw(group, p, known.get(id(p)))
+        settle(self.telemetry, ready, self.team.place, self.team.wire)
         for group in self.param_groups:
             group["turn"] += 1
         return loss
 
-    def _look(self, moving: list[tuple[dict[str, Any], Tensor]]) -> None:
+    def _look(self, moving: list[tuple[dict[str, Any], Tensor]], known: dict[int, bool]) -> None:
         """Shows the precision control what the oracles are about to see."""
         names = {id(p): name for name, p, _ in self.named()}
         layers = []
         for group, p in moving:
-            job, ball = make_job(p, group, self._state(p, ("momentum_buffer",))), self.ball(group)
+            job, ball = make_job(p, group, self.state_of(p, ("momentum_buffer",)), known.get(id(p))), self.ball(group)
             if isinstance(ball, Spectral) and bool(job.finite):
                 cut = self.view(group).cut(gathered(momentum(job)[0]))
                 layers.append(look_at(names[id(p)], job.state, ball.polar, cut))
@@ -240,14 +255,8 @@ class LMOOptimizer(Optimizer):
                 if group["keep"] >= 1.0 or Random(f"{group['turn']}/{place}").random() < group["keep"]:
                     yield group, p
 
-    def _chunks(self, ready: list[tuple[dict[str, Any], Tensor]]) -> Iterator[list[tuple[dict[str, Any], Tensor]]]:
-        """Parameters that are worked on together: alike ones next to each other, within the memory limit."""
-
-        def likeness(entry: tuple[dict[str, Any], Tensor]) -> tuple[Any, ...]:
-            shape = self.view(entry[0]).shapes(entry[1].shape)[0]
-            return entry[0]["ball"], min(sides(shape)), shape
-
-        return within([(entry, work(entry[1])) for entry in sorted(ready, key=likeness)], self.memory_limit)
+    def _name(self, p: Tensor) -> str:
+        return next(name for name, other, _ in self.named() if other is p)
 
     def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
         """(name or running index, parameter, group) of every parameter."""
@@ -280,30 +289,14 @@ class LMOOptimizer(Optimizer):
             table[name] = row
         return table
 
-    def _check_gradient(self, p: Tensor) -> None:
+    def _check_gradient(self, p: Tensor, known: bool | None) -> None:
         assert p.grad is not None
         if p.grad.layout != torch.strided:
             raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-        if self.on_nonfinite == "raise" and not bool(is_finite(p.grad)):
+        if self.on_nonfinite == "raise" and not bool(is_finite(p.grad) if known is None else known):
             raise ValueError(
                 f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed"
             )
-
-    def _move_lmo(self, chunk: list[tuple[dict[str, Any], Tensor]]) -> None:
-        """Algorithm 1 on several parameters: everything is computed before anything is written."""
-        jobs = [make_job(p, group, self._state(p, ("momentum_buffer",))) for group, p in chunk]
-        for job in jobs:
-            if job.finite is False:
-                job.count()
-        jobs = [job for job in jobs if job.finite is not False]
-        seen = [momentum(job) for job in jobs]
-        matrices = [self.view(job.group).cut(gathered(m)) for job, (m, _) in zip(jobs, seen, strict=True)]
-        moves = self.directions([self.ball_of(job.p, job.group) for job in jobs], matrices)
-        for job, (m, weight), cut, parts in zip(jobs, seen, matrices, moves, strict=True):
-            carried = job.state.get("lr_factor", 1.0)
-            factors = [carried * self._factor(job.group, matrix, z) for matrix, z in zip(cut, parts, strict=True)]
-            self._sample(job, cut, parts, factors)
-            move(job, m, weight, parts, factors, self.view(job.group))
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices: all that the oracles do in a step."""
@@ -315,46 +308,21 @@ class LMOOptimizer(Optimizer):
                 found[i].append(z)
         return found
 
-    def _factor(self, group: dict[str, Any], matrix: Tensor, z: Tensor) -> Number:
-        """What multiplies lr z: the ball's radius, the scale by shape and the length."""
-        length, radius = self.length(group), self.ball(group).radius(matrix.shape)
-        factor: Number = group["radius"]
-        if length.needs_dual:
-            dual = (matrix * z).sum(dim=(-2, -1) if matrix.ndim >= 2 else None, keepdim=True) * radius
-            factor = length(group["radius"], dual)
-        return radius * SCALES[group["scale"]](*sides(matrix.shape)) * factor
-
-    def _costs(self, ready: list[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, float, float]]:
-        """(id, cost of measuring, work of the oracle) of each parameter."""
-        for group, p in ready:
-            lmo = group["algorithm"] == "lmo"
-            shapes = self.view(group).shapes(p.shape) if lmo else []
-            ball = self.ball(group)
-            yield (
-                id(p),
-                sum(measuring_cost(ball, shape) for shape in shapes),
-                sum(oracle_flops(ball, s) for s in shapes),
-            )
-
-    def _sample(self, job: Job, cut: list[Tensor], parts: list[Tensor], factors: Sequence[Number]) -> None:
-        if id(job.p) not in self.telemetry.chosen or not bool(job.finite):
-            return
-        ball = self.ball_of(job.p, job.group)
-        size = sum(float((z.double() * f).square().sum()) for f, z in zip(factors, parts, strict=True)) ** 0.5
-        answers = [(ball, m, -ball.radius(m.shape) * z) for m, z in zip(cut, parts, strict=True)]
-        self.telemetry.record(job.p, float(job.group["lr"]) * size, answers)
-
-    def _move_adamw(self, group: dict[str, Any], p: Tensor) -> None:
-        job = make_job(p, group, self._state(p, ("exp_avg", "exp_avg_sq")))
+    def _move_adamw(self, group: dict[str, Any], p: Tensor, known: bool | None) -> None:
+        job = make_job(p, group, self.state_of(p, ("exp_avg", "exp_avg_sq")), known)
         if job.finite is False:
             job.count()
             return
+        place = self.team.place(p)
+        if self.team.strategy.averages and place is not None and place.shared:
+            job.gradient = self.team.wire.reduce(job.gradient.clone(), place.groups) / len(place.ranks)
+        weight = square(p, place) if id(p) in self.telemetry.chosen else 0.0
         direction = move_adamw(job)
         if id(p) in self.telemetry.chosen and bool(job.finite):
-            size = float(gathered(torch.linalg.vector_norm(direction.double())))
-            self.telemetry.record(p, float(group["lr"]) * size, ())
+            self.telemetry.sizes(id(p), float(group["lr"]) ** 2 * square(direction, place), weight)
 
-    def _state(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
+    def state_of(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
+        """The state of a parameter; what is missing starts at zero."""
         state: dict[str, Any] = self.state[p]
         foreign = "momentum_buffer" in state and "steps" not in state  # from another optimizer: it has made steps
         for key in buffers:
@@ -365,6 +333,26 @@ class LMOOptimizer(Optimizer):
             if key not in state:
                 state[key] = torch.tensor(start, dtype=torch.int64, device=p.device)
         return state
+
+    def synchronise(self) -> None:
+        """Makes the state the same on every rank, before a checkpoint; called on all ranks.
+
+        Only strategy="compressed" needs it, where each rank has its own momentum and a server what nobody else has. The
+        mean of the momenta goes on; a run that is resumed from the checkpoint goes on as this one does.
+        """
+        for _, p, group in self.named():
+            place = self.team.place(p)
+            if group["algorithm"] == "lmo" and place is not None:
+                synchronise(self.state[p], place, self.team.wire)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As in torch; ranks whose state differs must call `synchronise` first."""
+        if any("server" in state for state in self.state.values()):
+            raise RuntimeError(
+                "ranks hold different state under strategy=compressed: call optimizer.synchronise() on all of them "
+                "before state_dict()"
+            )
+        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a checkpoint of this class, of torch.optim.Muon or of KellerJordan's Muon.
@@ -396,4 +384,5 @@ class LMOOptimizer(Optimizer):
             "precision": self.precision,
             "why": self.why,
             "telemetry": telemetry,
+            "team": self.team.again(),
         }

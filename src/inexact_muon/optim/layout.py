@@ -23,3 +23,11 @@ def laid_out(whole: Tensor, like: Tensor) -> Tensor:
         return whole
     cls, mesh = type(sharded.detach()), sharded.device_mesh
     return cls.from_local(whole, mesh, run_check=False).redistribute(mesh, sharded.placements)
+
+
+def same_layout(x: Tensor, like: Tensor) -> Tensor:
+    """x laid out as `like` is; something is sent only if it is not."""
+    sharded, wanted = x, like
+    if not hasattr(x, "device_mesh") or sharded.placements == wanted.placements:  # type: ignore[attr-defined]
+        return x
+    return sharded.redistribute(wanted.device_mesh, wanted.placements)  # type: ignore[attr-defined]

@@ -64,6 +64,13 @@ def check_options(group: dict[str, Any]) -> None:
         )
 
 
+def nonfinite(word: str) -> str:
+    """The word, if it is one of the two."""
+    if word not in ("skip", "raise"):
+        raise ValueError(f"on_nonfinite must be skip or raise, got {word!r}")
+    return word
+
+
 def tensors_of(params: Any) -> Iterable[Tensor]:
     """The parameters of a group as it was given: one, several, or (name, parameter) pairs."""
     if isinstance(params, Tensor):

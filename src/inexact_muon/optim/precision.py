@@ -18,6 +18,7 @@ from torch import Tensor
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.tune.policy import Adaptive, Array, Budget, Policy, allocate, rms_error
@@ -60,6 +61,14 @@ class Layer:
     def dual(self) -> float:
         """The dual norm of what the oracle sees."""
         return sum(float(values.sum()) for _, values in self.parts)
+
+
+def check_strategy(strategy: Strategy, precision: Precision) -> None:
+    """Raises if ranks would choose different oracles."""
+    if strategy.averages and precision.active:
+        raise ValueError(
+            f"{strategy.name} and a policy or reference do not go together: each rank sees its own momentum"
+        )
 
 
 def look_at(name: str, state: dict[str, Any], oracle: PolarMethod, matrices: list[Tensor]) -> Layer | None:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from inexact_muon.inexactness import SMALL, Inexactness, assess
 from inexact_muon.lmo import Ball, Spectral
-from inexact_muon.optim.layout import gathered
 
 SHARE = 0.1
 """Of the work of a sampled step's oracles that measuring may add."""
@@ -39,6 +38,7 @@ class Telemetry:
         share: of the oracles' work in sampled steps that measuring may take, once every parameter has a sample.
         credit: what of it has not been spent.
         chosen: ids of the parameters to sample in this step.
+        notes: what this rank knows about them: whether it measured, delta, gap, overshoot, and two squares.
     """
 
     every: int = 0
@@ -47,6 +47,7 @@ class Telemetry:
     credit: float = 0.0
     samples: dict[int, Sample] = field(default_factory=dict)
     chosen: set[int] = field(default_factory=set)
+    notes: dict[int, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 0:
@@ -57,7 +58,7 @@ class Telemetry:
     def begin(self, moving: Callable[[], Iterable[tuple[int, float, float]]]) -> None:
         """A step begins; `moving` tells, if asked, (id, cost of measuring, work of the oracle) of each parameter."""
         self.step += 1
-        self.chosen = set()
+        self.chosen, self.notes = set(), {}
         if self.every == 0 or (self.step - 1) % self.every:
             return
         entries = list(moving())
@@ -74,13 +75,26 @@ class Telemetry:
     def _age(self, key: int) -> int:
         return self.samples[key].step if key in self.samples else -1
 
-    def record(self, p: Tensor, size: float, answers: Iterable[tuple[Ball, Tensor, Tensor]]) -> None:
-        """Keeps the sample of p: the Frobenius norm of its update, and (ball, m, d_hat) for each matrix seen."""
-        weight = float(gathered(torch.linalg.vector_norm(p.double())))
+    def note(self, key: int, found: Inexactness) -> None:
+        """What one parameter's answer is like; called on one of the ranks that hold it."""
+        self.notes.setdefault(key, [0.0] * 6)[:4] = [
+            1.0,
+            *(float(x) for x in (found.delta, found.gap, found.overshoot)),
+        ]
+
+    def sizes(self, key: int, update: float, weight: float) -> None:
+        """Squares of the Frobenius norms of a rank's piece of the update and of the parameter before it."""
+        row = self.notes.setdefault(key, [0.0] * 6)
+        row[4] += update
+        row[5] += weight
+
+    def end(self, entries: int, key: int, total: Sequence[float]) -> None:
+        """Keeps the sample of a parameter of so many entries, from the sum of its notes over all ranks."""
+        known, delta, gap, overshoot, update, weight = total
+        size, weight = update**0.5, weight**0.5
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
-        parts = [(ball, m, d_hat) for ball, m, d_hat in answers if m.numel()]
-        inexactness = combine(parts) if parts else None
-        self.samples[id(p)] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio)
+        inexactness = Inexactness(delta, gap, overshoot) if known else None
+        self.samples[key] = Sample(self.step, inexactness, size / max(1, entries) ** 0.5, ratio)
 
 
 def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:
@@ -99,14 +113,14 @@ def oracle_flops(ball: Ball, shape: Sequence[int]) -> int:
     return prod(shape[:-2]) * ball.polar.flops(shape[-2], shape[-1]) if isinstance(ball, Spectral) else 0
 
 
-def combine(answers: list[tuple[Ball, Tensor, Tensor]]) -> Inexactness:
+def combine(answers: list[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:
     """Inexactness of several matrices as one point of the product ball: norms by maximum, dual norms by sum.
 
     delta and overshoot are the largest; the gap is the mean weighted by dual norms.
     """
     delta = overshoot = total = achieved = 0.0
     for ball, m, d_hat in answers:
-        found, dual, descent = assess(ball, m, d_hat)
+        found, dual, descent = assess(ball, m, d_hat, exact)
         delta = max(delta, float(torch.as_tensor(found.delta).max()))
         overshoot = max(overshoot, float(torch.as_tensor(found.overshoot).max()))
         total += float(dual.sum())

@@ -6,7 +6,6 @@ it is finite stays a tensor of one element, and multiplies: a weight, decay or s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -15,8 +14,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.adamw import Number, adamw_, cast
-from inexact_muon.optim.layout import gathered, laid_out
-from inexact_muon.optim.views import View
+from inexact_muon.optim.layout import gathered
 
 HOSTED = ("cpu",)
 """Devices on which the host may look at values."""
@@ -24,13 +22,20 @@ HOSTED = ("cpu",)
 
 @dataclass
 class Job:
-    """A parameter to be moved: its group, state, gradient in the state's dtype, and whether that is finite."""
+    """A parameter to be moved: its group, state, gradient in the state's dtype, and whether that is finite.
+
+    Attributes:
+        seen: what the ball sees.
+        weight: of the gradient in the new buffer.
+    """
 
     group: dict[str, Any]
     p: Tensor
     state: dict[str, Any]
     gradient: Tensor
     finite: bool | Tensor
+    seen: Tensor | None = None
+    weight: Number = 1.0
 
     @property
     def mu(self) -> float:
@@ -61,13 +66,17 @@ def is_finite(gradient: Tensor) -> bool | Tensor:
     return isfinite(size) or bool(gathered(gradient.isfinite().all()))
 
 
-def make_job(p: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Job:
-    """The gradient as the buffers want it, zero where it is not finite and the host does not know."""
+def make_job(p: Tensor, group: dict[str, Any], state: dict[str, Any], known: bool | None = None) -> Job:
+    """The gradient as the buffers want it, zero where it is not finite and the host does not know.
+
+    Args:
+        known: whether it is finite, if the ranks have agreed on that.
+    """
     assert p.grad is not None
     buffer = state["momentum_buffer" if group["algorithm"] == "lmo" else "exp_avg"]
     gradient = p.grad.to(buffer.dtype)  # a cast that overflows is not finite either
     gradient = -gradient if group["maximize"] else gradient
-    finite = is_finite(gradient)
+    finite = is_finite(gradient) if known is None else known
     if isinstance(finite, Tensor):
         gradient = torch.where(finite, gradient, 0.0)
     return Job(group, p, state, gradient, finite)
@@ -91,26 +100,24 @@ def momentum(job: Job) -> tuple[Tensor, Number]:
     return torch.lerp(buffer, job.gradient, cast(seen, buffer)), weight
 
 
-def move(
-    job: Job, seen: Tensor, weight: Number, parts: Sequence[Tensor], factors: Sequence[Number], view: View
-) -> None:
-    """Writes parameter and buffer: W <- (1 - lr decay) W - lr sum_i factor_i z_i, b <- b + weight (g - b)."""
-    group, p, buffer = job.group, job.p, job.state["momentum_buffer"]
+def walk(job: Job, x: Tensor, z: Tensor, factor: Number) -> None:
+    """x <- (1 - lr decay) x - lr factor z, in place; x is the parameter, or a rank's piece of it."""
+    group = job.group
     lr = group["lr"]
     decay = 1.0 if group["constrained"] else group["weight_decay"]
-    first = factors[0]
-    if isinstance(first, Tensor) or any(factor != first for factor in factors):
-        parts = [z * factor for z, factor in zip(parts, factors, strict=True)]
-        first = 1.0
-    z = laid_out(view.join(parts, p.shape), p)
     if decay:
-        p.mul_(1.0 - job.times(lr * decay))
-    step = job.times(lr * first)
+        x.mul_(1.0 - job.times(lr * decay))
+    step = job.times(lr * factor)
     if isinstance(step, Tensor):
-        p.sub_(z * step)
+        x.sub_(z * step)
     else:
-        p.add_(z, alpha=-step)
-    if job.finite is True and not group["nesterov"]:
+        x.add_(z, alpha=-step)
+
+
+def remember(job: Job, seen: Tensor, weight: Number) -> None:
+    """b <- b + weight (g - b), and one step more."""
+    buffer = job.state["momentum_buffer"]
+    if job.finite is True and not job.group["nesterov"]:
         buffer.copy_(seen)
     else:
         buffer.lerp_(job.gradient, cast(job.times(weight), buffer))

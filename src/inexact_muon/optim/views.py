@@ -26,6 +26,10 @@ class View(ABC):
     def cut(self, x: Tensor) -> list[Tensor]:
         """The matrices of x, of the shapes that `shapes` says."""
 
+    def cut_piece(self, x: Tensor, first: int, shape: Sequence[int]) -> list[Tensor]:
+        """The matrices of a tensor of this shape as far as a piece x of it, from row `first` on, has them."""
+        return self.cut(x)
+
     @abstractmethod
     def join(self, matrices: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
         """The tensor of this shape whose matrices they are: join(cut(x), x.shape) is x."""
@@ -84,6 +88,14 @@ class Split(View):
 
     def cut(self, x: Tensor) -> list[Tensor]:
         return list(torch.split(x, self._sizes(x.shape)))
+
+    def cut_piece(self, x: Tensor, first: int, shape: Sequence[int]) -> list[Tensor]:
+        parts, low = [], 0
+        for rows in self._sizes(shape):
+            start, end = (min(max(edge - first, 0), len(x)) for edge in (low, low + rows))
+            parts.append(x[start:end])
+            low += rows
+        return parts
 
     def join(self, matrices: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
         return torch.cat(list(matrices))

@@ -78,6 +78,11 @@ class PolarMethod(ABC):
         return tuple(DTYPES.values())
 
     why_not_half: ClassVar[str] = ""
+    from_gram: ClassVar[bool] = False
+
+    def multiplier(self, gram: Tensor) -> Tensor:
+        """Q with answer Q X, from X X^T alone, (batch, n, n) in float64; only where `from_gram` says so."""
+        raise NotImplementedError(f"{self.name} does not work from the Gram matrix alone")
 
     @property
     def normaliser(self) -> str:

@@ -60,6 +60,14 @@ def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, nor
     return list(xs)
 
 
+def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
+    """Q with answer Q X from X X^T alone, (batch, n, n), by a single factor: in float64, since nothing restarts."""
+    bound = guarded(gram_bound(gram, normalise), gram.dtype)
+    a, q = factor(gram / (bound * bound))
+    q.diagonal(dim1=-2, dim2=-1).add_(a)
+    return q.div_(bound)
+
+
 def normalised(x: Tensor, dtype: torch.dtype, normalise: str) -> tuple[Tensor, Tensor]:
     """x over an upper bound on its largest singular value, in half precision, and its Gram matrix.
 

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from inexact_muon import schedules
 from inexact_muon.polar._base import PolarMethod
-from inexact_muon.polar.iteration import GRAM_ASPECT, factors_of, restarts, run
+from inexact_muon.polar.iteration import GRAM_ASPECT, factors_of, multiplier, restarts, run
 from inexact_muon.schedules.design import CUSHION
 
 
 @dataclass(frozen=True)
 class Composition(PolarMethod):
     """Shared by all of them: how a schedule is run."""
+
+    from_gram: ClassVar[bool] = True
 
     @cached_property
     def map(self) -> schedules.Schedule:
@@ -48,6 +50,10 @@ class Composition(PolarMethod):
         if self.runs_gram(n, m, self.dtype or torch.float32):
             return extra + schedules.gram_flops(n, m, degrees, restarts(len(degrees)))
         return extra + schedules.direct_flops(n, m, degrees)
+
+    def multiplier(self, gram: Tensor) -> Tensor:
+        (factor,) = factors_of(self.map, ())
+        return multiplier(gram, factor, self.normaliser)
 
     def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         gram = [self.runs_gram(x.shape[-2], x.shape[-1], dtype) for x in xs]

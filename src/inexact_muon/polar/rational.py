@@ -13,7 +13,7 @@ from torch import Tensor
 from inexact_muon import schedules
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.inverse import spd_inverse
-from inexact_muon.polar.iteration import polynomial, run
+from inexact_muon.polar.iteration import multiplier, polynomial, run
 from inexact_muon.polar.symmetric import symmetric_product
 
 SMALLEST_SHIFT = 16.0
@@ -39,6 +39,7 @@ class Zolotarev(PolarMethod):
     forms: ClassVar[tuple[str, ...]] = ("auto", "gram")
     auto_normalise: ClassVar[str] = "schatten4"
     why_not_half: ClassVar[str] = ": there is no half precision factorisation"
+    from_gram: ClassVar[bool] = True
 
     poles: int = 3
     lower: float = 1e-3
@@ -71,6 +72,9 @@ class Zolotarev(PolarMethod):
     def flops(self, n: int, m: int) -> int:
         extra = 2 * min(n, m) ** 3 if self.normaliser == "schatten8" else 0
         return extra + schedules.rational_flops(n, m, self.poles, self.polish)
+
+    def multiplier(self, gram: Tensor) -> Tensor:
+        return multiplier(gram, self._factor, self.normaliser)
 
     def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         if min(self.rational.poles) < SMALLEST_SHIFT * torch.finfo(dtype).eps:

@@ -1,0 +1,19 @@
+"""The oracle on many ranks: strategies as frozen values, who holds what, and everything that is sent, counted."""
+
+from inexact_muon.parallel.compressors import COMPRESSORS as COMPRESSORS
+from inexact_muon.parallel.compressors import Compressor as Compressor
+from inexact_muon.parallel.compressors import Identity as Identity
+from inexact_muon.parallel.compressors import LowRank as LowRank
+from inexact_muon.parallel.compressors import Natural as Natural
+from inexact_muon.parallel.compressors import TopK as TopK
+from inexact_muon.parallel.strategies import STRATEGIES as STRATEGIES
+from inexact_muon.parallel.strategies import Auto as Auto
+from inexact_muon.parallel.strategies import BlockPeriodic as BlockPeriodic
+from inexact_muon.parallel.strategies import Compressed as Compressed
+from inexact_muon.parallel.strategies import GramReduced as GramReduced
+from inexact_muon.parallel.strategies import OwnerRank as OwnerRank
+from inexact_muon.parallel.strategies import Replicated as Replicated
+from inexact_muon.parallel.strategies import Strategy as Strategy
+from inexact_muon.parallel.strategies import parse as parse
+from inexact_muon.parallel.team import Team as Team
+from inexact_muon.parallel.wire import Wire as Wire

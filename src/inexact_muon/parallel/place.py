@@ -1,0 +1,149 @@
+"""Who holds what of a parameter: pieces of it, and copies of the pieces.
+
+A plain tensor is one piece. A DTensor is cut along the mesh dimensions that shard it and copied along the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the pieces of one parameter lie.
+
+    Attributes:
+        shape: of the whole.
+        holders: holders[c][j] is the rank that holds copy c of piece j.
+        pieces: pieces[j] are the spans (first, end) of piece j, one for each dimension; a piece may be empty.
+        copy, piece: what this rank holds.
+        groups: process groups over which a reduction reaches every holder.
+    """
+
+    shape: tuple[int, ...]
+    holders: tuple[tuple[int, ...], ...]
+    pieces: tuple[tuple[Span, ...], ...]
+    copy: int = 0
+    piece: int = 0
+    groups: tuple[Any, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """All holders, in order."""
+        return tuple(sorted(rank for row in self.holders for rank in row))
+
+    @property
+    def me(self) -> int:
+        """This rank."""
+        return self.holders[self.copy][self.piece]
+
+    @property
+    def shared(self) -> bool:
+        """Whether any other rank holds some of it."""
+        return len(self.ranks) > 1
+
+    @cached_property
+    def cut(self) -> tuple[int, ...]:
+        """The dimensions along which it is divided."""
+        whole = tuple((0, size) for size in self.shape)
+        return tuple(d for d in range(len(self.shape)) if any(piece[d] != whole[d] for piece in self.pieces))
+
+    def copy_of(self, rank: int) -> int:
+        """The copy of which this rank holds a piece."""
+        return next(c for c, row in enumerate(self.holders) if rank in row)
+
+    def take(self, whole: Tensor, piece: int) -> Tensor:
+        """A piece of a whole tensor; a view."""
+        for dim, (first, end) in enumerate(self.pieces[piece]):
+            whole = whole.narrow(dim, first, end - first)
+        return whole
+
+    def piece_shape(self, piece: int) -> tuple[int, ...]:
+        """The shape of a piece."""
+        return tuple(end - first for first, end in self.pieces[piece])
+
+
+def place_of(x: Tensor, group: Any = None) -> Place | None:
+    """Where x lies: a DTensor on its mesh; a plain tensor on this rank, or copied on every rank of a process group.
+
+    None for a DTensor whose placements are not understood (partial sums, uneven nesting): it can still be gathered.
+    """
+    if hasattr(x, "device_mesh"):
+        return _on_mesh(x)
+    whole = (tuple((0, size) for size in x.shape),)
+    if group is None:
+        return Place(tuple(x.shape), ((0,),), whole)
+    ranks = dist.get_process_group_ranks(group)
+    return Place(tuple(x.shape), tuple((rank,) for rank in ranks), whole, dist.get_rank(group), 0, (group,))
+
+
+def local(x: Tensor) -> Tensor:
+    """This rank's piece, sharing memory."""
+    sharded: Any = x
+    return sharded.detach().to_local() if hasattr(x, "device_mesh") else x
+
+
+def like(piece: Tensor, x: Tensor) -> Tensor:
+    """A piece as a tensor laid out as x is; nothing is sent or copied."""
+    sharded: Any = x.detach()
+    if not hasattr(x, "device_mesh"):
+        return piece
+    shape, stride = sharded.size(), sharded.stride()
+    return type(sharded).from_local(
+        piece, sharded.device_mesh, sharded.placements, run_check=False, shape=shape, stride=stride
+    )
+
+
+def _on_mesh(x: Any) -> Place | None:
+    mesh, placements = x.device_mesh, x.placements
+    own = mesh.get_coordinate()
+    if own is None or not all(p.is_replicate() or p.is_shard() or hasattr(p, "split_factor") for p in placements):
+        return None
+    sizes = tuple(mesh.mesh.shape)
+    copied = [d for d, p in enumerate(placements) if p.is_replicate()]
+    divided = [d for d in range(len(sizes)) if d not in copied]
+    holders: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+    pieces: dict[tuple[int, ...], tuple[Span, ...]] = {}
+    for coordinate in product(*(range(size) for size in sizes)):
+        c, j = (tuple(coordinate[d] for d in dims) for dims in (copied, divided))
+        holders.setdefault(c, {})[j] = int(mesh.mesh[coordinate])
+        pieces.setdefault(j, _spans(x.shape, placements, sizes, coordinate))
+    order = list(pieces)
+    place = Place(
+        tuple(x.shape),
+        tuple(tuple(row[j] for j in order) for row in holders.values()),
+        tuple(pieces.values()),
+        list(holders).index(tuple(own[d] for d in copied)),
+        order.index(tuple(own[d] for d in divided)),
+        tuple(mesh.get_group(d) for d in range(len(sizes))),
+    )
+    return place if place.piece_shape(place.piece) == tuple(local(x).shape) else None
+
+
+def _spans(
+    shape: Sequence[int], placements: Sequence[Any], sizes: Sequence[int], coordinate: Sequence[int]
+) -> tuple[Span, ...]:
+    """What the rank at a coordinate of the mesh holds.
+
+    Mesh dimensions that divide one tensor dimension do so from left to right, but strided ones (FSDP2 over tensor
+    parallelism) after all others, from right to left.
+    """
+    spans = []
+    for dim, size in enumerate(shape):
+        dividing = [d for d, p in enumerate(placements) if not p.is_replicate() and p.dim % len(shape) == dim]
+        strided = [d for d in dividing if hasattr(placements[d], "split_factor")]
+        first, end = 0, size
+        for d in [d for d in dividing if d not in strided] + strided[::-1]:
+            chunk = -(-(end - first) // sizes[d])
+            first, end = min(first + coordinate[d] * chunk, end), min(first + (coordinate[d] + 1) * chunk, end)
+        spans.append((first, end))
+    return tuple(spans)

@@ -1,0 +1,159 @@
+"""Bytes are counted: against the kernel's count of the sockets, by shapes, and against the plan on paper."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from inexact_muon import Muon
+from inexact_muon.plan import compressors as paper
+from inexact_muon.plan.layout import Layout
+from inexact_muon.plan.models import Model, Weight
+from inexact_muon.plan.oracles import PolarExpress
+from inexact_muon.plan.strategies import BlockPeriodic, Compressed, Cost, GramReduced, OwnerRank, Replicated
+from ranks import on_ranks
+
+SHAPES = ((256, 64),) * 4 + ((128, 128),) * 4
+"""The long side is that of the rows, which FSDP divides; below the size from which symmetric products save flops."""
+
+FLAGS = 3 * len(SHAPES)
+"""Bytes in which ranks agree on gradients."""
+
+PLANS: dict[str, tuple[str, bool, Any]] = {
+    "replicated": ("replicated", True, Replicated()),
+    "owner-rank, fsdp": ("owner-rank", True, OwnerRank()),
+    "owner-rank, ddp": ("owner-rank", False, OwnerRank()),
+    "gram-reduced": ("gram-reduced", True, GramReduced()),
+    "block-periodic": ("block-periodic:2", True, BlockPeriodic(2)),
+    "compressed, rank 8": ("compressed(up=low-rank:8)", False, Compressed(paper.LowRank(8))),
+    "compressed, top": ("compressed(up=top-k:0.05)", False, Compressed(paper.TopK(0.05))),
+    "compressed, natural": ("compressed(up=natural)", False, Compressed(paper.Natural())),
+}
+"""Name -> (text, whether parameters are sharded, what the plan calls it)."""
+
+BYTES_SENT = 200
+"""Offset of tcpi_bytes_sent in Linux's struct tcp_info."""
+
+
+def sent_by_kernel() -> int:
+    """Payload bytes that the sockets of this process have sent, as Linux counts them."""
+    total = 0
+    for link in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):  # one that is closed meanwhile, or not of TCP
+            if str(link.readlink()).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(link.name))) as opened:
+                    info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    total += struct.unpack_from("Q", info, BYTES_SENT)[0]
+    return total
+
+
+@dataclass
+class Seen:
+    """Of one rank in two steps."""
+
+    counted: int
+    kernel: int
+    flops: int
+
+
+def measured(rank: int, world: int, shapes: tuple[tuple[int, int], ...], names: list[str]) -> dict[str, Seen]:
+    mesh = init_device_mesh("cpu", (world,))
+    results = {}
+    for name in names:
+        text, sharded, _ = PLANS[name]
+        draws = [torch.randn(shape, generator=torch.Generator().manual_seed(i)) for i, shape in enumerate(shapes)]
+        whole = [distribute_tensor(x, mesh, [Shard(0)], src_data_rank=None) if sharded else x for x in draws]
+        params = [nn.Parameter(x.clone()) for x in whole]
+        optimizer = Muon(params, strategy=text, polar="polar-express:5")
+        for p, g in zip(params, whole, strict=True):
+            p.grad = g
+        dist.barrier()
+        before = sent_by_kernel()
+        with FlopCounterMode(display=False) as counter:
+            for _ in range(2):
+                optimizer.step()
+        time.sleep(0.2)
+        dist.barrier()
+        results[name] = Seen(optimizer.team.wire.sent, sent_by_kernel() - before, counter.get_total_flops())
+    return results
+
+
+def planned(name: str, shapes: tuple[tuple[int, int], ...], world: int) -> Cost:
+    _, sharded, strategy = PLANS[name]
+    model = Model("test", tuple(Weight(f"layer{i}", shape) for i, shape in enumerate(shapes)), 1, "")
+    return strategy.cost(model, Layout(world, sharded=sharded), PolarExpress(5, form="gram"))
+
+
+@cache
+def all_of_them(world: int) -> list[dict[str, Seen]]:
+    return on_ranks(measured, world, SHAPES, list(PLANS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_the_plan_is_within_a_quarter_of_what_is_measured(world: int) -> None:
+    ranks = all_of_them(world)
+    for name in PLANS:
+        seen, cost = [rank[name] for rank in ranks], planned(name, SHAPES, world)
+        counted = sum(s.counted for s in seen) - 2 * 2 * (world - 1) * FLAGS
+        paid = cost.total_sent + (cost.gradients * world if name.startswith("compressed") else 0)
+        assert counted == pytest.approx(2 * paid, rel=0.25), name
+        assert sum(s.flops for s in seen) == pytest.approx(2 * cost.total_flops, rel=0.25), name
+        assert max(s.flops for s in seen) == pytest.approx(2 * cost.flops, rel=0.25), name
+        # The kernel also counts gloo's headers and the barriers.
+        assert sum(s.counted for s in seen) <= sum(s.kernel for s in seen) * 1.01, name
+        assert sum(s.kernel for s in seen) <= sum(s.counted for s in seen) * 1.05 + 3e5, name
+
+
+@pytest.mark.slow
+def test_each_matrix_once_and_no_more() -> None:
+    """By shapes alone, on two ranks, two steps."""
+    ranks = all_of_them(2)
+    numbers, squares = 4 * 256 * 64 + 4 * 128 * 128, 4 * 64**2 + 4 * 128**2
+    totals = {name: sum(rank[name].counted for rank in ranks) // 2 - 2 * FLAGS for name in PLANS}
+    assert totals["owner-rank, ddp"] == 4 * numbers  # each answer reaches the one other rank
+    assert totals["owner-rank, fsdp"] == 2 * 4 * numbers // 2  # half of each matrix travels there and back
+    assert totals["replicated"] == 4 * numbers
+    assert totals["gram-reduced"] == 8 * (2 * squares + len(SHAPES) * 3)  # n^2 there and back, and three numbers
+    assert totals["block-periodic"] == totals["owner-rank, fsdp"] // 2
+    assert totals["compressed, rank 8"] == 2 * 4 * 8 * sum(n + m for n, m in SHAPES)
+    assert totals["compressed, natural"] == 2 * numbers * 9 // 8
+
+
+@pytest.mark.slow
+def test_rank_8_sends_less_than_a_tenth_of_owner_rank() -> None:
+    shapes = ((768, 768), (3072, 768))
+    ranks = on_ranks(measured, 2, shapes, ["owner-rank, ddp", "compressed, rank 8"])
+    owner, compressed = (
+        sum(rank[name].counted for rank in ranks) for name in ("owner-rank, ddp", "compressed, rank 8")
+    )
+    assert compressed < 0.1 * owner
+    assert compressed / owner == pytest.approx(2 * 8 * (1536 + 3840) / (768 * 3840), rel=0.01)
+
+
+def test_the_fields_of_the_kernel_are_where_we_look() -> None:
+    """A socket pair that has sent a megabyte says so."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        other, _ = server.accept()
+        before = sent_by_kernel()
+        client.sendall(bytes(100_000))
+        with other:
+            received = 0
+            while received < 100_000:
+                received += len(other.recv(65536))
+        assert sent_by_kernel() - before == pytest.approx(100_000, rel=0.01)
