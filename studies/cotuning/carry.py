@@ -148,7 +148,7 @@ def study(grid: Grid, name: str, tuned: Pair, layers: Layers) -> str:
         base.pop(field)
     options = base.pop("optimizer")
     rows = []
-    for target in grid.oracles:
+    for target in dict.fromkeys(_pair(spec)[0] for spec in grid.specs):
         if target == SOURCE:
             continue
         asked: dict[Pair, list[str]] = defaultdict(list)

@@ -15,15 +15,18 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 from scipy.stats import spearmanr
 
 from inexact_muon import polar
 from inexact_muon.lab import optimizers, problems, store
+from inexact_muon.schedules.judge import normaliser
 from inexact_muon.tune import spectra
 from inexact_muon.tune.policy import rms_error
 
 EXACT = "exact-svd"
 SAVING = 0.15
+SMALL = 0.03
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -42,6 +45,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
             {
                 "policy": policy,
                 "kind": _kind(policy),
+                "steps": runs[0].spec.steps,
                 "seeds": [run.spec.seed for run in runs],
                 "loss": [r["loss"] for r in results],
                 "oracle_flops": [r["oracle_flops"] for r in results],
@@ -118,7 +122,8 @@ def findings(rows: list[dict[str, Any]]) -> list[str]:
 
 def predictors(rows: list[dict[str, Any]], layers: list[spectra.Layer]) -> list[str]:
     """Which number of a fixed oracle orders the losses: a table, and rank correlations."""
-    lines = ["| fixed oracle | loss | rms error | stochastic factor | gap | delta |", "|---|---:|---:|---:|---:|---:|"]
+    names = ("lift of small", "rms error", "stochastic factor", "gap", "delta")
+    lines = [f"| fixed oracle | loss | {' | '.join(names)} |", "|---|---:" + "|---:" * len(names) + "|"]
     numbers: dict[str, list[float]] = defaultdict(list)
     fixed = sorted((r for r in rows if r["kind"] == "fixed"), key=lambda r: r["loss"])
     total = sum(layer.values.size for layer in layers)
@@ -126,13 +131,23 @@ def predictors(rows: list[dict[str, Any]], layers: list[spectra.Layer]) -> list[
         method = polar.parse(r["policy"])
         found = spectra.judge_layers(method, layers)
         rms = (sum(la.values.size * rms_error(method, la.values) ** 2 for la in layers) / total) ** 0.5
-        row = {"rms error": rms, "stochastic factor": found.stochastic_factor, "gap": found.gap, "delta": found.delta}
-        for name, value in row.items():
+        row = (lift(method, layers), rms, found.stochastic_factor, found.gap, found.delta)
+        for name, value in zip(names, row, strict=True):
             numbers[name].append(float(value))
-        lines.append(f"| `{r['policy']}` | {r['loss']:.4f} | " + " | ".join(f"{v:.3f}" for v in row.values()) + " |")
+        lines.append(f"| `{r['policy']}` | {r['loss']:.4f} | " + " | ".join(f"{v:.3f}" for v in row) + " |")
     losses = [r["loss"] for r in fixed]
     ranks = ", ".join(f"{name} {float(spearmanr(values, losses)[0]):.2f}" for name, values in numbers.items())
-    return [*lines, "", f"Rank correlation with the loss: {ranks}."]
+    about = f"Lift of small: the mean of f over singular values below {SMALL} of the largest."
+    return [*lines, "", about, f"Rank correlation with the loss: {ranks}."]
+
+
+def lift(method: polar.PolarMethod, layers: list[spectra.Layer]) -> float:
+    """How far small singular values are lifted towards 1, on average."""
+    found = []
+    for layer in layers:
+        f = method.scalar(layer.values / normaliser(layer.values, method.normaliser))
+        found.append(f[layer.values < SMALL * layer.values[0]])
+    return float(np.concatenate(found).mean())
 
 
 def markdown(rows: list[dict[str, Any]], seeds: int) -> str:
