@@ -18,7 +18,7 @@ LAYERS = {
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory"),
     "optim": ("estimate", "inexactness", "lmo", "polar", "schedules", "theory", "tune"),
-    "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory"),
+    "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "polar", "tune"),
     "testing": ("lmo", "polar", "schedules"),

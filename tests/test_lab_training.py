@@ -117,7 +117,7 @@ def test_every_optimizer_trains(tmp_path: Path, name: str) -> None:
 def test_seeds_differ_and_the_result_names_the_metrics(tmp_path: Path) -> None:
     found = [finish(run_spec({"problem": CNN}, seed=seed), tmp_path / str(seed)).result for seed in (0, 1)]
     assert found[0] != found[1]
-    assert set(found[0]) == {"train_loss", "loss", "accuracy"}
+    assert set(found[0]) == {"train_loss", "loss", "accuracy", "oracle_flops"}
 
 
 def test_what_is_recorded(tmp_path: Path) -> None:

@@ -184,3 +184,40 @@ def test_zero_and_bad_gradients_leave_choices_alone() -> None:
 def test_bad_wishes(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         layers(**options)
+
+
+def test_by_rms_the_whole_step_is_within_the_distance_and_nothing_cheaper_is() -> None:
+    policy = Adaptive(target=0.2, candidates=LADDER, by="rms")
+    optimizer, params = layers(polar=policy, momentum=0.0)
+    train(optimizer, params, 1)
+    flops = [oracle.flops(24, 24) for oracle in LADDER]
+    squares = [[float((oracle(g) - ExactSVD()(g)).square().sum()) for oracle in LADDER] for g in (EASY, HARD)]
+    good = [(i, j) for i in range(5) for j in range(5) if squares[0][i] + squares[1][j] <= 0.2**2 * 48]
+    best = min(good, key=lambda pair: (flops[pair[0]] + flops[pair[1]], squares[0][pair[0]] + squares[1][pair[1]]))
+    assert tuple(optimizer.state[p]["choice"] for p in params) == best
+    assert best[0] != best[1]
+
+
+def test_a_budget_by_rms_leaves_the_least_distance_of_the_whole_step() -> None:
+    flops = [oracle.flops(24, 24) for oracle in LADDER]
+    budget = flops[1] + flops[3]
+    optimizer, params = layers(polar=Budget(flops=budget, candidates=LADDER, by="rms"), momentum=0.0)
+    train(optimizer, params, 1)
+    exact = [ExactSVD()(g) for g in (EASY, HARD)]
+    squares = [
+        [float((oracle(g) - x).square().sum()) for oracle in LADDER] for g, x in zip((EASY, HARD), exact, strict=True)
+    ]
+    pairs = [(i, j) for i in range(5) for j in range(5) if flops[i] + flops[j] <= budget]
+    best = min(pairs, key=lambda pair: squares[0][pair[0]] + squares[1][pair[1]])
+    assert tuple(optimizer.state[p]["choice"] for p in params) == best
+
+
+def test_rounding_is_no_direction_to_be_lifted() -> None:
+    thin = torch.randn(24, 3, generator=torch.Generator().manual_seed(0))
+    low = (thin @ thin.mT).float()
+    policy = Adaptive(target=0.2, candidates=LADDER, by="rms")
+    w = nn.Parameter(torch.zeros(24, 24))
+    optimizer = Muon([w], lr=0.1, momentum=0.0, polar=policy)
+    w.grad = low.clone()
+    optimizer.step()
+    assert optimizer.state[w]["choice"] < len(LADDER) - 1

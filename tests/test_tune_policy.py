@@ -1,17 +1,21 @@
 """Which oracle each layer gets: against brute force, without flapping, and with a text."""
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inexact_muon import polar, predict, theory
+from inexact_muon.polar import ExactSVD, PolarExpress
 from inexact_muon.schedules import grammar
 from inexact_muon.schedules.spectra import gaussian, power_law
-from inexact_muon.tune import Adaptive, allocate
-from inexact_muon.tune.policy import choose, parse_policy, table
+from inexact_muon.tune import Adaptive, Budget, allocate
+from inexact_muon.tune.policy import choose, economise, parse_policy, rms_error, table
+from matrices import matrix
 
 COSTS = np.array([1.0, 2.0, 3.0, 4.0])
 
@@ -226,3 +230,57 @@ def test_bad_input_is_one_sentence(make, error, words) -> None:  # type: ignore[
     with pytest.raises(error, match=words) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_rms_is_the_frobenius_distance_over_the_square_root_of_the_rank() -> None:
+    m = matrix(20, 30, "log-uniform-1e-3", seed=0, dtype=torch.float64)
+    for method in (PolarExpress(2), PolarExpress(5, lower=0.1)):
+        distance = torch.linalg.matrix_norm(method(m) - ExactSVD()(m)) / 20**0.5
+        assert rms_error(method, torch.linalg.svdvals(m).numpy()) == pytest.approx(float(distance), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Adaptive(by="delta"), "by must be factor or rms"),
+        (lambda: Adaptive(target=1.05, by="rms"), "between 0 and 1"),
+        (lambda: Budget(1e6, weighted=True, by="rms"), "weighted is for by=factor"),
+        (lambda: Budget(1e6, by="gap"), "by must be factor or rms"),
+    ],
+)
+def test_a_measure_that_does_not_fit_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_policy_by_rms_has_a_text() -> None:
+    for policy in (Adaptive(target=0.2, by="rms"), Budget(1e6, by="rms")):
+        assert parse_policy(str(policy)) == policy
+
+
+@given(tables(), st.integers(1, 48))
+def test_what_is_economised_is_within_the_limit_and_within_one_step_of_the_least_cost(
+    case: tuple[np.ndarray, np.ndarray, float], limit: int
+) -> None:
+    costs, values, _ = case
+    layers = range(len(costs))
+    every = list(itertools.product(range(costs.shape[1]), repeat=len(costs)))
+    total = {c: sum(values[i, c[i]] for i in layers) for c in every}
+    cost = {c: sum(costs[i, c[i]] for i in layers) for c in every}
+    chosen = tuple(economise(costs, values, limit))
+    good = [c for c in every if total[c] <= limit]
+    if not good:
+        assert total[chosen] == min(total.values())
+        return
+    assert total[chosen] <= limit
+    longest = max(float(row.max() - row.min()) for row in costs)
+    assert cost[chosen] <= min(cost[c] for c in good) + longest
+
+
+def test_what_is_good_enough_by_rms_stays_unless_much_is_saved() -> None:
+    costs, errors = np.array([[1.0, 1.1, 2.0]]), np.array([[0.2, 0.1, 0.05]])
+    policy = Adaptive(target=0.25, hysteresis=0.2, by="rms")
+    assert policy.decide(costs, errors, [None], [4]) == [0]
+    assert policy.decide(costs, errors, [1], [4]) == [1]
+    assert policy.decide(costs, errors, [2], [4]) == [0]
+    assert policy.decide(costs, 2.0 * errors, [0], [4]) == [1]

@@ -121,7 +121,7 @@ def short(value: Any) -> str:
 
 def figures(outcome: Outcome) -> str:
     """ "loss=1.2345 accuracy=0.9871"."""
-    return " ".join(f"{k}={'not finite' if v is None else f'{v:.4f}'}" for k, v in outcome.result.items())
+    return " ".join(f"{k}={'not finite' if v is None else f'{v:.5g}'}" for k, v in outcome.result.items())
 
 
 def clock(seconds: float | None) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 from inexact_muon import lmo, optim, polar
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec import SGD, AdamW, Muon, RunSpec, Scion, SignSGD
+from inexact_muon.tune.policy import Policy, parse_policy
 
 
 def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
@@ -20,9 +21,10 @@ def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
 
 def check(spec: RunSpec) -> None:
     """Raises if the oracle's text cannot be read."""
-    text = getattr(spec.optimizer, "polar", None)
-    if text is not None:
-        oracle(text)
+    if isinstance(spec.optimizer, Muon):
+        oracle_or_policy(spec.optimizer.polar)
+    elif isinstance(spec.optimizer, Scion):
+        oracle(spec.optimizer.polar)
 
 
 def oracle(text: str) -> polar.PolarMethod:
@@ -33,12 +35,22 @@ def oracle(text: str) -> polar.PolarMethod:
         raise LabError(f"optimizer.polar: {error}") from None
 
 
+def oracle_or_policy(text: str) -> polar.PolarMethod | Policy:
+    """The polar method that a spec names, or the policy that chooses one for each layer."""
+    if text.startswith(("adaptive", "budget")):
+        try:
+            return parse_policy(text)
+        except (ValueError, TypeError) as error:
+            raise LabError(f"optimizer.polar: {error}") from None
+    return oracle(text)
+
+
 def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
     """Muon for hidden matrices and AdamW for the rest."""
     return optim.Muon.for_model(
         model,
         options.lr,
-        polar=oracle(options.polar),
+        polar=oracle_or_policy(options.polar),
         adamw={"lr": options.adamw_lr, "betas": options.betas},
         momentum=options.momentum,
         nesterov=options.nesterov,

@@ -1,4 +1,4 @@
-"""The paper's LMO error: what each layer's oracle answered at this step, against the exact answer.
+"""The paper's LMO error: what each layer's oracle answered at this step, against the exact answer; and what it cost.
 
 After `step()` the gradient and the momentum are still there, so what the oracle saw is put together again and asked
 once more. Training is not touched.
@@ -13,6 +13,8 @@ import torch
 from inexact_muon.inexactness import assess
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim import LMOOptimizer
+from inexact_muon.optim.telemetry import oracle_flops
+from inexact_muon.polar import ExactSVD
 
 
 def lmo_errors(optimizer: torch.optim.Optimizer, exact: bool) -> dict[str, Any]:
@@ -26,11 +28,11 @@ def lmo_errors(optimizer: torch.optim.Optimizer, exact: bool) -> dict[str, Any]:
 
 
 def _group(optimizer: LMOOptimizer, group: dict[str, Any], exact: bool, found: dict[str, dict[str, float]]) -> None:
-    ball = optimizer.ball(group)
     names = group.get("param_names") or [str(index) for index in range(len(group["params"]))]
     for name, parameter in zip(names, group["params"], strict=True):
         if parameter.grad is None:
             continue
+        ball = optimizer.ball_of(parameter, group)
         m = optimizer.state[parameter]["momentum_buffer"]
         if group["nesterov"]:
             m = parameter.grad.to(m.dtype).lerp(m, group["momentum"])
@@ -40,3 +42,20 @@ def _group(optimizer: LMOOptimizer, group: dict[str, Any], exact: bool, found: d
             measured, _, _ = assess(ball, matrix, ball.answer(matrix), exact)
             for key, values in found.items():
                 values[label] = float(torch.as_tensor(getattr(measured, key)).max())
+
+
+def oracle_work(optimizer: torch.optim.Optimizer) -> int:
+    """Floating point operations of all oracles in the step just made, and of looking at singular values if it did."""
+    if not isinstance(optimizer, LMOOptimizer):
+        return 0
+    precision, turn = optimizer.precision, optimizer.param_groups[0]["turn"] - 1
+    looked = precision.active and turn % precision.every == 0
+    total = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if group["algorithm"] == "lmo" and parameter.grad is not None:
+                ball = optimizer.ball_of(parameter, group)
+                for shape in optimizer.view(group).shapes(parameter.shape):
+                    total += oracle_flops(ball, shape)
+                    total += oracle_flops(Spectral(polar=ExactSVD()), shape) if looked else 0
+    return total

@@ -23,8 +23,9 @@ from inexact_muon.lab.curves import Curves
 from inexact_muon.lab.schedule import factor
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import CHECKPOINT, CURVES, End, Outcome
-from inexact_muon.lab.telemetry import lmo_errors
+from inexact_muon.lab.telemetry import lmo_errors, oracle_work
 from inexact_muon.lab.world import World, join, reseed
+from inexact_muon.optim import LMOOptimizer
 
 Report = Callable[[int, float], None]
 """Called after each step with the step and its loss."""
@@ -65,6 +66,7 @@ class Training:
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.step = 0
         self.losses: list[float] = []
+        self.work = 0
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
         self._restore()
@@ -122,6 +124,7 @@ class Training:
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * factor(spec.schedule, self.step - 1, spec.steps)
             self.optimizer.step()
+            self.count_oracles()
             clock.lap("optimizer")
         return mean, stop > 0
 
@@ -156,6 +159,14 @@ class Training:
             self.record("lmo", **errors)
         self.clock.lap("telemetry")
 
+    def count_oracles(self) -> None:
+        """Adds up what the oracles cost, and records the choices that a policy has just changed."""
+        self.work += oracle_work(self.optimizer)
+        if isinstance(self.optimizer, LMOOptimizer):
+            for turn, layer, chosen in self.optimizer.precision.history:
+                if turn == self.step - 1:
+                    self.record("choice", layer=layer, oracle=chosen)
+
     def record_losses(self) -> None:
         """Records the mean training loss since the last such record, and where the time went so far."""
         mean = sum(self.losses) / len(self.losses)
@@ -181,6 +192,7 @@ class Training:
                 "optimizer": self.optimizer.state_dict(),
                 "losses": self.losses,
                 "result": self.result,
+                "work": self.work,
                 "seconds": self.clock.seconds,
             }
             checkpoint.save(self.folder / CHECKPOINT, content)
@@ -194,6 +206,8 @@ class Training:
             "machine": platform.machine(),
         }
         environment |= {"device": self.world.device.type, "processes": str(self.world.size)}
+        if self.work:
+            self.result["oracle_flops"] = float(self.work)
         seconds = {part: round(value, 6) for part, value in self.clock.seconds.items()}
         return Outcome(state=state, step=self.step, result=dict(self.result), seconds=seconds, environment=environment)
 
@@ -209,6 +223,7 @@ class Training:
             self.model.load_state_dict(found["model"])
             self.optimizer.load_state_dict(found["optimizer"])
             self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
+            self.work = found.get("work", 0)
             self.clock = Clock(self.world.device, found["seconds"])
 
     def _quiet(self, part: int) -> Any:

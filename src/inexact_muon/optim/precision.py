@@ -9,6 +9,7 @@ an integer and two floats, so that a checkpoint continues where it was.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from torch import Tensor
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.polar import PolarMethod
-from inexact_muon.tune.policy import Adaptive, Array, Policy, allocate, choose
+from inexact_muon.polar.exact import rank_threshold
+from inexact_muon.tune.policy import Adaptive, Array, Budget, Policy, allocate, rms_error
 from inexact_muon.tune.rules import Factors, find
 
 SMOOTH = 0.5
@@ -41,9 +43,18 @@ class Layer:
         gap = sum(record.gap * dual for record, dual in found) / total
         return Inexactness(max(r.delta for r, _ in found), gap, max(r.overshoot for r, _ in found))
 
+    def rms(self, method: PolarMethod) -> float:
+        """The Frobenius distance to the exact answer over sqrt(rank), of all its matrices together."""
+        return sqrt(sum(v.size * rms_error(method, v) ** 2 for _, v in self.parts) / self.rank)
+
     def flops(self, method: PolarMethod) -> int:
         """Of all its matrices."""
         return sum(method.flops(*shape) for shape, _ in self.parts)
+
+    @property
+    def rank(self) -> int:
+        """How many singular values there are."""
+        return sum(values.size for _, values in self.parts)
 
     @property
     def dual(self) -> float:
@@ -57,9 +68,10 @@ def look_at(name: str, state: dict[str, Any], oracle: PolarMethod, matrices: lis
     for matrix in matrices:
         n, m = matrix.shape[-2:]
         for one in matrix.detach().reshape(-1, n, m):
-            values = torch.linalg.svdvals(one.double()).cpu().numpy()
-            if values.size and values[0] > 0.0:
-                parts.append(((n, m), values))
+            values = torch.linalg.svdvals(one.double())
+            kept = values[values > rank_threshold(one.double(), one.dtype)].cpu().numpy()  # the rest is rounding
+            if kept.size:
+                parts.append(((n, m), kept))
     return Layer(name, state, oracle, tuple(parts)) if parts else None
 
 
@@ -113,15 +125,18 @@ class Precision:
         policy = self.policy
         assert policy is not None
         costs = np.array([[layer.flops(m) for m in policy.candidates] for layer in layers], dtype=np.float64)
-        found = [[layer.judge(m) for m in policy.candidates] for layer in layers]
-        stochastic = np.array([[record.stochastic_factor for record in row] for row in found])
+        if policy.by == "rms":
+            values = np.array([[layer.rms(m) for m in policy.candidates] for layer in layers])
+        else:
+            found = [[layer.judge(m) for m in policy.candidates] for layer in layers]
+            plain = isinstance(policy, Budget) and not policy.weighted
+            values = np.array([[r.factor if plain else r.stochastic_factor for r in row] for row in found])
         if isinstance(policy, Adaptive):
             present = [layer.state.get("choice") for layer in layers]
-            rows = zip(costs, stochastic, present, strict=True)
-            return [choose(c, f, now, policy.target, policy.hysteresis) for c, f, now in rows]
-        if policy.weighted:
-            return list(allocate(costs, stochastic, policy.flops, [layer.dual for layer in layers]))
-        return list(allocate(costs, np.array([[r.factor for r in row] for row in found]), policy.flops))
+            return policy.decide(costs, values, present, [layer.rank for layer in layers])
+        if policy.by == "rms":
+            return list(allocate(costs, values**2, policy.flops, [layer.rank for layer in layers]))
+        return list(allocate(costs, values, policy.flops, [la.dual for la in layers] if policy.weighted else None))
 
     def _carry(self, layer: Layer, factors: Factors) -> None:
         for key, new in (("lr_factor", factors.lr), ("alpha_factor", factors.alpha)):

@@ -9,6 +9,7 @@ from inexact_muon.polar._base import PolarMethod as PolarMethod
 from inexact_muon.polar.choice import Choice as Choice
 from inexact_muon.polar.choice import cheapest as cheapest
 from inexact_muon.polar.choice import choose as choose
+from inexact_muon.polar.compiled import Compiled as Compiled
 from inexact_muon.polar.costs import Costs as Costs
 from inexact_muon.polar.costs import calibrate as calibrate
 from inexact_muon.polar.exact import ExactSVD as ExactSVD
@@ -24,7 +25,10 @@ from inexact_muon.schedules import grammar
 
 POLARS: dict[str, type[PolarMethod]] = {
     method.name: method
-    for method in (PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Zolotarev, Polynomial, ExactSVD)
+    for method in (
+        *(PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Polynomial),
+        *(Zolotarev, ExactSVD, Compiled),
+    )
 }
 """Name -> class, for text only."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -56,13 +57,13 @@ class Zolotarev(PolarMethod):
     def dtypes(self) -> tuple[torch.dtype, ...]:
         return (torch.float64, torch.float32)
 
-    @property
+    @cached_property
     def map(self) -> schedules.Rational | schedules.Polished:
         if self.polish:
             return schedules.polished_zolotarev(self.lower, self.polish)
         return self.rational
 
-    @property
+    @cached_property
     def rational(self) -> schedules.Rational:
         """The rational function, before any polish."""
         return schedules.zolotarev(self.poles, self.lower)

@@ -12,11 +12,16 @@ from inexact_muon.schedules.scalar_map import Array, ScalarMap
 
 @dataclass(frozen=True)
 class Judgement:
-    """delta = max |1-f(s)|, gap = 1 - <s, f(s)>/sum s, overshoot = max f(s) over the spectrum."""
+    """delta = max |1-f(s)|, gap = 1 - <s, f(s)>/sum s, overshoot = max f(s) over the spectrum.
+
+    rms, the root of the mean of (1-f(s))^2, is the Frobenius distance to the exact answer over the square root of the
+    rank: every singular direction counts alike, however small s is.
+    """
 
     delta: float
     gap: float
     overshoot: float
+    rms: float
 
 
 def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "frobenius") -> Judgement:
@@ -35,6 +40,7 @@ def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "f
         delta=float(np.abs(1.0 - f).max()),
         gap=float(1.0 - (s * f).sum() / s.sum()),
         overshoot=float(np.abs(f).max()),
+        rms=float(np.sqrt(np.mean((1.0 - f) ** 2))),
     )
 
 

@@ -7,7 +7,7 @@ tables of numbers, so that nothing here knows an optimizer, and the same tables 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,36 +17,39 @@ from numpy.typing import ArrayLike, NDArray
 from inexact_muon.inexactness import predict
 from inexact_muon.polar import POLARS, PolarExpress, PolarMethod, parse
 from inexact_muon.schedules import grammar
+from inexact_muon.schedules.judge import judge
 
 Array = NDArray[np.float64]
 
 LADDER: tuple[PolarMethod, ...] = tuple(
     PolarExpress(steps, lower=lower)
-    for steps, lower in (
-        (2, 0.1),
-        (3, 0.1),
-        (3, 0.03),
-        (4, 0.03),
-        (4, 0.01),
-        (5, 0.01),
-        (5, 3e-3),
-        (6, 1e-3),
-        (8, 1e-4),
+    for steps, lowers in (
+        (2, (0.1, 0.03)),
+        (3, (0.1, 0.03, 0.01)),
+        (4, (0.03, 0.01, 3e-3)),
+        (5, (0.01, 3e-3, 1e-3)),
+        (6, (1e-3, 3e-4)),
+        (7, (1e-4,)),
+        (8, (1e-4,)),
     )
+    for lower in lowers
 )
 """Fewer steps for a larger `lower`: steps alone are a poor knob, see docs/cotuning.md."""
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    """The cheapest candidate whose stochastic factor is below a target, looked at every so many steps.
+    """The cheapest candidate good enough for a target, looked at every so many steps.
 
     Attributes:
-        target: a layer may have this nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta).
+        target: a layer may have this stochastic factor nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); or all layers together
+            this rms error.
         every: steps between two looks.
         candidates: polar methods, or their texts.
         hysteresis: a candidate is taken up only if its excess, factor - 1, is below (1 - hysteresis) (target - 1), and
             kept while it is below target - 1: excesses that move within such a band cause no flapping.
+        by: "factor", or "rms": the Frobenius distance of the whole step to the exact one over sqrt(rank), which counts
+            small singular values as much as large ones; the least flops for it, spent where they win most.
     """
 
     name: ClassVar[str] = "adaptive"
@@ -55,10 +58,14 @@ class Adaptive:
     every: int = 50
     candidates: tuple[PolarMethod, ...] = LADDER
     hysteresis: float = 0.2
+    by: str = field(default="factor", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.target > 1.0:
+        _check_by(self.name, self.by)
+        if self.by == "factor" and not self.target > 1.0:
             raise ValueError(f"adaptive: target must be above 1, the factor of an exact oracle, got {self.target}")
+        if self.by == "rms" and not 0.0 < self.target < 1.0:
+            raise ValueError(f"adaptive: with by=rms target must lie between 0 and 1, got {self.target}")
         if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
             raise ValueError(f"adaptive: every must be an integer of at least 1, got {self.every!r}")
         if not 0.0 <= self.hysteresis < 1.0:
@@ -75,9 +82,23 @@ class Adaptive:
         return grammar.write(self)
 
     def choose(self, shape: tuple[int, int], singular_values: ArrayLike, current: int | None = None) -> int:
-        """The candidate for a layer of this shape and spectrum, given the present choice."""
-        costs, factors = table(self.candidates, shape, singular_values)
-        return choose(costs, factors.stochastic, current, self.target, self.hysteresis)
+        """The candidate for a single layer of this shape and spectrum, given the present choice."""
+        costs, judged = table(self.candidates, shape, singular_values)
+        values = judged.rms if self.by == "rms" else judged.stochastic
+        return self.decide(costs[None], values[None], [current], [1])[0]
+
+    def decide(self, costs: Array, values: Array, present: Sequence[int | None], ranks: Sequence[int]) -> list[int]:
+        """A candidate for each layer, from (layers, candidates) of costs and of stochastic factors or rms errors."""
+        if self.by == "factor":
+            rows = zip(costs, values, present, strict=True)
+            return [choose(c, f, now, self.target, self.hysteresis) for c, f, now in rows]
+        squares, limit = np.asarray(ranks)[:, None] * values**2, self.target**2 * sum(ranks)
+        chosen = economise(costs, squares, limit)
+        now = [k for k in present if k is not None]
+        if len(now) == len(chosen) and _total(squares, now) <= limit:
+            # What is good enough stays unless a good deal would be saved.
+            return now if _total(costs, now) <= (1.0 + self.hysteresis) * _total(costs, chosen) else chosen
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -89,6 +110,7 @@ class Budget:
         every: steps between two looks.
         candidates: polar methods, or their texts.
         weighted: minimise the sum of stochastic factors weighted by dual norms instead.
+        by: "factor", or "rms": minimise the Frobenius distance of the whole step to the exact one.
     """
 
     name: ClassVar[str] = "budget"
@@ -97,14 +119,23 @@ class Budget:
     every: int = 50
     candidates: tuple[PolarMethod, ...] = LADDER
     weighted: bool = False
+    by: str = field(default="factor", kw_only=True)
 
     def __post_init__(self) -> None:
+        _check_by(self.name, self.by)
+        if self.by == "rms" and self.weighted:
+            raise ValueError("budget: weighted is for by=factor; distances add up by themselves")
         if not 0.0 < self.flops < float("inf"):
             raise ValueError(f"budget: flops must be positive and finite, got {self.flops}")
         object.__setattr__(self, "candidates", Adaptive(every=self.every, candidates=self.candidates).candidates)
 
     def __str__(self) -> str:
         return grammar.write(self)
+
+
+def _check_by(name: str, by: str) -> None:
+    if by not in ("factor", "rms"):
+        raise ValueError(f"{name}: by must be factor or rms, got {by!r}")
 
 
 Policy = Adaptive | Budget
@@ -125,10 +156,11 @@ def parse_policy(text: str) -> Policy:
 
 
 class Judged(NamedTuple):
-    """nu/(1-eta) and the stochastic factor of each candidate."""
+    """nu/(1-eta), the stochastic factor and the rms error of each candidate."""
 
     deterministic: Array
     stochastic: Array
+    rms: Array
 
 
 def table(
@@ -137,7 +169,15 @@ def table(
     """(floating point operations, factors) of each candidate on one layer."""
     found = [predict(method, singular_values) for method in candidates]
     costs = np.array([method.flops(*shape) for method in candidates], dtype=np.float64)
-    return costs, Judged(np.array([i.factor for i in found]), np.array([i.stochastic_factor for i in found]))
+    rms = [rms_error(method, singular_values) for method in candidates]
+    return costs, Judged(
+        np.array([i.factor for i in found]), np.array([i.stochastic_factor for i in found]), np.array(rms)
+    )
+
+
+def rms_error(method: PolarMethod, singular_values: ArrayLike) -> float:
+    """||d_hat - d||_F / sqrt(rank) of a method on a spectrum."""
+    return judge(method.map, singular_values, method.normaliser).rms
 
 
 def choose(
@@ -198,6 +238,25 @@ def allocate(costs: ArrayLike, factors: ArrayLike, budget: float, weights: Array
     return _smallest_sum(cost, np.multiply(weight[:, None], factor, out=np.zeros_like(factor), where=taken), budget)
 
 
+def economise(costs: ArrayLike, values: ArrayLike, limit: float) -> list[int]:
+    """A candidate for each layer whose values add up to at most `limit`, cheaply: the best gain per cost first.
+
+    The cost is within one step of one layer of the least. If the limit cannot be had, the best there is.
+    """
+    cost, value = _aligned(costs, values, 2)
+    chosen, steps = _descent(cost, value)
+    for _, i, _, a, b in steps:
+        if _total(value, chosen) <= limit:
+            break
+        if chosen[i] == a:
+            chosen[i] = b
+    return chosen
+
+
+def _total(table: Array, chosen: Sequence[int]) -> float:
+    return float(sum(row[k] for row, k in zip(table, chosen, strict=True)))
+
+
 def _smallest_worst(cost: Array, factor: Array, budget: float) -> tuple[int, ...]:
     """Bisection over the values that occur: a higher limit never costs more."""
     limits = np.unique(factor)
@@ -212,18 +271,23 @@ def _smallest_worst(cost: Array, factor: Array, budget: float) -> tuple[int, ...
 
 def _smallest_sum(cost: Array, value: Array, budget: float) -> tuple[int, ...]:
     """Start with the cheapest, then take steps along the hulls, steepest first, as long as they fit."""
-    hulls = [_hull(c, v) for c, v in zip(cost, value, strict=True)]
-    chosen = [hull[0] for hull in hulls]
-    left = budget - sum(float(cost[i, c]) for i, c in enumerate(chosen))
-    steps = []
-    for i, hull in enumerate(hulls):
-        for place, (a, b) in enumerate(pairwise(hull)):
-            steps.append(((value[i, a] - value[i, b]) / (cost[i, b] - cost[i, a]), i, place, a, b))
-    for _, i, _, a, b in sorted(steps, key=lambda s: (-s[0], s[1], s[2])):
+    chosen, steps = _descent(cost, value)
+    left = budget - _total(cost, chosen)
+    for _, i, _, a, b in steps:
         more = float(cost[i, b] - cost[i, a])
         if chosen[i] == a and more <= left:  # not if an earlier step of this layer did not fit
             chosen[i], left = b, left - more
     return tuple(chosen)
+
+
+def _descent(cost: Array, value: Array) -> tuple[list[int], list[tuple[float, int, int, int, int]]]:
+    """(the cheapest candidate of each layer, every step along the hulls as (gain per cost, layer, place, from, to))."""
+    hulls = [_hull(c, v) for c, v in zip(cost, value, strict=True)]
+    steps = []
+    for i, hull in enumerate(hulls):
+        for place, (a, b) in enumerate(pairwise(hull)):
+            steps.append((float((value[i, a] - value[i, b]) / (cost[i, b] - cost[i, a])), i, place, a, b))
+    return [hull[0] for hull in hulls], sorted(steps, key=lambda s: (-s[0], s[1], s[2]))
 
 
 def _hull(cost: Array, value: Array) -> list[int]:

@@ -1,0 +1,84 @@
+"""Another method through torch.compile: the same map, fewer passes over memory where a GPU has to wait for them.
+
+There is one compiled function per method and set of shapes, with a code object of its own: dynamo counts
+recompilations by code object and silently gives up after eight, and raising that limit would be everybody's setting.
+Untimed: no GPU has run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from types import FunctionType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.polar._base import PolarMethod
+from inexact_muon.polar.exact import ExactSVD
+from inexact_muon.polar.polynomial import PolarExpress
+from inexact_muon.schedules.scalar_map import ScalarMap
+
+BACKEND = "inductor"
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Compiled(PolarMethod):
+    """`method`, compiled once for each set of shapes that it meets.
+
+    The answer is the method's up to rounding: fused operations round less often.
+
+    Attributes:
+        method: the polar method; dtype, form and normalise are its own.
+    """
+
+    name: ClassVar[str] = "compiled"
+
+    method: PolarMethod = field(default_factory=PolarExpress)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.method, ExactSVD | Compiled) or not isinstance(self.method, PolarMethod):
+            raise ValueError(f"compiled: a polynomial or rational method is wanted, got {self.method}")
+        if self.dtype is not None or self.form != "auto" or self.normalise != "auto":
+            raise ValueError(f"compiled: dtype, form and normalise belong inside, as in compiled({self.method})")
+        super().__post_init__()
+
+    @property
+    def map(self) -> ScalarMap:
+        return self.method.map
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        return self.method.dtypes
+
+    @property
+    def normaliser(self) -> str:
+        return self.method.normaliser
+
+    def compute_dtype(self, m: Tensor) -> torch.dtype:
+        return self.method.compute_dtype(m)
+
+    def flops(self, n: int, m: int) -> int:
+        return self.method.flops(n, m)
+
+    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        layout = tuple((tuple(x.shape), x.stride(), x.dtype) for x in xs)
+        return _compiled(self.method, dtype, layout, xs[0].device, BACKEND)(xs)
+
+
+@lru_cache(maxsize=256)
+def _compiled(
+    method: PolarMethod, dtype: torch.dtype, layout: tuple[Any, ...], device: torch.device, backend: str
+) -> Callable[[list[Tensor]], list[Tensor]]:
+    def solve(xs: list[Tensor]) -> list[Tensor]:
+        return method._solve(xs, dtype)
+
+    solve([torch.ones(1, 1, 1)])  # fills what the method computes once: dynamo cannot trace that
+    code = solve.__code__.replace(co_name=f"solve_{next(_numbers)}")
+    own = FunctionType(code, solve.__globals__, code.co_name, solve.__defaults__, solve.__closure__)
+    made: Callable[[list[Tensor]], list[Tensor]] = torch.compile(own, backend=backend, dynamic=False)
+    return made

@@ -1,0 +1,185 @@
+"""What precision is worth: loss against the flops of the oracles, for fixed oracles, policies and budgets.
+
+`python studies/precision/judge.py runs/precision-gpt --spectra studies/cotuning/gpt-carried.npz --out docs/figures`
+writes precision-study.json, .md, .svg and .png; the spectra are what the numbers of fixed oracles are judged on. The
+json is what `inexact-muon report` reads back. An oracle reaches the exact one if its mean loss is above by no more than
+two sets of so many seeds differ by chance, sd sqrt(2/n), where sd is the exact oracle's over the seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from inexact_muon import polar
+from inexact_muon.lab import optimizers, problems, store
+from inexact_muon.tune import spectra
+from inexact_muon.tune.policy import rms_error
+
+EXACT = "exact-svd"
+SAVING = 0.15
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """One entry per policy, with its seeds in order."""
+    found: dict[str, list[store.Run]] = defaultdict(list)
+    for run in store.runs(folder):
+        if run.state != "finished" or run.outcome is None:
+            raise SystemExit(f"{folder}: run {run.id} is {run.state}; finish the sweep first")
+        options: Any = run.spec.optimizer
+        found[options.polar].append(run)
+    entries = []
+    for policy, runs in found.items():
+        runs.sort(key=lambda run: run.spec.seed)
+        results = [run.outcome.result for run in runs if run.outcome is not None]
+        entries.append(
+            {
+                "policy": policy,
+                "kind": _kind(policy),
+                "seeds": [run.spec.seed for run in runs],
+                "loss": [r["loss"] for r in results],
+                "oracle_flops": [r["oracle_flops"] for r in results],
+                "steps_per_layer": choices(folder, runs[0]),
+            }
+        )
+    return entries
+
+
+def _kind(policy: str) -> str:
+    name = policy.partition("(")[0]
+    return name if name in ("adaptive", "budget") else "exact" if policy == EXACT else "fixed"
+
+
+def choices(folder: Path, run: store.Run) -> list[dict[str, Any]]:
+    """What the policy chose for each layer, and when."""
+    lines = [r for r in store.read_curves(folder, run.id) if r["kind"] == "choice"]
+    if not lines:
+        return []
+    optimizer: Any = optimizers.build(problems.build(run.spec).model, run.spec.optimizer)
+    shapes = {name: optimizer.view(group).shapes(p.shape) for name, p, group in optimizer.named()}
+    found = []
+    for r in lines:
+        flops = sum(polar.parse(r["oracle"]).flops(*shape) for shape in shapes[r["layer"]])
+        found.append({"layer": r["layer"], "step": r["step"], "oracle": r["oracle"], "flops": flops})
+    return found
+
+
+def judged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means, the difference to the exact oracle seed by seed, and whether it reaches it; cheapest first."""
+    exact = next(e for e in entries if e["kind"] == "exact")
+    noise = stdev(exact["loss"]) * (2.0 / len(exact["loss"])) ** 0.5
+    rows = []
+    for e in entries:
+        worse = [a - b for a, b in zip(e["loss"], exact["loss"], strict=True)]
+        rows.append(
+            {
+                "policy": e["policy"],
+                "kind": e["kind"],
+                "flops": fmean(e["oracle_flops"]),
+                "loss": fmean(e["loss"]),
+                "worse": fmean(worse),
+                "error": stdev(worse) / len(worse) ** 0.5,
+                "reaches": fmean(worse) <= noise,
+            }
+        )
+    return sorted(rows, key=lambda row: row["flops"])
+
+
+def findings(rows: list[dict[str, Any]]) -> list[str]:
+    """The two questions, answered from the rows: against any fixed oracle, and against polynomials alone."""
+    lines = []
+    for what, family in (("oracle", ""), ("polynomial", "polar-express")):
+        fixed = next(
+            (r for r in rows if r["kind"] == "fixed" and r["reaches"] and r["policy"].startswith(family)), None
+        )
+        chosen = next((r for r in rows if r["kind"] == "adaptive" and r["reaches"]), None)
+        if fixed is None or chosen is None:
+            lines.append(f"No fixed {what} or no policy reaches the exact one.")
+            continue
+        saved = 1.0 - chosen["flops"] / fixed["flops"]
+        lines.append(
+            f"Cheapest fixed {what} that reaches the exact one: `{fixed['policy']}`, {fixed['flops']:.3g} flops; "
+            f"cheapest policy: `{chosen['policy']}`, {chosen['flops']:.3g}: {saved:+.0%} saved ({SAVING:.0%} wanted)."
+        )
+    for budget in (r for r in rows if r["kind"] == "budget"):
+        same = [r for r in rows if r["policy"].startswith("polar") and r["flops"] <= 1.02 * budget["flops"]]
+        if same:
+            best = min(same, key=lambda r: r["loss"])
+            gain = best["loss"] - budget["loss"]
+            lines.append(f"`{budget['policy']}` against uniform `{best['policy']}`: loss lower by {gain:+.4f}.")
+    return lines
+
+
+def predictors(rows: list[dict[str, Any]], layers: list[spectra.Layer]) -> list[str]:
+    """Which number of a fixed oracle orders the losses: a table, and rank correlations."""
+    lines = ["| fixed oracle | loss | rms error | stochastic factor | gap | delta |", "|---|---:|---:|---:|---:|---:|"]
+    numbers: dict[str, list[float]] = defaultdict(list)
+    fixed = sorted((r for r in rows if r["kind"] == "fixed"), key=lambda r: r["loss"])
+    total = sum(layer.values.size for layer in layers)
+    for r in fixed:
+        method = polar.parse(r["policy"])
+        found = spectra.judge_layers(method, layers)
+        rms = (sum(la.values.size * rms_error(method, la.values) ** 2 for la in layers) / total) ** 0.5
+        row = {"rms error": rms, "stochastic factor": found.stochastic_factor, "gap": found.gap, "delta": found.delta}
+        for name, value in row.items():
+            numbers[name].append(float(value))
+        lines.append(f"| `{r['policy']}` | {r['loss']:.4f} | " + " | ".join(f"{v:.3f}" for v in row.values()) + " |")
+    losses = [r["loss"] for r in fixed]
+    ranks = ", ".join(f"{name} {float(spearmanr(values, losses)[0]):.2f}" for name, values in numbers.items())
+    return [*lines, "", f"Rank correlation with the loss: {ranks}."]
+
+
+def markdown(rows: list[dict[str, Any]], seeds: int) -> str:
+    """The table and the findings."""
+    lines = ["| policy | flops | loss | above exact, seed by seed | reaches it |", "|---|---:|---:|---:|---|"]
+    for r in rows:
+        span = f"{r['worse']:+.4f} +- {r['error']:.4f}"
+        yes = "yes" if r["reaches"] else "no"
+        lines.append(f"| `{r['policy']}` | {r['flops']:.3g} | {r['loss']:.4f} | {span} | {yes} |")
+    return (
+        "\n".join(
+            [*lines, "", f"{seeds} seeds; +- is the standard error.", "", *(f"- {line}" for line in findings(rows))]
+        )
+        + "\n"
+    )
+
+
+def figure(rows: list[dict[str, Any]]) -> Any:
+    """Loss against flops."""
+    import altair as alt
+
+    base = alt.Chart(alt.Data(values=rows), title="loss against the flops of all oracles")
+    x = alt.X("flops:Q", scale=alt.Scale(type="log", nice=False, padding=20), axis=alt.Axis(format=".1e"))
+    points = base.mark_point(filled=True, size=90).encode(
+        x=x, y=alt.Y("loss:Q", scale=alt.Scale(zero=False)), color="kind:N", shape="kind:N"
+    )
+    names = base.mark_text(align="left", dx=7, fontSize=9).encode(x=x, y="loss:Q", text="policy:N")
+    return (points + names).properties(width=720, height=420)
+
+
+def main() -> None:
+    """The command."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--spectra", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    entries = read(given.store)
+    table = {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": entries}]}
+    rows, stem = judged(entries), given.out / "precision-study"
+    stem.with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
+    page = [markdown(rows, len(entries[0]["seeds"])), *predictors(rows, spectra.load(given.spectra))]
+    stem.with_suffix(".md").write_text("\n".join(page) + "\n")
+    for kind in ("svg", "png"):
+        figure(rows).save(stem.with_suffix(f".{kind}"), **({"ppi": 110} if kind == "png" else {}))
+    print(stem.with_suffix(".md").read_text())
+
+
+if __name__ == "__main__":
+    main()
