@@ -64,6 +64,11 @@ def test_there_are_four() -> None:
     assert re.findall(r"^## (Add .*)$", PAGE.read_text(), flags=re.MULTILINE) == list(RECIPES)
 
 
+def test_the_changes_fit(copy: Path) -> None:
+    for title in RECIPES:
+        follow(title, copy)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("title", RECIPES)
 def test_the_recipe_works(title: str, copy: Path) -> None:
