@@ -70,6 +70,7 @@ def test_the_changes_fit(copy: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("title", RECIPES)
 def test_the_recipe_works(title: str, copy: Path) -> None:
     follow(title, copy)
@@ -81,6 +82,7 @@ def test_the_recipe_works(title: str, copy: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_all_of_them_together_are_in_style(copy: Path) -> None:
     for title in RECIPES:
         follow(title, copy)
@@ -88,6 +90,7 @@ def test_all_of_them_together_are_in_style(copy: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_step_that_is_forgotten_is_noticed(copy: Path) -> None:
     for block in recipe("Add an LMO"):
         if block.language == "diff" and "tests/cases.py" not in block.text:
