@@ -22,6 +22,7 @@ def test_the_list_is_complete() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
 def test_the_example_trains(path: Path, tmp_path: Path) -> None:
     said = type_in(f"{TYPED.get(path.name, 'python')} {path}", tmp_path)

@@ -64,7 +64,13 @@ def test_there_are_four() -> None:
     assert re.findall(r"^## (Add .*)$", PAGE.read_text(), flags=re.MULTILINE) == list(RECIPES)
 
 
+def test_the_changes_fit(copy: Path) -> None:
+    for title in RECIPES:
+        follow(title, copy)
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("title", RECIPES)
 def test_the_recipe_works(title: str, copy: Path) -> None:
     follow(title, copy)
@@ -76,6 +82,7 @@ def test_the_recipe_works(title: str, copy: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_all_of_them_together_are_in_style(copy: Path) -> None:
     for title in RECIPES:
         follow(title, copy)
@@ -83,6 +90,7 @@ def test_all_of_them_together_are_in_style(copy: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_step_that_is_forgotten_is_noticed(copy: Path) -> None:
     for block in recipe("Add an LMO"):
         if block.language == "diff" and "tests/cases.py" not in block.text:

@@ -1,5 +1,7 @@
 """str and parse are inverse; unknown text says what exists."""
 
+from importlib.metadata import EntryPoint
+
 import pytest
 import torch
 
@@ -86,3 +88,21 @@ def test_a_polar_method_is_no_ball() -> None:
 def test_text_is_text() -> None:
     with pytest.raises(TypeError, match="expected the text"):
         polar.parse(5)  # type: ignore[arg-type]
+
+
+def test_names_of_installed_packages_are_read_and_loaded_only_when_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = {
+        "inexact_muon.polars": (
+            EntryPoint("svd", "inexact_muon.polar:ExactSVD", ""),
+            EntryPoint("broken", "no:No", ""),
+        ),
+        "inexact_muon.lmos": (EntryPoint("signs", "inexact_muon.lmo:Sign", ""),),
+    }
+    monkeypatch.setattr(grammar, "_points", lambda group: offered[group])
+    assert polar.parse("svd") == polar.ExactSVD()
+    assert lmo.parse("signs") == lmo.Sign()
+    assert lmo.parse("spectral(polar=svd())") == lmo.Spectral(polar=polar.ExactSVD())
+    with pytest.raises(ModuleNotFoundError):
+        polar.parse("broken")
+    with pytest.raises(ValueError, match="unknown name 'other'"):
+        polar.parse("other")

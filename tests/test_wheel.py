@@ -19,7 +19,7 @@ from pages import ROOT, blocks, commands
 from test_metadata import CORE
 from test_pages_run import ELSEWHERE, SHORTER
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 README = ROOT / "README.md"
 EXTRA = "inexact-muon report"
 """Needs the extra `lab`, which is not installed here."""
