@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ RUNS = {
 
 
 def timed(rank: int, world: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds of a step: one process with one and two threads while the other waits, then two processes."""
+    """Seconds of a step, one thread each: one process while the other waits, then both."""
 
     def made(strategy: str) -> Callable[[], Any]:
         params = [nn.Parameter(torch.randn(s, generator=torch.Generator().manual_seed(i))) for i, s in enumerate(LAYER)]
@@ -61,16 +62,14 @@ def timed(rank: int, world: int, repeats: int) -> dict[str, list[float]]:
         return Muon(params, strategy=strategy).step
 
     alone, shared, repeated = made("auto"), made("owner-rank"), made("auto")
-    ways: dict[str, tuple[Callable[[], Any], int, bool]] = {
-        "one process, one thread": (alone, 1, False),
-        "one process, two threads": (alone, 2, False),
-        "two processes, each does everything": (repeated, 1, True),
-        "two processes, owner-rank": (shared, 1, True),
+    ways: dict[str, tuple[Callable[[], Any], bool]] = {
+        "one process": (alone, False),
+        "two processes, each does everything": (repeated, True),
+        "two processes, owner-rank": (shared, True),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats + 1):
-        for name, (step, threads, both) in ways.items():
-            torch.set_num_threads(threads)
+        for name, (step, both) in ways.items():
             dist.barrier()
             start = time.perf_counter()
             if both or rank == 0:
@@ -89,7 +88,7 @@ def sharded(model: nn.Module) -> nn.Module:
     return twin
 
 
-def trained(rank: int, world: int, name: str, steps: int) -> list[dict[str, Any]]:
+def trained(rank: int, world: int, name: str, steps: int, **telemetry: Any) -> tuple[list[dict[str, Any]], Muon]:
     """Validation loss and bytes that a rank has sent, for gradients and the optimizer, along a training."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -98,13 +97,13 @@ def trained(rank: int, world: int, name: str, steps: int) -> list[dict[str, Any]
     model = task.model
     twin = sharded(model) if cut else model
     optimizer = Muon.for_model(
-        twin, 0.05, momentum=0.9, strategy=strategy, polar="polar-express:5", adamw={"lr": 3e-3}, sample_every=20
+        twin, 0.05, momentum=0.9, strategy=strategy, polar="polar-express:5", adamw={"lr": 3e-3}, **telemetry
     )
     wire, rows = optimizer.team.wire, []
     for step in range(steps + 1):
         if step % 20 == 0:
             loss = validation(task, model)
-            rows.append({"run": name, "step": step, "loss": loss, "megabytes": wire.sent / 1e6, **errors(optimizer)})
+            rows.append({"run": name, "step": step, "loss": loss, "megabytes": wire.sent / 1e6})
         for group in optimizer.param_groups:  # the last two fifths cool down
             full = group.setdefault("initial_lr", group["lr"])
             group["lr"] = full * min(1.0, (steps - step) / (0.4 * steps) + 0.02)
@@ -121,6 +120,20 @@ def trained(rank: int, world: int, name: str, steps: int) -> list[dict[str, Any]
             with torch.no_grad():
                 for p, q in zip(model.parameters(), twin.parameters(), strict=True):
                     p.copy_(q.full_tensor())
+    return rows, optimizer
+
+
+def curve(rank: int, world: int, name: str, steps: int) -> list[dict[str, Any]]:
+    return trained(rank, world, name, steps, sample_every=20)[0]
+
+
+def errors(rank: int, world: int) -> list[dict[str, Any]]:
+    """Medians over the layers at the 22nd step, which is one by blocks for MuonBP."""
+    rows = []
+    for name in RUNS:
+        found = list(trained(rank, world, name, 21, sample_every=21, sample_share=inf)[1].inexactness().values())
+        medians = {n: statistics.median(getattr(f, n) for f in found) for n in ("delta", "gap", "overshoot")}
+        rows.append({"run": name, **medians})
     return rows
 
 
@@ -129,13 +142,6 @@ def validation(task: Task, model: nn.Module) -> float:
     """Mean loss of four batches."""
     assert task.validation is not None
     return statistics.fmean(float(task.loss(model, task.validation(i))) for i in range(4))
-
-
-def errors(optimizer: Muon) -> dict[str, float]:
-    """Medians over the layers of the last sampled step."""
-    found = list(optimizer.inexactness().values())
-    names = ("delta", "gap", "overshoot")
-    return {n: statistics.median(getattr(f, n) for f in found) for n in names} if found else {}
 
 
 def counts(world: int) -> Iterator[dict[str, Any]]:
@@ -176,66 +182,57 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def times(repeats: int) -> list[dict[str, Any]]:
+    seconds = on_ranks(timed, 2, repeats)[0]
+    base = seconds["one process"]
+    rows = []
+    for name, found in seconds.items():
+        ratios = [a / b for a, b in zip(found, base, strict=True)]
+        middle, milliseconds = statistics.median(ratios), 1e3 * statistics.median(found)
+        ranges = {"least": min(ratios), "most": max(ratios)}
+        rows.append({"way": name, "time / one process": middle, **ranges, "milliseconds": milliseconds})
+    return rows
+
+
+def page(found: dict[str, Any]) -> list[str]:
+    last = found["curves"][-1]["step"]
+    ends = [row for row in found["curves"] if row["step"] == last]
+    text = ["# Several processes", "", "Written by `python benchmarks/distributed.py`.", "", "## Time of a step", ""]
+    text += [f"One GPT layer of width {WIDTH}, float32, `PolarExpress(5)`, one thread a process; two cores, shared"]
+    text += ["with others.", "", *table(found["times"])]
+    text += ["", "## Bytes and flops of one step, all ranks together", ""]
+    text += ["`kernel` is what Linux says the sockets have sent, with headers and two barriers.", ""]
+    text += [*table(found["bytes"]), "", f"## A byte GPT after {last} steps on two ranks", ""]
+    text += ["Megabytes sent by a rank, for gradients and optimizer. One step size for all.", "", *table(ends)]
+    text += ["", "## Inexactness of the answers at the 22nd step", ""]
+    text += ["Medians over layers. MuonBP's is of a step by blocks, EF21's against the true mean momentum.", ""]
+    return [*text, *table(found["errors"])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--parts", nargs="*", default=["times", "bytes", "curves", "errors"], help="the rest stays")
+    parser.add_argument("--steps", type=int, default=160)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--figures", type=Path, default=Path("docs/figures"))
     arguments = parser.parse_args()
-    began = time.perf_counter()
-
-    def say(what: str) -> None:
-        print(f"{time.perf_counter() - began:6.0f} s  {what}", flush=True)
-
-    say("time of a step")
-    seconds = on_ranks(timed, 2, arguments.repeats)[0]
-    base = seconds["one process, one thread"]
-    times = [
-        {
-            "way": name,
-            "time / one thread": statistics.median(a / b for a, b in zip(found, base, strict=True)),
-            "least": min(a / b for a, b in zip(found, base, strict=True)),
-            "most": max(a / b for a, b in zip(found, base, strict=True)),
-            "milliseconds": 1e3 * statistics.median(found),
-        }
-        for name, found in seconds.items()
-    ]
-    bytes_ = []
-    for world in (2, 4):
-        say(f"bytes and flops on {world} ranks")
-        bytes_ += list(counts(world))
-    curves = []
-    for i, name in enumerate(RUNS):
-        say(f"training {i + 1} of {len(RUNS)}: {name}")
-        curves += on_ranks(trained, 2, name, arguments.steps)[0]
-    ends = [row for row in curves if row["step"] == arguments.steps]
-    text = ["# Several processes", "", "Written by `python benchmarks/distributed.py`.", "", "## Time of a step", ""]
-    text += [
-        f"One GPT layer of width {WIDTH}, float32, `PolarExpress(5)`; two cores, shared with others.",
-        "",
-        *table(times),
-    ]
-    text += ["", "## Bytes and flops of one step, all ranks together", ""]
-    text += [
-        "`kernel` is what Linux says the sockets have sent, with gloo's headers and two barriers.",
-        "",
-        *table(bytes_),
-    ]
-    text += ["", f"## A byte GPT after {arguments.steps} steps on two ranks", ""]
-    text += [
-        "Megabytes sent by a rank; medians over layers of the last sample. One step size for all.",
-        "",
-        *table(ends),
-    ]
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "distributed.md").write_text("\n".join(text) + "\n")
-    everything = {"times": times, "bytes": bytes_, "curves": curves}
-    (arguments.results / "distributed.json").write_text(json.dumps(everything, indent=1) + "\n")
-    chart = figure(curves)
+    record = arguments.results / "distributed.json"
+    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+    made: dict[str, Callable[[], Any]] = {
+        "times": lambda: times(arguments.repeats),
+        "bytes": lambda: [row for world in (2, 4) for row in counts(world)],
+        "curves": lambda: [row for name in RUNS for row in on_ranks(curve, 2, name, arguments.steps)[0]],
+        "errors": lambda: on_ranks(errors, 2)[0],
+    }
+    for number, part in enumerate(arguments.parts):
+        print(f"{number + 1} of {len(arguments.parts)}: {part}", flush=True)
+        found[part] = made[part]()
+        record.write_text(json.dumps(found, indent=1) + "\n")
+    (arguments.results / "distributed.md").write_text("\n".join(page(found)) + "\n")
+    chart = figure(found["curves"])
     chart.save(str(arguments.figures / "distributed.svg"))
     chart.save(str(arguments.figures / "distributed.png"), scale_factor=1.5)
-    say("done")
 
 
 if __name__ == "__main__":

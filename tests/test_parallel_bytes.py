@@ -50,16 +50,22 @@ BYTES_SENT = 200
 """Offset of tcpi_bytes_sent in Linux's struct tcp_info."""
 
 
-def sent_by_kernel() -> int:
-    """Payload bytes that the sockets of this process have sent, as Linux counts them."""
-    total = 0
+def sockets() -> dict[str, int]:
+    """Payload bytes that each TCP socket of this process has sent, as Linux counts them."""
+    found = {}
     for link in list(Path("/proc/self/fd").iterdir()):
         with suppress(OSError):  # one that is closed meanwhile, or not of TCP
-            if str(link.readlink()).startswith("socket:"):
+            name = str(link.readlink())
+            if name.startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(link.name))) as opened:
                     info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    total += struct.unpack_from("Q", info, BYTES_SENT)[0]
-    return total
+                    found[name] = struct.unpack_from("Q", info, BYTES_SENT)[0]
+    return found
+
+
+def sent_since(before: dict[str, int]) -> int:
+    """What sockets that are still open have sent."""
+    return sum(max(0, value - before.get(name, 0)) for name, value in sockets().items())
 
 
 @dataclass
@@ -83,13 +89,13 @@ def measured(rank: int, world: int, shapes: tuple[tuple[int, int], ...], names: 
         for p, g in zip(params, whole, strict=True):
             p.grad = g
         dist.barrier()
-        before = sent_by_kernel()
+        before = sockets()
         with FlopCounterMode(display=False) as counter:
             for _ in range(2):
                 optimizer.step()
         time.sleep(0.2)
         dist.barrier()
-        results[name] = Seen(optimizer.team.wire.sent, sent_by_kernel() - before, counter.get_total_flops())
+        results[name] = Seen(optimizer.team.wire.sent, sent_since(before), counter.get_total_flops())
     return results
 
 
@@ -117,7 +123,7 @@ def test_the_plan_is_within_a_quarter_of_what_is_measured(world: int) -> None:
         assert max(s.flops for s in seen) == pytest.approx(2 * cost.flops, rel=0.25), name
         # The kernel also counts gloo's headers and the barriers.
         assert sum(s.counted for s in seen) <= sum(s.kernel for s in seen) * 1.01, name
-        assert sum(s.kernel for s in seen) <= sum(s.counted for s in seen) * 1.05 + 3e5, name
+        assert sum(s.kernel for s in seen) <= sum(s.counted for s in seen) * 1.05 + 5e4, name
 
 
 @pytest.mark.slow
@@ -150,10 +156,10 @@ def test_the_fields_of_the_kernel_are_where_we_look() -> None:
     """A socket pair that has sent a megabyte says so."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         other, _ = server.accept()
-        before = sent_by_kernel()
+        before = sockets()
         client.sendall(bytes(100_000))
         with other:
             received = 0
             while received < 100_000:
                 received += len(other.recv(65536))
-        assert sent_by_kernel() - before == pytest.approx(100_000, rel=0.01)
+        assert sent_since(before) == pytest.approx(100_000, rel=0.01)
