@@ -78,6 +78,8 @@ class Solving:
         elif self.wants(task):
             self._optimizer.telemetry.sizes(id(job.p), 0.0, 0.0)  # every rank has a note of what is measured
         remember(job, job.seen, job.weight)
+        # Nothing of it may live while the next one is worked on.
+        task.m, answer.z, answer.plain, job.seen = task.m.new_empty(0), None, None, None
 
     def ball(self, task: Task) -> Ball:
         """The ball of a task, with the oracle that a policy has chosen."""
