@@ -14,6 +14,7 @@ MODULES = {
     "inexact_muon.polar": "Polar methods: m to approximately U V^T.",
     "inexact_muon.lmo": "Balls: norm, dual norm and oracle.",
     "inexact_muon.optim": "Optimizers, step lengths, views, routing, telemetry.",
+    "inexact_muon.parallel": "Many ranks: strategies, compressors, bytes on the wire.",
     "inexact_muon.tune": "Transfer between oracles, recorded spectra, precision policies.",
     "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
     "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
