@@ -106,17 +106,18 @@ def findings(rows: list[dict[str, Any]]) -> list[str]:
         if fixed is None or chosen is None:
             lines.append(f"No fixed {what} or no policy reaches the exact one.")
             continue
-        saved = 1.0 - chosen["flops"] / fixed["flops"]
+        share = chosen["flops"] / fixed["flops"]
         lines.append(
             f"Cheapest fixed {what} that reaches the exact one: `{fixed['policy']}`, {fixed['flops']:.3g} flops; "
-            f"cheapest policy: `{chosen['policy']}`, {chosen['flops']:.3g}: {saved:+.0%} saved ({SAVING:.0%} wanted)."
+            f"cheapest policy: `{chosen['policy']}`, {chosen['flops']:.3g}, {share:.2f} of that "
+            f"({1.0 - SAVING:.2f} wanted)."
         )
     for budget in (r for r in rows if r["kind"] == "budget"):
         same = [r for r in rows if r["policy"].startswith("polar") and r["flops"] <= 1.02 * budget["flops"]]
         if same:
             best = min(same, key=lambda r: r["loss"])
-            gain = best["loss"] - budget["loss"]
-            lines.append(f"`{budget['policy']}` against uniform `{best['policy']}`: loss lower by {gain:+.4f}.")
+            above = budget["loss"] - best["loss"]
+            lines.append(f"`{budget['policy']}` against uniform `{best['policy']}`: loss {above:+.4f}.")
     return lines
 
 

@@ -1,0 +1,132 @@
+"""Scripts of the co-tuning and precision studies: what they say follows from the store, pages from the tables."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from inexact_muon.lab import store, study
+from inexact_muon.report import tables
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs" / "figures"
+SOURCE = "polar-express(steps=5, normalise=frobenius)"
+TINY = """
+name = "tiny-grid"
+seeds = [0, 1]
+[base]
+steps = 8
+batch = 4
+validation = 2
+problem = { name = "nanogpt", layers = 1, width = 16, heads = 2, context = 16 }
+optimizer.name = "muon"
+[[grid]]
+optimizer.polar = ["polar-express(steps=5, normalise=frobenius)", "polar-express(steps=1, normalise=frobenius)"]
+optimizer.lr = [0.01, 0.1]
+optimizer.momentum = [0.9, 0.5]
+"""
+PRECISION = (
+    TINY.replace("tiny-grid", "tiny-precision").split("[[grid]]")[0]
+    + """
+[[grid]]
+optimizer.polar = ["exact-svd", "polar-express(steps=2, lower=0.1)", "adaptive(target=0.3, by=rms)"]
+"""
+)
+
+
+def script(path: str) -> ModuleType:
+    file = ROOT / "studies" / path
+    spec = importlib.util.spec_from_file_location(path.replace("/", "_").removesuffix(".py"), file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def command(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def sweep(folder: Path, text: str, name: str) -> None:
+    (folder / f"{name}.toml").write_text(text)
+    command(folder, "-m", "inexact_muon.cli", "sweep", f"{name}.toml", "--out", name, "--workers", "1")
+
+
+def losses(folder: Path) -> dict[tuple[Any, ...], float]:
+    found = {}
+    for run in store.runs(folder):
+        assert run.outcome is not None
+        options: Any = run.spec.optimizer
+        found[options.polar, options.lr, options.momentum, run.spec.seed] = float(run.outcome.result["loss"] or 0.0)
+    return found
+
+
+@pytest.mark.slow
+def test_tuned_pairs_are_carried_tried_and_judged(tmp_path: Path) -> None:
+    sweep(tmp_path, TINY, "grid")
+    command(tmp_path, str(ROOT / "studies/cotuning/carry.py"), "grid", "--out", "carried.toml")
+    plan = study.load(tmp_path / "carried.toml")
+    sweep(tmp_path, (tmp_path / "carried.toml").read_text(), "tried")
+    arguments = ["--problem", "gpt", "--grid", "grid", "--carried", "tried", "--spectra", "carried.npz", "--out", "."]
+    command(tmp_path, str(ROOT / "studies/cotuning/judge.py"), *arguments)
+    grid, tried = losses(tmp_path / "grid"), losses(tmp_path / "tried")
+
+    def best(oracle: str) -> tuple[float, float]:
+        pairs = {(lr, mu) for o, lr, mu, _ in grid if o == oracle}
+        return min(pairs, key=lambda pair: fmean(grid[(oracle, *pair, seed)] for seed in (0, 1)))
+
+    part = json.loads((tmp_path / "cotuning-study.json").read_text())["problems"][0]
+    tuned = best(SOURCE)
+    assert (part["tuned"]["lr"], 1.0 - part["tuned"]["alpha"]) == pytest.approx(tuned)
+    (target,) = part["targets"]
+    keep = next(r for r in target["rules"] if r["rule"] == "keep")
+    wanted = [
+        tried[(target["target"], *tuned, s)] - grid[(target["target"], *best(target["target"]), s)] for s in (0, 1)
+    ]
+    assert keep["regrets"] == pytest.approx(wanted)
+    assert {r["rule"] for r in target["rules"]} >= {"keep", "measured", "descent", "paper", "deterministic"}
+    assert {run.optimizer.polar for run in plan.runs} == {target["target"]}  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+def test_precision_is_judged_against_the_exact_oracle_seed_by_seed(tmp_path: Path) -> None:
+    sweep(tmp_path, PRECISION, "runs")
+    spectra = str(ROOT / "studies/cotuning/gpt-carried.npz")
+    command(tmp_path, str(ROOT / "studies/precision/judge.py"), "runs", "--spectra", spectra, "--out", ".")
+    entries = json.loads((tmp_path / "precision-study.json").read_text())["problems"][0]["runs"]
+    assert [e["kind"] for e in entries] == ["exact", "fixed", "adaptive"]
+    rows = {r["policy"]: r for r in script("precision/judge.py").judged(entries)}
+    exact, crude, chosen = entries
+    wanted = fmean(a - b for a, b in zip(crude["loss"], exact["loss"], strict=True))
+    assert rows[crude["policy"]]["worse"] == pytest.approx(wanted)
+    assert {line["layer"] for line in chosen["steps_per_layer"]} == {
+        f"blocks.0.{part}.weight" for part in ("qkv", "out", "up", "down")
+    }
+
+
+def test_the_committed_pages_are_those_of_the_committed_tables() -> None:
+    sys.path.insert(0, str(ROOT / "studies/cotuning"))
+    cotuning = json.loads((FIGURES / "cotuning-study.json").read_text())["problems"]
+    assert script("cotuning/judge.py").markdown(cotuning) == (FIGURES / "cotuning-study.md").read_text()
+    judge = script("precision/judge.py")
+    entries = json.loads((FIGURES / "precision-study.json").read_text())["problems"][0]["runs"]
+    page = judge.markdown(judge.judged(entries), len(entries[0]["seeds"]))
+    assert (FIGURES / "precision-study.md").read_text().startswith(page)
+
+
+def test_the_report_reads_both_tables() -> None:
+    found = tables.read(FIGURES)
+    assert found.cotuning
+    assert found.precision
