@@ -27,6 +27,7 @@ from inexact_muon.tune.policy import rms_error
 EXACT = "exact-svd"
 SAVING = 0.15
 SMALL = 0.03
+FAR = 0.03
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -167,16 +168,18 @@ def markdown(rows: list[dict[str, Any]], seeds: int) -> str:
 
 
 def figure(rows: list[dict[str, Any]]) -> Any:
-    """Loss against flops."""
+    """Loss against flops; what is far off is not shown."""
     import altair as alt
 
-    base = alt.Chart(alt.Data(values=rows), title="loss against the flops of all oracles")
+    least = min(row["loss"] for row in rows)
+    shown = [row for row in rows if row["loss"] < least + FAR]
+    base = alt.Chart(alt.Data(values=shown), title=f"loss against the flops of all oracles, up to {FAR} above the best")
     x = alt.X("flops:Q", scale=alt.Scale(type="log", nice=False, padding=20), axis=alt.Axis(format=".1e"))
     points = base.mark_point(filled=True, size=90).encode(
         x=x, y=alt.Y("loss:Q", scale=alt.Scale(zero=False)), color="kind:N", shape="kind:N"
     )
     names = base.mark_text(align="left", dx=7, fontSize=9).encode(x=x, y="loss:Q", text="policy:N")
-    return (points + names).properties(width=720, height=420)
+    return (points + names).properties(width=760, height=640)
 
 
 def main() -> None:
