@@ -26,7 +26,7 @@ DRAWS = 2000
 
 def rows(grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> list[dict[str, Any]]:
     """Per target: its own best, and what each rule asked for and got."""
-    tuned, _ = grid.best(SOURCE)
+    tuned = grid.tuned(SOURCE)
     found = []
     for target in grid.oracles:
         if target == SOURCE:
@@ -35,6 +35,7 @@ def rows(grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> list[dict[str,
         entry: dict[str, Any] = {
             "target": target,
             "best": {"lr": lr, "alpha": alpha, **_spread(best)},
+            "fitted": dict(zip(("lr", "alpha"), grid.tuned(target), strict=True)),
             "on_edge": grid.on_edge(target),
             "rules": [],
         }
@@ -68,7 +69,8 @@ def summary(targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def problem(name: str, grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> dict[str, Any]:
     """Everything of one problem."""
-    (lr, alpha), losses = grid.best(SOURCE)
+    lr, alpha = grid.tuned(SOURCE)
+    losses = tried.losses[SOURCE, lr, round(alpha, 6)]
     targets = rows(grid, tried, layers)
     found = summary(targets)
     return {
@@ -94,13 +96,25 @@ def markdown(problems: list[dict[str, Any]]) -> str:
             span = f"{r['regret_low']:.4f} to {r['regret_high']:.4f}"
             lines.append(f"| {r['rule']} | {r['regret_mean']:.4f} | {span} | {share:.2f} |")
         names = [r["rule"] for r in part["rules"]]
-        lines += ["", "lr/alpha and regret of what each rule asks for; the target's own best first:", ""]
-        lines += [_row("target", "best", "loss", *names), _row("---", "---", "---:", *(["---"] * len(names)))]
+        lines += [
+            "",
+            "lr/alpha and regret of what each rule asks for; first the target's best on the grid and fitted:",
+            "",
+        ]
+        lines += [_row("target", "best", "fitted", "loss", *names), _row(*["---"] * (len(names) + 4))]
         for t in part["targets"]:
             best = t["best"]
             where = f"{best['lr']:g}/{best['alpha']:g}{' (edge)' if t['on_edge'] else ''}"
             cells = [f"{r['lr']:g}/{r['alpha']:g} {r['regret']:+.3f}" for r in t["rules"]]
-            lines.append(_row(f"`{t['target']}`", where, f"{best['loss']:.4f}", *cells))
+            lines.append(
+                _row(
+                    f"`{t['target']}`",
+                    where,
+                    f"{t['fitted']['lr']:g}/{t['fitted']['alpha']:g}",
+                    f"{best['loss']:.4f}",
+                    *cells,
+                )
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -113,7 +127,7 @@ def figure(problems: list[dict[str, Any]]) -> Any:
     for part in problems:
         order = [r["rule"] for r in part["rules"]]
         y = alt.Y("rule:N", sort=order, title=None)
-        dots = [{"target": t["target"], **r, "best_lr": t["best"]["lr"]} for t in part["targets"] for r in t["rules"]]
+        dots = [{"target": t["target"], **r, "best_lr": t["fitted"]["lr"]} for t in part["targets"] for r in t["rules"]]
         bars = alt.Chart(alt.Data(values=part["rules"]), title=f"{part['problem']}: regret by rule")
         mean = bars.mark_tick(thickness=3, size=22, color="black").encode(x="regret_mean:Q", y=y)
         span = bars.mark_rule(strokeWidth=2).encode(x=alt.X("regret_low:Q", title="regret"), x2="regret_high:Q", y=y)
@@ -124,9 +138,9 @@ def figure(problems: list[dict[str, Any]]) -> Any:
         )
         charts.append((each + span + mean).properties(width=330, height=230))
         spread = alt.Scale(type="log", nice=False, padding=10)
-        observed = alt.Chart(alt.Data(values=dots), title=f"{part['problem']}: lr asked for and best on the grid")
+        observed = alt.Chart(alt.Data(values=dots), title=f"{part['problem']}: lr asked for and best")
         points = observed.mark_point(size=60, opacity=0.8).encode(
-            x=alt.X("best_lr:Q", scale=spread, title="best lr on the grid"),
+            x=alt.X("best_lr:Q", scale=spread, title="best lr, fitted to the grid"),
             y=alt.Y("lr:Q", scale=spread, title="lr asked for"),
             shape=alt.Shape("rule:N", sort=order),
             color="target:N",

@@ -52,8 +52,8 @@ def transfer(
         momentum: tuned momentum, PyTorch's convention (1 - alpha).
         source: the oracle they were tuned with: an `Inexactness`, or a polar method (or its text) judged on `spectrum`.
         target: the oracle to go to, likewise.
-        rule: measured, descent, paper or deterministic (`inexact_muon.tune.rules`). The default is provisional: no
-            study has decided yet which rule predicts.
+        rule: measured, descent, paper or deterministic (`inexact_muon.tune.rules`); how each did in training is in
+            docs/cotuning.md.
         spectrum: singular values, a file of them, or a name; by default "gpt-late", recorded from a small model. The
             answer depends on it strongly: record your own (`inexact_muon.tune.record`).
 
