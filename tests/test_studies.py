@@ -130,3 +130,16 @@ def test_the_report_reads_both_tables() -> None:
     found = tables.read(FIGURES)
     assert found.cotuning
     assert found.precision
+
+
+def test_the_page_quotes_the_tables() -> None:
+    page = (ROOT / "docs/cotuning.md").read_text()
+    gpt, cnn = json.loads((FIGURES / "cotuning-study.json").read_text())["problems"]
+    for one, other in zip(gpt["rules"], cnn["rules"], strict=True):
+        cells = [f"{r['regret_mean']:.4f} | {r['regret_low']:.4f} to {r['regret_high']:.4f}" for r in (one, other)]
+        assert f"| {one['rule']} | {cells[0]} | {cells[1]} |" in page
+    moved = [t["fitted"]["lr"] / gpt["tuned"]["lr"] for t in gpt["targets"]]
+    by_step = {t["target"]: f"{m:.2f}" for t, m in zip(gpt["targets"], moved, strict=True)}
+    one, two, three = (by_step[f"polar-express(steps={k}, normalise=frobenius)"] for k in (1, 2, 3))
+    assert f"a factor of {one}, {two} and {three} for one, two and three steps" in page
+    assert f"{by_step['jordan(steps=5)']} for Jordan's five and {by_step['zolotarev(poles=1)']} for one pole" in page
