@@ -86,10 +86,6 @@ def test_the_page_shows_the_committed_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "bench.md").read_text() == (ROOT / "benchmarks/results/bench.md").read_text()
 
 
-def test_the_readme_has_the_committed_numbers() -> None:
-    assert page.summary(COMMITTED) in (ROOT / "README.md").read_text()
-
-
 def test_telemetry_costs_what_the_page_says() -> None:
     """Under a tenth every step, under a fiftieth every tenth step, beyond what the spread of the machine hides."""
     rows = json.loads((ROOT / "benchmarks/results/telemetry.json").read_text())

@@ -6,12 +6,13 @@ import inspect
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from inexact_muon import Muon
+from inexact_muon import Muon, polar
 from inexact_muon.cli import COMMANDS
 from inexact_muon.lab import store
 from pages import (
@@ -105,6 +106,15 @@ def test_commands_within_sentences_exist(page: Path) -> None:
         names = {"from": "source", "to": "target", "set": "settings" if what == "theory" else "set"}
         for option in (word.removeprefix("--") for word in words if word.startswith("--")):
             assert names.get(option, option) in known, f"{span}: no option --{option}"
+
+
+@pytest.fixture(autouse=True)
+def own_registry() -> Iterator[None]:
+    """A page may register an oracle; other tests do not see it."""
+    saved = dict(polar.POLARS)
+    yield
+    polar.POLARS.clear()
+    polar.POLARS.update(saved)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)

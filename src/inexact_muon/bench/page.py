@@ -13,7 +13,6 @@ from rich.table import Table
 
 from inexact_muon.bench import growth, oracles, steps
 from inexact_muon.bench.timing import WARM
-from inexact_muon.polar import PolarExpress
 from inexact_muon.schedules.grammar import nearest
 
 Report = dict[str, Any]
@@ -119,28 +118,6 @@ def markdown(report: Report) -> str:
         lines += [f"## {title}", "", "| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
         lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
     return "\n".join([*lines, *closing(report), ""])
-
-
-def summary(report: Report) -> str:
-    """The few lines for the README."""
-    oracle = {(r["oracle"], r["spectrum"]): r for r in report["oracles"]}
-    step = {(r["set"], r["optimizer"]): r for r in report["steps"]}
-    names = (oracles.CHEAPEST, str(PolarExpress(5)), oracles.FIVE, oracles.EIGHT)
-    lines = [
-        "| one GPT-2 layer, time over the two unavoidable products | Gaussian | log-uniform | j^-1 |",
-        "|---|---:|---:|---:|",
-    ]
-    for name in names:
-        times = (f"{oracle[name, spectrum]['time']:.1f}" for spectrum in ("gaussian", "log-uniform", "power-law"))
-        lines.append(f"| {name} | " + " | ".join(times) + " |")
-    lines += [
-        "",
-        "| whole step, time over `Muon.for_model` | " + " | ".join(steps.SETS) + " |",
-        "|---|" + "---:|" * len(steps.SETS),
-    ]
-    for name in dict.fromkeys(key for _, key in step):
-        lines.append(f"| {name} | " + " | ".join(f"{step[group, name]['ours']:.2f}" for group in steps.SETS) + " |")
-    return "\n".join(lines)
 
 
 def save(report: Report, path: Path) -> list[Path]:
