@@ -53,6 +53,7 @@ ELSEWHERE = {
     "make test lint types": (".ci/run", "CI itself"),
     "inexact-muon demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
     "inexact-muon report runs/demo --open": ("tests/test_report_pages.py", "opens a browser"),
+    "inexact-muon report runs/demo --out page": ("tests/test_report_pages.py", "needs the page of the demo"),
     "inexact-muon report runs/gpt --watch": ("tests/test_report_pages.py", "ends by Ctrl-C"),
     "inexact-muon report runs/gpt --serve": ("tests/test_report_pages.py", "ends by Ctrl-C"),
     "torchrun --nproc-per-node 4 -m inexact_muon.cli run run.toml": ("tests/test_lab_machines.py", "several processes"),

@@ -53,8 +53,8 @@ def test_lent_tables_say_so_and_replace_nothing(tmp_path: Path, monkeypatch: pyt
     demo.lend_tables(out)
     assert (out / "precision-study.json").read_text() == "mine"
     (found,) = tables.read(out).cotuning
-    assert found.origin == demo.ORIGIN
-    assert demo.ORIGIN in paper_beats_keep(found).evidence
+    assert found.origin == tables.LENT
+    assert tables.LENT in paper_beats_keep(found).evidence
 
 
 def test_tables_that_come_with_the_package_can_be_read() -> None:

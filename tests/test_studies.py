@@ -97,7 +97,7 @@ def test_tuned_pairs_are_carried_tried_and_judged(tmp_path: Path) -> None:
     ]
     assert keep["regrets"] == pytest.approx(wanted)
     assert {r["rule"] for r in target["rules"]} >= {"keep", "measured", "descent", "paper", "deterministic"}
-    assert {run.optimizer.polar for run in plan.runs} == {target["target"]}  # type: ignore[union-attr]
+    assert {run.optimizer.polar for run in plan.runs} == {SOURCE, target["target"]}  # type: ignore[union-attr]
 
 
 @pytest.mark.slow

@@ -22,11 +22,11 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.files import replace
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.report.build import announce, build
+from inexact_muon.report.tables import LENT
 
 STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers", "matrix")
 MORE = ("cnn-iterations", "gpt-iterations")
 """Studies that get two more seeds, which a verdict needs, if there is time."""
-ORIGIN = "the project's own study, not these runs"
 ENOUGH = 170.0
 """Seconds after which nothing more is begun, so that the demo ends in five minutes."""
 
@@ -61,7 +61,7 @@ def lend_tables(out: Path) -> None:
     """Studies of hours, co-tuning and precision: the project's own tables, which say that they are."""
     for path in lent():
         if not (out / path.name).exists():
-            replace(out / path.name, json.dumps(json.loads(path.read_bytes()) | {"origin": ORIGIN}).encode())
+            replace(out / path.name, json.dumps(json.loads(path.read_bytes()) | {"origin": LENT}).encode())
 
 
 def lent() -> list[Path]:

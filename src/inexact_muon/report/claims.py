@@ -13,6 +13,7 @@ from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
 from inexact_muon.report.series import grids, ladders
 from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval
+from inexact_muon.report.tables import LENT
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,13 @@ def overall(judged: list[Judged]) -> dict[str, Verdict]:
 
 
 def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
-    """The most important, one a claim: refuted before confirmed before undecided, else in the order of the claims."""
+    """The most important, one a claim: refuted before confirmed before undecided, else in the order of the claims.
+
+    What was found on lent tables comes last: it is not about these runs.
+    """
     ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
     chosen: dict[str, Judged] = {}
-    for item in sorted(judged, key=lambda j: ranks[j.finding.verdict]):
+    for item in sorted(judged, key=lambda j: (LENT in j.finding.evidence, ranks[j.finding.verdict])):
         if item.finding.statistic:
             chosen.setdefault(item.claim.id, item)
     return list(chosen.values())[:count]

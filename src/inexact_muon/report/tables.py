@@ -186,6 +186,9 @@ class Tables:
     problems: tuple[str, ...] = ()
 
 
+LENT = "the project's own study, not these runs"
+"""The origin of a table that the demo has brought along."""
+
 NAMES = {
     "theory.json": sources.THEORY,
     "cotuning*.json": sources.COTUNING,
