@@ -67,6 +67,9 @@ def test_there_are_four() -> None:
 def test_the_changes_fit(copy: Path) -> None:
     for title in RECIPES:
         follow(title, copy)
+    diffs = [block.text for title in RECIPES for block in recipe(title) if block.language == "diff"]
+    for path in {diff.split("\n", 1)[0].removeprefix("--- ") for diff in diffs}:
+        assert (copy / path).read_text() != (ROOT / path).read_text(), path
 
 
 @pytest.mark.slow

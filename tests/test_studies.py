@@ -122,7 +122,8 @@ def test_the_committed_pages_are_those_of_the_committed_tables() -> None:
     assert script("cotuning/judge.py").markdown(cotuning) == (FIGURES / "cotuning-study.md").read_text()
     judge = script("precision/judge.py")
     entries = json.loads((FIGURES / "precision-study.json").read_text())["problems"][0]["runs"]
-    page = judge.markdown(judge.judged(entries), len(entries[0]["seeds"]))
+    least = judge.two_products(study.load(ROOT / "studies/precision/gpt.toml").runs[0])
+    page = judge.markdown(judge.judged(entries), len(entries[0]["seeds"]), least)
     assert (FIGURES / "precision-study.md").read_text().startswith(page)
 
 
@@ -138,6 +139,11 @@ def test_the_page_quotes_the_tables() -> None:
     for one, other in zip(gpt["rules"], cnn["rules"], strict=True):
         cells = [f"{r['regret_mean']:.4f} | {r['regret_low']:.4f} to {r['regret_high']:.4f}" for r in (one, other)]
         assert f"| {one['rule']} | {cells[0]} | {cells[1]} |" in page
+    regrets = [{r["rule"]: r["regret"] for r in t["rules"]} for t in gpt["targets"]]
+    gains = [r["keep"] - r["descent"] for r in regrets]
+    assert sum(gain > 0.0 for gain in gains) == 5
+    assert min(gains) == 0.0
+    assert f"(by {fmean(gains):.4f} on average over all eight" in page
     moved = [t["fitted"]["lr"] / gpt["tuned"]["lr"] for t in gpt["targets"]]
     by_step = {t["target"]: f"{m:.2f}" for t, m in zip(gpt["targets"], moved, strict=True)}
     one, two, three = (by_step[f"polar-express(steps={k}, normalise=frobenius)"] for k in (1, 2, 3))

@@ -8,7 +8,7 @@ import torch
 from inexact_muon import polar, predict, transfer
 from inexact_muon.tune import checkpoints, record, spectra
 from inexact_muon.tune.momenta import momenta
-from inexact_muon.tune.rules import RULES
+from inexact_muon.tune.rules import DEFAULT, RULES
 from test_catalogue import run as run_command
 from test_tune_checkpoints import stepped
 
@@ -29,11 +29,11 @@ def test_transfer_shows_every_rule_and_marks_one(run, rule: str | None) -> None:
         (line,) = [line for line in out.splitlines() if f" {name} " in line and row.lr in line]
         for value in (found.lr, found.momentum, found.alpha, found.lr_factor, found.alpha_factor):
             assert f"{value:.4g}" in line
-        assert ("-> " in line) == (name == (rule or "measured"))
+        assert ("-> " in line) == (name == (rule or DEFAULT))
         assert row.source in line
-    assert transfer(0.05, 0.95, "polar-express:5", "polar-express:2", rule or "measured").why in out
+    assert transfer(0.05, 0.95, "polar-express:5", "polar-express:2", rule or DEFAULT).why in out
     assert "judged on gpt-late" in out
-    assert "not decided yet" in out
+    assert "No rule beat keeping both clearly" in out
 
 
 def test_transfer_on_a_run_of_ones_own(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -87,7 +87,7 @@ def transfer(
     momentum: float,
     source: Annotated[str, tyro.conf.arg(name="from")],
     target: Annotated[str, tyro.conf.arg(name="to")],
-    rule: str = "measured",
+    rule: str = "descent",
     spectrum: str | None = None,
 ) -> None:
     """Carry a tuned learning rate and momentum to another oracle: four rules side by side, and why.
@@ -99,7 +99,7 @@ def transfer(
         momentum: tuned with it; PyTorch's convention, 1 - alpha.
         source: the oracle they were tuned with.
         target: the oracle to go to.
-        rule: measured, descent, paper or deterministic.
+        rule: descent, measured, paper or deterministic.
         spectrum: a name or a file, as for delta; by default gpt-late. The answer depends on it strongly.
     """
     from inexact_muon import tables

@@ -66,7 +66,10 @@ def transfer(lr: float, momentum: float, source: str, target: str, rule: str, sp
         table.add_row(f"{mark}{name}", *cells, row.lr, row.alpha, row.source, style=style)
     console.print(table)
     console.print(taken.why, soft_wrap=True)
-    console.print("Which rule predicts is not decided yet: docs/cotuning.md says what each assumes.", soft_wrap=True)
+    console.print(
+        "No rule beat keeping both clearly in training: docs/cotuning.md says how each did, and what it assumes.",
+        soft_wrap=True,
+    )
 
 
 def _checkpoint(method: PolarMethod | None, path: Path) -> None:

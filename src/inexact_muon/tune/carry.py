@@ -52,7 +52,7 @@ def transfer(
         momentum: tuned momentum, PyTorch's convention (1 - alpha).
         source: the oracle they were tuned with: an `Inexactness`, or a polar method (or its text) judged on `spectrum`.
         target: the oracle to go to, likewise.
-        rule: measured, descent, paper or deterministic (`inexact_muon.tune.rules`); how each did in training is in
+        rule: descent, measured, paper or deterministic (`inexact_muon.tune.rules`); how each did in training is in
             docs/cotuning.md.
         spectrum: singular values, a file of them, or a name; by default "gpt-late", recorded from a small model. The
             answer depends on it strongly: record your own (`inexact_muon.tune.record`).
@@ -63,7 +63,7 @@ def transfer(
     Example:
         >>> carried = transfer(0.05, 0.95, "polar-express:5", "polar-express:2")
         >>> 0.0 < carried.lr < 0.05, carried.rule, carried.spectrum
-        (True, 'measured', 'gpt-late')
+        (True, 'descent', 'gpt-late')
     """
     lr, momentum = _number(lr, "lr"), _number(momentum, "momentum")
     if not 0.0 < lr < inf:

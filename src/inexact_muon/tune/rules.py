@@ -124,8 +124,8 @@ RULES: dict[str, Rule] = {
 }
 """Name -> rule."""
 
-DEFAULT = "measured"
-"""Until a study decides which rule predicts."""
+DEFAULT = "descent"
+"""The best of the rules in training: docs/cotuning.md."""
 
 
 def find(name: str) -> Rule:
