@@ -212,6 +212,14 @@ def test_a_target_on_the_edge_does_not_flatter(tmp_path: Path) -> None:
     assert verdict(tmp_path / "all", "some-rule", cotuning(2, on_edge=(0, 1))).verdict == UNDECIDED
 
 
+def test_there_is_nothing_to_win_where_keeping_has_no_regret(tmp_path: Path) -> None:
+    none, negative = {"keep": 0.0, "measured": -0.2}, {"keep": -0.1, "measured": -0.5}
+    found = verdict(tmp_path / "none", "some-rule", cotuning(4, none))
+    assert (found.interval.above(), found.verdict) == (CONFIRMED, UNDECIDED)
+    assert "not clearly above zero" in found.note
+    assert verdict(tmp_path / "negative", "some-rule", cotuning(4, negative)).verdict == REFUTED
+
+
 VERDICTS = st.sampled_from([CONFIRMED, REFUTED, UNDECIDED])
 
 

@@ -90,11 +90,11 @@ def markdown(problems: list[dict[str, Any]]) -> str:
     for part in problems:
         tuned = part["tuned"]
         lines += [f"## {part['problem']}: lr {tuned['lr']:g}, alpha {tuned['alpha']:g} tuned at `{part['source']}`", ""]
-        lines += ["| rule | mean regret | 95% | of keep's |", "|---|---:|---|---:|"]
+        lines += ["| rule | mean regret | 95% | minus keep's |", "|---|---:|---|---:|"]
         for r in part["rules"]:
-            share = r["regret_mean"] / part["keep_regret_mean"]
+            more = r["regret_mean"] - part["keep_regret_mean"]
             span = f"{r['regret_low']:.4f} to {r['regret_high']:.4f}"
-            lines.append(f"| {r['rule']} | {r['regret_mean']:.4f} | {span} | {share:.2f} |")
+            lines.append(f"| {r['rule']} | {r['regret_mean']:.4f} | {span} | {more:+.4f} |")
         names = [r["rule"] for r in part["rules"]]
         lines += [
             "",

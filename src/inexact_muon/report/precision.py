@@ -143,14 +143,15 @@ def control_saves(p: Precise) -> Finding:
 def budget_beats_uniform(p: Precise) -> Finding:
     """Loss of the best fixed oracle with a budget's flops minus the budget's, by seed; mean over several budgets."""
     gains: dict[int, list[float]] = {}
-    pairs = []
+    uniform: dict[str, int] = {}
     for run in (r for r in p.runs if r.kind == "budget"):
         same = [f for f in p.runs if f.kind == "fixed" and f.losses and f.flops <= SAME * run.flops]
         for fixed in sorted(same, key=lambda f: interval(list(f.losses.values())).mean)[:1]:
-            pairs.append(f"{run.policy} against {fixed.policy}")
+            uniform[fixed.policy] = uniform.get(fixed.policy, 0) + 1
             for seed in run.losses.keys() & fixed.losses.keys():
                 gains.setdefault(seed, []).append(fixed.losses[seed] - run.losses[seed])
     gain = interval([sum(found) / len(found) for _, found in sorted(gains.items())])
     text = f"loss of uniform precision minus that of the budget: {gain.mean:+.4f}" if gain.n else ""
-    note = "; ".join(pairs) or "no fixed oracle has the flops of a budget"
+    pairs = "; ".join(f"{count} against {policy}" for policy, count in uniform.items())
+    note = f"budgets: {pairs}" if pairs else "no fixed oracle has the flops of a budget"
     return Finding(named(p.problem, p.origin), text, gain, gain.above(), note)
