@@ -11,7 +11,7 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.optim import LMOOptimizer, Split, reference_step
 from inexact_muon.polar import ExactSVD, PolarExpress, Polynomial
 from inexact_muon.tune import Adaptive, Budget
-from inexact_muon.tune.rules import RULES
+from inexact_muon.tune.rules import DEFAULT, RULES
 from matrices import matrix
 from test_optim_promises import through_disk
 
@@ -149,7 +149,7 @@ def test_factors_move_smoothly() -> None:
     before = optimizer.state[params[0]]["lr_factor"]
     train(optimizer, params, 1, (HARD, EASY))
     values = torch.linalg.svdvals(HARD).numpy()
-    there = RULES["measured"](predict(ExactSVD(), values), predict(PolarExpress(2), values)).lr
+    there = RULES[DEFAULT](predict(ExactSVD(), values), predict(PolarExpress(2), values)).lr
     assert optimizer.state[params[0]]["lr_factor"] == pytest.approx((before * there) ** 0.5)
 
 

@@ -1,12 +1,13 @@
 """Every parameter gets what it should, shows why, and its scale comes from the matrix that the oracle saw."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from inexact_muon import Muon, explain, lmo, polar
+from inexact_muon import Muon, Scion, explain, lmo, polar
 from inexact_muon.optim import Flatten, LMOOptimizer, Split, Whole, presets, routes
 from inexact_muon.optim.views import parse
 from models import MODELS
@@ -83,11 +84,33 @@ def test_rules_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "words"), [([("*.bias", "lmo")], "cannot get a matrix LMO"), ([("*", "muon")], "say lmo or adamw")]
+    ("rules", "words"),
+    [
+        ([("*.bias", "lmo")], "cannot get a matrix LMO"),
+        ([("*", "muon")], "say lmo or adamw"),
+        ([("*", "adamw"), ("block.0.q.*", "adamw")], r"'block.0.q.\*' matches no parameter .* near: blocks.0.q.weight"),
+    ],
 )
 def test_bad_rules(rules: list[tuple[str, str]], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         routes(MODELS["gpt"][0](), rules=rules)
+
+
+def test_a_split_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"split: 'fc1.weight' matches no parameter"):
+        routes(MODELS["vit"][0](), split={"fc1.weight": 2})
+
+
+def test_a_rule_may_name_what_is_frozen() -> None:
+    model = MODELS["gpt"][0]()
+    model.blocks[0].requires_grad_(False)
+    assert routes(model, rules=[("blocks.0.*", "adamw")]) == routes(model)
+
+
+@pytest.mark.parametrize("make", [Muon, Scion, presets.sign_sgd])
+def test_a_model_is_not_its_parameters(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"got the model Linear: .* Muon.for_model"):
+        make(nn.Linear(4, 4), lr=0.1)
 
 
 def test_split_by_option() -> None:

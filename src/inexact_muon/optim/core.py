@@ -27,7 +27,7 @@ from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import keep_algorithm, restore_buffers
-from inexact_muon.optim.options import OWN, check_options, nonfinite, tensors_of
+from inexact_muon.optim.options import OWN, check_options, nonfinite, parameters, tensors_of
 from inexact_muon.optim.precision import Precision, check_strategy, look_at
 from inexact_muon.optim.solving import Solving, costs
 from inexact_muon.optim.telemetry import SHARE, Telemetry
@@ -139,7 +139,7 @@ class LMOOptimizer(Optimizer):
             "keep": keep,
             "turn": 0,
         }
-        super().__init__(params, defaults)
+        super().__init__(parameters(params), defaults)
 
     def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
         """The text of a ball or length; the value is kept, since one of somebody else's cannot be read from text."""

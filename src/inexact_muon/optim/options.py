@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.schedules.grammar import nearest
@@ -31,6 +31,16 @@ OWN = (
 
 FOREIGN = ("ns_coefficients", "ns_steps", "eps", "adjust_lr_fn")
 """Entries of torch.optim.Muon's groups that the ball and the scale replace."""
+
+
+def parameters(given: Any) -> Any:
+    """What an optimizer is given, unless it is a model."""
+    if isinstance(given, nn.Module):
+        raise TypeError(
+            f"parameters are wanted, got the model {type(given).__name__}: pass its hidden matrices, or let "
+            "Muon.for_model(model, lr) route all of them"
+        )
+    return given
 
 
 def check_options(group: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ embeddings, heads, norms, biases, depthwise kernels, vectors      AdamW
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,13 +41,21 @@ def routes(
     """One route for each parameter that requires a gradient; a tied weight has one.
 
     Args:
-        rules: (glob on the parameter's name, "lmo" or "adamw"), first match wins, before anything else.
+        rules: (glob on the parameter's name, "lmo" or "adamw"), first match wins, before anything else. A glob that
+            matches nothing is an error, here and in split.
         split: glob on the parameter's name -> rows of its blocks. Fused query-key-value weights with three square
             blocks are recognised by name without it; `{}` switches that off.
     """
     for glob, algorithm in rules:
         if algorithm not in ("lmo", "adamw"):
             raise ValueError(f"rules: {glob!r} asks for {algorithm!r}; say lmo or adamw")
+    names = [name for name, _ in model.named_parameters()]
+    for what, glob in [("rules", glob) for glob, _ in rules] + [("split", glob) for glob in split or ()]:
+        if not any(fnmatch.fnmatchcase(name, glob) for name in names):
+            near = (difflib.get_close_matches(glob, names, n=1, cutoff=0.0) or ["none"])[0]
+            raise ValueError(
+                f"{what}: {glob!r} matches no parameter (one that is tied has its first name); near: {near}"
+            )
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
     found = list(_owned(model))
     last = next((id(p) for _, p, m in reversed(found) if isinstance(m, nn.Linear) and p.ndim == 2), None)
