@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +73,8 @@ class Solving:
         """The parameter, where a strategy has not written it, and its momentum."""
         job = task.job
         if answer.z is not None:
-            self.walk(task, task.p, replace(answer, z=laid_out(answer.z, job.p) if task.p is job.p else answer.z))
+            answer.z = laid_out(answer.z, job.p) if task.p is job.p else answer.z
+            self.walk(task, task.p, answer)
         elif self.wants(task):
             self._optimizer.telemetry.sizes(id(job.p), 0.0, 0.0)  # every rank has a note of what is measured
         remember(job, job.seen, job.weight)

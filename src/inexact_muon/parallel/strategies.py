@@ -176,18 +176,17 @@ def together(tasks: Sequence[Task], solver: Solver, way: Any) -> Run:
 
 def owned(tasks: Sequence[Task], solver: Solver) -> Run:
     """Pieces to the owner, the oracle once, pieces of the answer to every holder."""
+    if not any(task.place.shared for task in tasks):
+        return _solved(tasks, [task.m for task in tasks], solver)
     wholes, under_way = collect(tasks, [task.m for task in tasks], solver.wire)
-    shared = any(task.place.shared for task in tasks)
-    if shared:
-        yield
+    yield
     under_way.wait()
     mine = [(i, task, whole) for i, (task, whole) in enumerate(zip(tasks, wholes, strict=True)) if whole is not None]
     solved = _solved([task for _, task, _ in mine], [whole for _, _, whole in mine], solver)
     answers = dict(zip((i for i, _, _ in mine), solved, strict=True))
     zs = [answers[i].z if i in answers else None for i in range(len(tasks))]
     pieces, under_way = give_back(tasks, zs, solver.wire)
-    if shared:
-        yield
+    yield
     under_way.wait()
     factors = [answers[i].factor if i in answers else solver.uniform(task) for i, task in enumerate(tasks)]
     return [Answer(piece, factor) for piece, factor in zip(pieces, factors, strict=True)]
