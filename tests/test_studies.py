@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from inexact_muon.lab import store, study
 from inexact_muon.report import tables
+from inexact_muon.tune import spectra
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "figures"
@@ -125,6 +127,18 @@ def test_the_committed_pages_are_those_of_the_committed_tables() -> None:
     least = judge.two_products(study.load(ROOT / "studies/precision/gpt.toml").runs[0])
     page = judge.markdown(judge.judged(entries), len(entries[0]["seeds"]), least)
     assert (FIGURES / "precision-study.md").read_text().startswith(page)
+    sys.path.insert(0, str(ROOT / "studies/precision"))
+    held = json.loads((FIGURES / "held-out.json").read_text())
+    layers = spectra.load(ROOT / "studies/cotuning/gpt-carried.npz")
+    page = script("precision/held_out.py").markdown(held, layers)
+    assert page == (FIGURES / "held-out.md").read_text()
+    text = (ROOT / "docs/cotuning.md").read_text()
+    for number, name in (
+        ("lift reaches", "lift of small"),
+        ("rms error", "rms error"),
+        ("factor", "stochastic factor"),
+    ):
+        assert "{} {}, {} and {}".format(number, *re.findall(rf"{name} (-?\d\.\d\d)", page)) in text
 
 
 def test_the_report_reads_both_tables() -> None:

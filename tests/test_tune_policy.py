@@ -162,6 +162,11 @@ def test_without_hysteresis_it_flaps_and_with_it_not() -> None:
         assert changes <= most
 
 
+def test_of_equal_costs_the_present_choice_stays_and_else_the_better_one_is_taken() -> None:
+    costs, factors = [1.0, 1.0, 2.0], [1.02, 1.01, 1.0]
+    assert [choose(costs, factors, current) for current in (None, 0, 1, 2)] == [1, 0, 1, 1]
+
+
 def test_none_is_good_enough() -> None:
     assert choose(COSTS, [np.inf, 1.5, 1.2, 1.3], None, 1.05) == 2
     assert choose(COSTS, [np.inf, 1.5, 1.2, 1.21], 3, 1.05, 0.2) == 3

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -29,6 +30,8 @@ EXACT = "exact-svd"
 SAVING = 0.15
 SMALL = 0.03
 FAR = 0.03
+NUMBERS = ("lift of small", "rms error", "stochastic factor", "gap", "delta")
+ABOUT = f"Lift of small: the mean of f over singular values below {SMALL} of the largest."
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -137,23 +140,35 @@ def _rational(row: dict[str, Any]) -> bool:
 
 def predictors(rows: list[dict[str, Any]], layers: list[spectra.Layer]) -> list[str]:
     """Which number of a fixed oracle orders the losses: a table, and rank correlations."""
-    names = ("lift of small", "rms error", "stochastic factor", "gap", "delta")
-    lines = [f"| fixed oracle | loss | {' | '.join(names)} |", "|---|---:" + "|---:" * len(names) + "|"]
-    numbers: dict[str, list[float]] = defaultdict(list)
     fixed = sorted((r for r in rows if r["kind"] == "fixed"), key=lambda r: r["loss"])
-    total = sum(layer.values.size for layer in layers)
-    for r in fixed:
-        method = polar.parse(r["policy"])
-        found = spectra.judge_layers(method, layers)
-        rms = (sum(la.values.size * rms_error(method, la.values) ** 2 for la in layers) / total) ** 0.5
-        row = (lift(method, layers), rms, found.stochastic_factor, found.gap, found.delta)
-        for name, value in zip(names, row, strict=True):
-            numbers[name].append(float(value))
-        lines.append(f"| `{r['policy']}` | {r['loss']:.4f} | " + " | ".join(f"{v:.3f}" for v in row) + " |")
-    losses = [r["loss"] for r in fixed]
-    ranks = ", ".join(f"{name} {float(spearmanr(values, losses)[0]):.2f}" for name, values in numbers.items())
-    about = f"Lift of small: the mean of f over singular values below {SMALL} of the largest."
-    return [*lines, "", about, f"Rank correlation with the loss: {ranks}."]
+    found = {r["policy"]: numbers(r["policy"], layers) for r in fixed}
+    lines = [f"| fixed oracle | loss | {' | '.join(NUMBERS)} |", "|---|---:" + "|---:" * len(NUMBERS) + "|"]
+    lines += [f"| `{r['policy']}` | {r['loss']:.4f} | {cells(found[r['policy']])} |" for r in fixed]
+    return [
+        *lines,
+        "",
+        ABOUT,
+        f"Rank correlation with the loss: {ranks(found, {r['policy']: r['loss'] for r in fixed})}.",
+    ]
+
+
+def numbers(policy: str, layers: list[spectra.Layer]) -> tuple[float, ...]:
+    """NUMBERS of an oracle on spectra."""
+    method = polar.parse(policy)
+    found, total = spectra.judge_layers(method, layers), sum(layer.values.size for layer in layers)
+    rms = (sum(la.values.size * rms_error(method, la.values) ** 2 for la in layers) / total) ** 0.5
+    return lift(method, layers), rms, float(found.stochastic_factor), float(found.gap), float(found.delta)
+
+
+def cells(values: Sequence[float]) -> str:
+    """Of a table."""
+    return " | ".join(f"{v:.3f}" for v in values)
+
+
+def ranks(found: dict[str, tuple[float, ...]], losses: dict[str, float]) -> str:
+    """Rank correlation of each number with the loss, over oracles."""
+    columns = zip(NUMBERS, zip(*(found[policy] for policy in losses), strict=True), strict=True)
+    return ", ".join(f"{name} {float(spearmanr(column, list(losses.values()))[0]):.2f}" for name, column in columns)
 
 
 def lift(method: polar.PolarMethod, layers: list[spectra.Layer]) -> float:
