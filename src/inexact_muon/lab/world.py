@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +16,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from inexact_muon.lab.errors import LabError
+
+_last: deque[Any] = deque(maxlen=16)
+"""Handles of the last reductions. Whoever drops one last frees its tensor; where that is a thread of gloo while the
+interpreter ends, torch 2.13 aborts the process: DDP keeps those threads alive after the group is destroyed."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,9 @@ class World:
         if self.size == 1:
             return values
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
+        work = dist.all_reduce(total, async_op=True)
+        work.wait()
+        _last.append(work)
         return [float(value) / self.size for value in total]
 
     def share(self, tensors: tuple[Tensor, ...], parts: int, part: int) -> tuple[Tensor, ...]:
