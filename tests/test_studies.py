@@ -141,6 +141,27 @@ def test_the_committed_pages_are_those_of_the_committed_tables() -> None:
         assert "{} {}, {} and {}".format(number, *re.findall(rf"{name} (-?\d\.\d\d)", page)) in text
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [(("nowhere", "--spectra", "x.npz"), "nowhere is not a store"), ((".", "--spectra", "x.npz"), "no file x.npz")],
+)
+def test_a_mistake_is_a_sentence(
+    words: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / store.INDEX).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["judge.py", *words, "--out", "tables"])
+    with pytest.raises(SystemExit) as ended:
+        script("precision/judge.py").arguments("")
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "tables").exists()
+
+
 def test_the_report_reads_both_tables() -> None:
     found = tables.read(FIGURES)
     assert found.cotuning

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from judge import ABOUT, NUMBERS, cells, numbers, ranks
+from judge import ABOUT, EXACT, NUMBERS, arguments, cells, numbers, ranks
 
 from inexact_muon.lab import store
 from inexact_muon.tune import spectra
 
-EXACT = "exact-svd"
 Table = dict[str, dict[str, list[float]]]
 """Setting -> oracle -> losses by seed."""
 
@@ -60,11 +58,7 @@ def markdown(table: Table, layers: list[spectra.Layer]) -> str:
 
 def main() -> None:
     """The command."""
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("store", type=Path)
-    parser.add_argument("--spectra", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    given = arguments(__doc__)
     table = read(given.store)
     (given.out / "held-out.json").write_text(json.dumps(table, indent=1) + "\n")
     page = markdown(table, spectra.load(given.spectra))

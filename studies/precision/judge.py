@@ -9,7 +9,7 @@ two sets of so many seeds differ by chance, sd sqrt(2/n), where sd is the exact 
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -220,13 +220,24 @@ def figure(rows: list[dict[str, Any]]) -> Any:
     return (points + names).properties(width=760, height=640)
 
 
-def main() -> None:
-    """The command."""
-    parser = ArgumentParser(description=__doc__)
+def arguments(about: str | None) -> Namespace:
+    """store, spectra and out of the command line; a mistake in them is a sentence."""
+    parser = ArgumentParser(description=about)
     parser.add_argument("store", type=Path)
     parser.add_argument("--spectra", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    if not (given.store / store.INDEX).is_file():
+        parser.error(f"{given.store} is not a store: run the sweep first")
+    if not given.spectra.is_file():
+        parser.error(f"there is no file {given.spectra}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    return given
+
+
+def main() -> None:
+    """The command."""
+    given = arguments(__doc__)
     entries = read(given.store)
     table = {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": entries}]}
     rows, stem = judged(entries), given.out / "precision-study"
