@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from inexact_muon.optim.views import Flatten, Split, View, Whole
+from inexact_muon.views import Flatten, Split, View, Whole
 
 HEADS = ("head", "lm_head", "classifier", "output", "logits", "unembed", "embed_out")
 FUSED = ("qkv", "c_attn", "wqkv", "query_key_value", "qkv_proj", "in_proj")
