@@ -85,7 +85,7 @@ class Flatten(View):
 
     name: ClassVar[str] = "flatten"
 
-    groups: int = 1
+    groups: int = field(default=1, kw_only=True)
     transposed: bool = field(default=False, kw_only=True)
 
     def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
@@ -176,7 +176,7 @@ class Split(View):
         if self.groups == 1:
             return [x.narrow(-2, low, high - low) for low, high in self._spans(sizes, start, x.shape[-2])]
         if start % sum(sizes) == 0 and x.shape[-2] % sum(sizes) == 0:
-            blocks = _unflatten(x, -2, sum(sizes)).split(sizes, -2) if x.numel() else [x] * len(sizes)
+            blocks = torch.split(_unflatten(x, -2, sum(sizes)), sizes, -2) if x.numel() else [x] * len(sizes)
             return [block.flatten(-3, -2) if x.numel() else block for block in blocks]
         return [x.index_select(-2, rows.to(x.device)) for rows in self._rows(sizes, start, x.shape[-2])]
 

@@ -169,7 +169,7 @@ class LMOOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are checked before the group is added."""
         group = dict(param_group)
-        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names"}
+        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names", "name"}
         if unknown:
             name = sorted(unknown)[0]
             raise ValueError(f"parameter group has an unknown option {name!r}: {nearest(name, self.defaults)}")
