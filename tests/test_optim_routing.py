@@ -8,7 +8,7 @@ from torch import nn
 
 from inexact_muon import Muon, Scion, explain, lmo, polar
 from inexact_muon.optim import Flatten, LMOOptimizer, Split, Whole, presets, routes
-from inexact_muon.optim.views import parse
+from inexact_muon.views import parse
 from models import MODELS
 
 EXPECTED: dict[str, dict[str, str]] = {

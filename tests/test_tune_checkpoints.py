@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict, theory
-from inexact_muon.optim import views
 from inexact_muon.tune import checkpoints
 from inexact_muon.tune.momenta import cut, momenta
 
@@ -151,16 +150,10 @@ def test_anything_else_is_refused_in_a_sentence(content: bytes, tmp_path: Path) 
         checkpoints.read(tmp_path / "x.pt")
 
 
-@pytest.mark.parametrize("view", ["whole", "flatten", "split(rows=3)", "split(rows=(4, 2))"])
-@pytest.mark.parametrize("shape", [(6, 4), (6, 2, 3, 3), (6, 4, 5)], ids=str)
-def test_cut_is_the_twin_of_the_views(view: str, shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape)
-    if view == "flatten" or (x.ndim == 2) or (view == "whole" and x.ndim == 3):
-        expected = [m for part in views.parse(view).cut(x) for m in part.reshape(-1, *part.shape[-2:])]
-        for ours, theirs in zip(cut(x, view), expected, strict=True):
-            assert torch.equal(ours, theirs)
-    elif x.ndim == 4:
-        assert torch.equal(cut(x, view)[0], x.flatten(1)), "kernels of foreign optimizers"
+def test_kernels_of_foreign_optimizers_are_flattened() -> None:
+    x = torch.randn(6, 2, 3, 3)
+    assert torch.equal(cut(x)[0], x.flatten(1))
+    assert len(cut(torch.randn(5, 4, 3))) == 5
 
 
 def test_every_view_of_a_model_is_read(tmp_path: Path) -> None:

@@ -42,8 +42,6 @@ from inexact_muon.optim.precision import Precision, check_strategy, look_at
 from inexact_muon.optim.solving import Solving, costs
 from inexact_muon.optim.telemetry import SHARE, Telemetry
 from inexact_muon.optim.update import is_finite, make_job, momentum, move_adamw
-from inexact_muon.optim.views import View
-from inexact_muon.optim.views import parse as parse_view
 from inexact_muon.parallel.compressed import synchronise
 from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.parallel.team import Team
@@ -53,6 +51,8 @@ from inexact_muon.polar.batching import LIMIT
 from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.tune.policy import Policy
 from inexact_muon.tune.rules import DEFAULT
+from inexact_muon.views import View
+from inexact_muon.views import parse as parse_view
 
 
 class LMOOptimizer(Optimizer):
