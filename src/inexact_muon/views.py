@@ -47,6 +47,10 @@ class View(ABC):
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         """Shapes of the matrices of a tensor of this shape; leading dimensions are a batch."""
 
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        """(count, rows, columns) if the matrices of a contiguous tensor lie one after the other in its memory."""
+        return None
+
     @abstractmethod
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         """Where each dimension of a tensor lies in its matrices: BATCH, ROWS or COLUMNS; None for several at once."""
@@ -69,6 +73,9 @@ class Whole(View):
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         return [tuple(shape)]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        return (prod(shape[:-2]), shape[-2], shape[-1]) if len(shape) >= 2 else None
 
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         return ((BATCH,) * (ndim - 2) + (ROWS, COLUMNS))[-ndim:] if ndim else ()
@@ -105,6 +112,9 @@ class Flatten(View):
         size = self._size(shape)
         out, into = (shape[1], size) if self.transposed else (size, shape[1])
         return [(self.groups, out, into * prod(shape[2:]))]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        return None if self.transposed else (self.groups, self._size(shape), prod(shape[1:]))
 
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         rows = 1 if self.transposed else 0
@@ -148,6 +158,9 @@ class Stacked(View):
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         rows = _divided(self, shape, self.count)
         return [(self.count, shape[1], rows) if self.transposed else (self.count, rows, shape[1])]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        return None if self.transposed else (self.count, _divided(self, shape, self.count), shape[1])
 
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None, ROWS if self.transposed else COLUMNS)
@@ -194,6 +207,12 @@ class Split(View):
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         return [(*shape[:-2], rows * self.groups, shape[-1]) for rows in self._sizes(shape)]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        sizes = self._sizes(shape)
+        return (
+            (len(sizes), sizes[0], shape[-1]) if len(shape) == 2 and self.groups == 1 and len(set(sizes)) == 1 else None
+        )
 
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         return (*(BATCH,) * (ndim - 2), ROWS, COLUMNS)

@@ -25,6 +25,11 @@ from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.agreement import agree, settle, square
+from inexact_muon.optim.algorithm import hosted, move_, remember_
+from inexact_muon.optim.algorithm import lengths as lengths_of
+from inexact_muon.optim.algorithm import momentum as momentum_of
+from inexact_muon.optim.batches import Batch, Member, chunks
+from inexact_muon.optim.finite import flags, looked
 from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
@@ -40,7 +45,7 @@ from inexact_muon.optim.options import (
 )
 from inexact_muon.optim.precision import Precision, check_strategy, look_at
 from inexact_muon.optim.solving import Solving, costs
-from inexact_muon.optim.telemetry import SHARE, Telemetry
+from inexact_muon.optim.telemetry import SHARE, Telemetry, combine
 from inexact_muon.optim.update import is_finite, make_job, momentum, move_adamw
 from inexact_muon.parallel.compressed import synchronise
 from inexact_muon.parallel.strategies import Strategy
@@ -236,9 +241,18 @@ class LMOOptimizer(Optimizer):
         moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
         if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
             self._look(moving, known)
-        solving = Solving(self, known)
-        for task, answer in solving.answers(moving):
-            solving.write(task, answer)
+        shared = [(group, p) for group, p in moving if self._is_shared(p)]
+        if shared:
+            solving = Solving(self, known)
+            for task, answer in solving.answers(shared):
+                solving.write(task, answer)
+        for chunk in chunks(
+            self._members([(group, p) for group, p in moving if not self._is_shared(p)]), self.memory_limit
+        ):
+            answered = [(batch, *self._answered(batch)) for batch in chunk]
+            for batch, seen, zs, lengths in answered:
+                move_(batch, zs, lengths)
+                remember_(batch, seen)
         for group, p in ready:
             if group["algorithm"] == "adamw":
                 self._move_adamw(group, p, known.get(id(p)))
@@ -246,6 +260,53 @@ class LMOOptimizer(Optimizer):
         for group in self.param_groups:
             group["turn"] += 1
         return loss
+
+    def _is_shared(self, p: Tensor) -> bool:
+        """Whether other ranks hold some of a parameter, or this one takes part in a strategy that moves it elsewhere."""
+        place = self.team.place(p)
+        return place is None or place.shared or self.team.strategy.averages
+
+    def _members(self, entries: list[tuple[dict[str, Any], Tensor]]) -> list[Member]:
+        """The parameters that move; those whose gradient is not finite are left out where the host may look."""
+        members = []
+        for group, p in entries:
+            state = self.state_of(p, ("momentum_buffer",))
+            members.append(Member(p, group, state, self.ball_of(p, group), self.length(group), self.view(group)))
+        here = [member for member in members if hosted(member.p)]
+        if here:
+            dtypes = [member.state["momentum_buffer"].dtype for member in here]
+            found = looked([member.p.grad for member in here], dtypes)
+            for member in (member for member, fine in zip(here, found, strict=True) if not fine):
+                member.state["skipped"] += 1
+                members.remove(member)
+        return members
+
+    def _answered(self, batch: Batch) -> tuple[list[Tensor], list[Tensor], list[float]]:
+        """What the ball saw of each member, z, and the length of its step."""
+        if not hosted(batch.members[0].p):
+            dtype = batch.members[0].state["momentum_buffer"].dtype
+            batch.finite = flags([member.p.grad for member in batch.members], dtype)
+        seen, given = momentum_of(batch)
+        found = self.directions([batch.ball], [given])[0]
+        wanted = [k for k, member in enumerate(batch.members) if id(member.p) in self.telemetry.chosen]
+        for k in wanted:
+            self._measure(batch, k, given, found)
+        lengths = lengths_of(batch, given, found)
+        zs = [batch.joined(k, found) for k in range(len(batch.members))]
+        for k in wanted:
+            rate = float(batch.members[k].group["lr"]) * lengths[k]
+            sizes = [float(x.double().square().sum()) for x in (zs[k], batch.members[k].p)]
+            self.telemetry.sizes(id(batch.members[k].p), rate * rate * sizes[0], sizes[1])
+        return seen, zs, lengths
+
+    def _measure(self, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+        """Notes how inexact the answer for one member is."""
+        if batch.finite is not None and not bool(batch.finite[k]):
+            return
+        pairs = zip(batch.matrices(k, given), batch.matrices(k, found), strict=True)
+        answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z) for m, z in pairs if m.numel()]
+        if answers:
+            self.telemetry.note(id(batch.members[k].p), combine(answers))
 
     def _look(self, moving: list[tuple[dict[str, Any], Tensor]], known: dict[int, bool]) -> None:
         """Shows the precision control what the oracles are about to see."""
