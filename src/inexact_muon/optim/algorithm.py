@@ -70,7 +70,7 @@ def lengths(batch: Batch, given: Sequence[Tensor], found: Sequence[Tensor]) -> l
     return made
 
 
-def move_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[Number]) -> None:
+def move_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
     """W <- (1 - lr decay) W - lr length z."""
     members = batch.members
     ps = [member.p for member in members]
@@ -81,11 +81,31 @@ def move_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[Number]) -> None
         _each(torch._foreach_mul_, [ps[k] for k in some], None, [1.0 - decays[k] for k in some])
         _each(torch._foreach_add_, ps, zs, [-step for step in steps])
         return
-    on = batch.finite.to(torch.promote_types(ps[0].dtype, torch.float32)).unbind()
-    for p, z, flag, member, decay, step in zip(ps, zs, on, members, decays, steps, strict=True):
+    alone = all(member.decay for member in members) and all(p.dtype == z.dtype for p, z in zip(ps, zs, strict=True))
+    if alone:
+        # W + t (E - W) with t = lr decay and E = -(length / decay) z; t = 0 where the gradient is not finite.
+        torch._foreach_mul_(list(zs), [-length / m.decay for m, length in zip(members, lengths, strict=True)])
+        for p, e, t in zip(ps, zs, _masked(batch.finite, decays, ps[0].dtype), strict=True):
+            p.lerp_(e, t)
+        return
+    kept = _masked(batch.finite, decays, ps[0].dtype)
+    for p, z, keep, t, member in zip(ps, zs, kept, _masked(batch.finite, steps, ps[0].dtype), members, strict=True):
         if member.decay:
-            p.mul_(1.0 - flag * decay)
-        p.addcmul_(z, (flag * -step).to(p.dtype))
+            p.mul_(1.0 - keep)
+        p.addcmul_(z, t, value=-1.0)
+
+
+def _masked(finite: Tensor, values: Sequence[Number], dtype: torch.dtype) -> list[Tensor]:
+    """The values as tensors of one element, 0 where the gradient is not finite; one operation for equal ones."""
+    on = finite.to(torch.promote_types(dtype, torch.float32))
+    products: dict[Any, tuple[Tensor, ...]] = {}
+    found = []
+    for k, value in enumerate(values):
+        key = id(value) if isinstance(value, Tensor) else value
+        if key not in products:
+            products[key] = (on * value).to(dtype).unbind()
+        found.append(products[key][k])
+    return found
 
 
 def remember_(batch: Batch, seen: Sequence[Tensor]) -> None:

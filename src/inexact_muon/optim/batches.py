@@ -12,11 +12,12 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.lengths import Length
-from inexact_muon.polar.batching import STACKED, within
+from inexact_muon.polar.batching import STACKED, limit_on, within
 from inexact_muon.views import View
 
 COPIES = 6
@@ -153,17 +154,18 @@ def work(member: Member) -> int:
     return COPIES * member.p.numel() * max(4, member.state["momentum_buffer"].element_size())
 
 
-def chunks(members: Iterable[Member], limit: int) -> Iterator[list[Batch]]:
+def chunks(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]:
     """Batches that are worked on together within the limit of memory; at least one member at a time.
 
     Alike members lie next to each other, in the order of their first appearance.
     """
-    kinds: dict[tuple[Any, ...], list[Member]] = {}
+    devices: dict[torch.device, dict[tuple[Any, ...], list[Member]]] = {}
     for member in members:
-        kinds.setdefault(member.kind, []).append(member)
-    ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.p.shape)))]
-    for chunk in within(((member, work(member)) for member in ordered), limit):
-        found: dict[tuple[Any, ...], list[Member]] = {}
-        for member in chunk:
-            found.setdefault(member.kind, []).append(member)
-        yield [Batch(some) for some in found.values()]
+        devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
+    for device, kinds in devices.items():
+        ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.p.shape)))]
+        for chunk in within(((member, work(member)) for member in ordered), limit_on(device, limit)):
+            found: dict[tuple[Any, ...], list[Member]] = {}
+            for member in chunk:
+                found.setdefault(member.kind, []).append(member)
+            yield [Batch(some) for some in found.values()]

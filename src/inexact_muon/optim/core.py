@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
+from inexact_muon.optim.adamw import Entry, adamw_, by_options
 from inexact_muon.optim.agreement import agree, settle, square
 from inexact_muon.optim.algorithm import hosted, move_, remember_
 from inexact_muon.optim.algorithm import lengths as lengths_of
@@ -52,7 +53,7 @@ from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.parallel.team import Team
 from inexact_muon.polar import Auto, PolarMethod
 from inexact_muon.polar.auto import key as shape_key
-from inexact_muon.polar.batching import LIMIT
+from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.tune.policy import Policy
 from inexact_muon.tune.rules import DEFAULT
@@ -87,6 +88,7 @@ class LMOOptimizer(Optimizer):
             the oracles' work; math.inf measures all of them.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
         memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
+            None: 256 MiB on a CPU, 6 GiB elsewhere.
         policy: chooses the oracle of each layer as it trains (`tune.Adaptive`, `tune.Budget`).
         reference: the oracle at which lr and momentum were tuned: they are carried to the one in use, layer by layer.
         rule: by which they are carried.
@@ -120,7 +122,7 @@ class LMOOptimizer(Optimizer):
         sample_every: int = 0,
         sample_share: float = SHARE,
         on_nonfinite: str = "skip",
-        memory_limit: int = LIMIT,
+        memory_limit: int | None = None,
         policy: Policy | None = None,
         reference: PolarMethod | None = None,
         rule: str = DEFAULT,
@@ -253,16 +255,14 @@ class LMOOptimizer(Optimizer):
             for batch, seen, zs, lengths in answered:
                 move_(batch, zs, lengths)
                 remember_(batch, seen)
-        for group, p in ready:
-            if group["algorithm"] == "adamw":
-                self._move_adamw(group, p, known.get(id(p)))
+        self._step_adamw([(group, p) for group, p in ready if group["algorithm"] == "adamw"], known)
         settle(self.telemetry, ready, self.team.place, self.team.wire)
         for group in self.param_groups:
             group["turn"] += 1
         return loss
 
     def _is_shared(self, p: Tensor) -> bool:
-        """Whether other ranks hold some of a parameter, or this one takes part in a strategy that moves it elsewhere."""
+        """Whether other ranks hold some of a parameter, or a strategy moves it elsewhere."""
         place = self.team.place(p)
         return place is None or place.shared or self.team.strategy.averages
 
@@ -275,7 +275,7 @@ class LMOOptimizer(Optimizer):
         here = [member for member in members if hosted(member.p)]
         if here:
             dtypes = [member.state["momentum_buffer"].dtype for member in here]
-            found = looked([member.p.grad for member in here], dtypes)
+            found = looked([_grad(member.p) for member in here], dtypes)
             for member in (member for member, fine in zip(here, found, strict=True) if not fine):
                 member.state["skipped"] += 1
                 members.remove(member)
@@ -285,7 +285,7 @@ class LMOOptimizer(Optimizer):
         """What the ball saw of each member, z, and the length of its step."""
         if not hosted(batch.members[0].p):
             dtype = batch.members[0].state["momentum_buffer"].dtype
-            batch.finite = flags([member.p.grad for member in batch.members], dtype)
+            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
         seen, given = momentum_of(batch)
         found = self.directions([batch.ball], [given])[0]
         wanted = [k for k, member in enumerate(batch.members) if id(member.p) in self.telemetry.chosen]
@@ -394,9 +394,32 @@ class LMOOptimizer(Optimizer):
         for ball in dict.fromkeys(balls):
             places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
             given = [m for i, other in enumerate(balls) if other == ball for m in matrices[i]]
-            for i, z in zip(places, ball.directions(given, self.memory_limit), strict=True):
+            for i, z in zip(places, ball.directions(given, limit_on(given[0].device, self.memory_limit)), strict=True):
                 found[i].append(z)
         return found
+
+    def _step_adamw(self, entries: list[tuple[dict[str, Any], Tensor]], known: dict[int, bool]) -> None:
+        """One step of the parameters that AdamW moves."""
+        mine: list[Entry] = []
+        for group, p in entries:
+            if self._is_shared(p):
+                self._move_adamw(group, p, known.get(id(p)))
+            else:
+                mine.append((p, self.state_of(p, ("exp_avg", "exp_avg_sq")), group))
+        here = [entry for entry in mine if hosted(entry[0])]
+        if here:
+            found = looked([_grad(p) for p, _, _ in here], [state["exp_avg"].dtype for _, state, _ in here])
+            for (_, state, _), fine in zip(here, found, strict=True):
+                state["skipped"] += not fine
+            bad = {id(p) for (p, _, _), fine in zip(here, found, strict=True) if not fine}
+            mine = [entry for entry in mine if id(entry[0]) not in bad]
+        for some in by_options(mine):
+            before = [(p, g, p.detach().clone()) for p, _, g in some if id(p) in self.telemetry.chosen]
+            finite = None if hosted(some[0][0]) else flags([_grad(p) for p, _, _ in some], some[0][1]["exp_avg"].dtype)
+            adamw_(some, finite)
+            for p, group, old in before:
+                moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
+                self.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
 
     def _move_adamw(self, group: dict[str, Any], p: Tensor, known: bool | None) -> None:
         job = make_job(p, group, self.state_of(p, ("exp_avg", "exp_avg_sq")), known)
@@ -486,3 +509,8 @@ class LMOOptimizer(Optimizer):
             "telemetry": telemetry,
             "team": self.team.again(),
         }
+
+
+def _grad(p: Tensor) -> Tensor:
+    assert p.grad is not None
+    return p.grad

@@ -11,16 +11,15 @@ from torch import Tensor
 
 from inexact_muon.lmo import Ball
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import Number
 from inexact_muon.optim.agreement import Entry
 from inexact_muon.optim.layout import gathered, laid_out, same_layout
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.telemetry import combine, measuring_cost, oracle_flops
-from inexact_muon.optim.update import make_job, momentum, remember, walk
+from inexact_muon.optim.update import Number, make_job, momentum, remember, walk
 from inexact_muon.parallel.place import Place, local, place_of
 from inexact_muon.parallel.tasks import Answer, Task, assign, interleaved
-from inexact_muon.polar.batching import within, work
+from inexact_muon.polar.batching import limit_on, within, work
 from inexact_muon.views import View
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ class Solving:
         owners = assign([(place, cost) for _, cost, place, _, _ in drafts])
         given = [(group, p, place, owner) for (*_, place, group, p), owner in zip(drafts, owners, strict=True)]
         for ranks, some in groupby(given, key=lambda draft: draft[2].ranks):
-            chunks = within(((draft, work(draft[1])) for draft in some), optimizer.memory_limit * len(ranks))
+            limit = limit_on(given[0][1].device, optimizer.memory_limit) * len(ranks)
+            chunks = within(((draft, work(draft[1])) for draft in some), limit)
             tasks = ([task for draft in chunk for task in self._task(*draft)] for chunk in chunks)
             for made, answers in interleaved((made, optimizer.team.strategy.run(made, self)) for made in tasks):
                 yield from zip(made, answers, strict=True)
