@@ -21,12 +21,11 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False) -> None:
         out: folder for the stores, the page and its files.
         oracles: only the table and the picture of the oracles.
     """
-    from rich.console import Console
-
     _need_lab()
     from inexact_muon import demo
+    from inexact_muon.terminal import console as open_console
 
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     (demo.show_oracles if oracles else demo.demo)(out, console)
 
 
@@ -50,12 +49,11 @@ def report(
         watch: write the page again whenever the stores change, until Ctrl-C.
         serve: the same, and serve it on this machine's loopback address.
     """
-    from rich.console import Console
-
     _need_lab()
     from inexact_muon.report import command
+    from inexact_muon.terminal import console
 
-    command.report(folder, out or folder, Console(width=None if sys.stdout.isatty() else 160), open, watch, serve)
+    command.report(folder, out or folder, console(160), open, watch, serve)
 
 
 def delta(
@@ -121,11 +119,10 @@ def theory(
         settings: name=value, once for each parameter; the rest are assumed, and shown as such.
         plot: draw it over delta, to an .svg, .png, .html or .json file.
     """
-    from rich.console import Console
-
     from inexact_muon import statements
+    from inexact_muon.terminal import console as open_console
 
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     if name == "list":
         statements.show_all(console)
     else:
@@ -148,13 +145,12 @@ def bench(
         parts: which of oracles, steps, growth, memory; the file's other parts stay.
         json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
     """
-    from rich.console import Console
-
     from inexact_muon.bench import page
+    from inexact_muon.terminal import console as open_console
 
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, got {rounds}")
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     report = page.run(peers, rounds, console, parts)
     page.show(report, console)
     if json is not None:
@@ -221,11 +217,10 @@ def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False)
         folder: the store.
         json: machine-readable.
     """
-    from rich.console import Console
-
     from inexact_muon.lab import listing
+    from inexact_muon.terminal import console
 
-    listing.show_list(folder, json, Console(width=None if sys.stdout.isatty() else 160))
+    listing.show_list(folder, json, console(160))
 
 
 def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro.conf.Positional]) -> None:
@@ -237,11 +232,10 @@ def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro
         folder: the store.
         run: the beginning of the run's id.
     """
-    from rich.console import Console
-
     from inexact_muon.lab import listing
+    from inexact_muon.terminal import console
 
-    listing.show_run(folder, run, Console(width=None if sys.stdout.isatty() else 120))
+    listing.show_run(folder, run, console(120))
 
 
 def plan(
@@ -280,10 +274,9 @@ def plan(
         top: share of entries that the top-k compressor keeps (EF21).
         plot: picture, to an .svg, .png, .html or .json file.
     """
-    from rich.console import Console
-
     from inexact_muon.plan import estimate, files, oracles, page
     from inexact_muon.plan.layout import Layout
+    from inexact_muon.terminal import console as open_console
 
     if tokens is not None and tokens < 1:
         raise ValueError(f"tokens must be at least 1, got {tokens}")
@@ -291,7 +284,7 @@ def plan(
     where = Layout(gpus, tp, sharded=layout == "fsdp")
     tried = estimate.strategies(period, rank, top)
     made = estimate.plan(files.find(model, tokens), where, machine, oracles.parse(oracle), tried)
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     page.show(made, console)
     if plot is not None:
         page.draw(made, plot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from inexact_muon.lab.store import Outcome, Store
 from inexact_muon.lab.study import Plan, read_changes
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.schedules.grammar import nearest
+from inexact_muon.terminal import console as open_console
 
 
 def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int, pick: str) -> None:
@@ -103,7 +103,7 @@ def sweep_file(
     if engine == "local":
         workers = min(workers or os.cpu_count() or 1, len(plan.runs))
     options = EngineOptions(workers=workers, address=address, logs=folder / "submitit")
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = open_console(120)
     try:
         outcomes = sweep(plan, folder, lambda: ENGINES[engine](options), console, retry)
     except KeyboardInterrupt:
