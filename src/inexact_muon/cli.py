@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+
+import inexact_muon
+
+Settings = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+"""`--set a=1 b=2`, `--set a=1 --set b=2`, or both: see `separate_settings`."""
 
 
 def demo(out: Path = Path("runs/demo"), oracles: bool = False) -> None:
@@ -107,7 +112,7 @@ def transfer(
 
 def theory(
     name: Annotated[str, tyro.conf.Positional] = "list",
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set"), tyro.conf.UseAppendAction] = (),
+    set: Settings = (),
     plot: Path | None = None,
 ) -> None:
     """Every statement of the paper and its two-number version: `list` them, or evaluate one.
@@ -116,7 +121,8 @@ def theory(
 
     Args:
         name: list, or the name of a statement.
-        settings: name=value, once for each parameter; the rest are assumed, and shown as such.
+        set: name=value pairs, several after one --set or one after each; a sequence is deltas=[0.1,0.2]. The rest are
+            assumed, and shown as such.
         plot: draw it over delta, to an .svg, .png, .html or .json file.
     """
     from inexact_muon import statements
@@ -126,7 +132,7 @@ def theory(
     if name == "list":
         statements.show_all(console)
     else:
-        statements.show(name, settings, plot, console)
+        statements.show(name, set, plot, console)
 
 
 def bench(
@@ -160,7 +166,7 @@ def bench(
 def run(
     spec: Annotated[Path, tyro.conf.Positional],
     out: Path | None = None,
-    set: tuple[str, ...] = (),
+    set: Settings = (),
     threads: int = 1,
     pick: str = "",
 ) -> None:
@@ -172,7 +178,7 @@ def run(
     Args:
         spec: TOML file of the run, or of a study with --pick.
         out: folder of the store; by default runs/NAME-ID.
-        set: field=value pairs that win over the file.
+        set: field=value pairs that win over the file, several after one --set or one after each.
         threads: threads of this process; the last bits of the result depend on it.
         pick: the beginning of an id: that run of the study, into the study's store.
     """
@@ -187,7 +193,7 @@ def sweep(
     workers: int | None = None,
     engine: str = "local",
     address: str = "",
-    set: tuple[str, ...] = (),
+    set: Settings = (),
     retry: bool = False,
 ) -> None:
     """Every run of a study; runs that have ended are never repeated, half-finished ones resume.
@@ -200,7 +206,8 @@ def sweep(
         workers: runs at once; by default one for each core, or what the cluster has.
         engine: local, ray or slurm.
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
-        set: field=value pairs that win over base and grid.
+        set: field=value pairs that win over base and grid, several after one --set or one after each. A list takes the
+            place of that axis of the grid, or is a new one: optimizer.lr=[0.01,0.02].
         retry: try failed runs again.
     """
     from inexact_muon.lab import commands
@@ -313,10 +320,38 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
+DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
+
+`inexact-muon COMMAND --help` has an example of each command, `inexact-muon --version` says which version this is, and
+`inexact-muon --tyro-write-completion bash FILE` writes a script that completes commands and options in a shell."""
+
+
+def separate_settings(words: Sequence[str]) -> list[str]:
+    """`--set a=1 b=2` as `--set a=1 --set b=2`: words with an equals sign that follow a setting are settings too."""
+    found: list[str] = []
+    setting = False
+    for word in words:
+        if setting and found[-1] != "--set" and not word.startswith("-"):
+            if "=" in word:
+                found.append("--set")
+            else:
+                setting = False
+        elif word.startswith("-"):
+            setting = word == "--set" or word.startswith("--set=")
+        found.append(word)
+    return found
+
+
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
+    words = sys.argv[1:]
+    if words == ["--version"]:
+        print(f"inexact-muon {inexact_muon.__version__}")
+        return
     try:
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="inexact-muon")
+        tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, prog="inexact-muon", description=DESCRIPTION, args=separate_settings(words)
+        )
     except (ValueError, TypeError, OSError) as error:
         path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
         print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)

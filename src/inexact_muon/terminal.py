@@ -33,8 +33,8 @@ def number(value: float | None, digits: int = 6) -> str:
     """A measured value to so many significant digits, trailing zeros kept so that columns line up; None is "-"."""
     if value is None:
         return "-"
-    if isinstance(value, int) or value == 0:
-        return str(int(value))
+    if isinstance(value, int):
+        return str(value)
     text = f"{value:#.{digits}g}"
     return f"{value:.{digits}g}" if "e" in text else text.rstrip(".")
 

@@ -52,7 +52,7 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
 def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSpec]:
     """The run of a spec file, or the one of a study whose id begins with `pick`."""
     if not pick:
-        spec = specs.load(path, changes)
+        spec = _load(path, changes)
         return _alone(spec, path.stem), spec
     plan = study.load(path, changes)
     found = [spec for spec in plan.runs if spec.id.startswith(pick)]
@@ -61,6 +61,15 @@ def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSp
         labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in known)
         raise LabError(f"--pick {pick} must be the beginning of one id of {path}: {labels}")
     return plan, found[0]
+
+
+def _load(path: Path, changes: dict[str, Any]) -> RunSpec:
+    try:
+        return specs.load(path, changes)
+    except LabError as error:
+        if "got `array`" in str(error) and any(isinstance(value, list) for value in changes.values()):
+            raise LabError(f"{error}; a run has one value, lists of values to try are for `inexact-muon sweep`") from None
+        raise
 
 
 def _alone(spec: RunSpec, name: str) -> Plan:
