@@ -72,13 +72,15 @@ def delta(
     Examples: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum gpt-late;
     inexact-muon delta --checkpoint checkpoint.pt
 
+    Spectra are synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, cnn-early, ...) or a file of singular
+    values. A checkpoint is an optimizer's state_dict, saved by torch or safetensors, or a folder of
+    torch.distributed.checkpoint.
+
     Args:
         oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.
         shape: rows x columns, for the cost and the length of a synthetic spectrum.
-        spectrum: synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, gpt-late/mlp, cnn-early, ...), or a
-            file of singular values: .npz (FILE.npz:label), .npy or text.
-        checkpoint: an optimizer's state_dict (.pt), .safetensors, or a folder of torch.distributed.checkpoint: shows
-            every momentum matrix under the oracle in use and others, the bottleneck, and the recommended oracle.
+        spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz (FILE:label), .npy, text.
+        checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and what to use.
     """
     from inexact_muon import tables
 
@@ -121,8 +123,7 @@ def theory(
 
     Args:
         name: list, or the name of a statement.
-        set: name=value pairs, several after one --set or one after each; a sequence is deltas=[0.1,0.2]. The rest are
-            assumed, and shown as such.
+        set: name=value pairs, such as delta=0.1 deltas=[0.1,0.2]; what is not set is assumed, and shown as such.
         plot: draw it over delta, to an .svg, .png, .html or .json file.
     """
     from inexact_muon import statements
@@ -178,7 +179,7 @@ def run(
     Args:
         spec: TOML file of the run, or of a study with --pick.
         out: folder of the store; by default runs/NAME-ID.
-        set: field=value pairs that win over the file, several after one --set or one after each.
+        set: field=value pairs that win over the file.
         threads: threads of this process; the last bits of the result depend on it.
         pick: the beginning of an id: that run of the study, into the study's store.
     """
@@ -206,8 +207,7 @@ def sweep(
         workers: runs at once; by default one for each core, or what the cluster has.
         engine: local, ray or slurm.
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
-        set: field=value pairs that win over base and grid, several after one --set or one after each. A list takes the
-            place of that axis of the grid, or is a new one: optimizer.lr=[0.01,0.02].
+        set: field=value pairs that win over base and grid; a list is an axis of the grid: optimizer.lr=[0.01,0.02].
         retry: try failed runs again.
     """
     from inexact_muon.lab import commands
