@@ -50,7 +50,7 @@ class PlainDocstrings(Extension):
     In pages HTML and emphasis are as before.
     """
 
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+    def extendMarkdown(self, md: Markdown) -> None:
         md.preprocessors.register(HtmlBlock(md), "html_block", 20)
         for name in ("html", "em_strong"):
             pattern: Any = md.inlinePatterns[name]

@@ -79,7 +79,7 @@ def delta(
     Args:
         oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.
         shape: rows x columns, for the cost and the length of a synthetic spectrum.
-        spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz (FILE:label), .npy, text.
+        spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
         checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and what to use.
     """
     from inexact_muon import tables

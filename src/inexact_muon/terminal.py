@@ -1,6 +1,6 @@
 """Tables and numbers on a terminal of any width.
 
-A table that is too wide is narrowed by wrapping prose, then by leaving out optional columns; after that it is stacked
+A table that is too wide is narrowed by wrapping prose, then by leaving out empty and optional columns; after that it is stacked
 (groups of columns under each other, the key repeated) or written as one block of lines for each row. No cell is cut.
 """
 
@@ -75,10 +75,10 @@ class Sheet:
         if self.title:
             to.print(Text(self.title, style="italic"), soft_wrap=True)
         kept = list(range(len(self.columns)))
-        left_out: list[str] = []
-        for name in ("", *self.optional):
+        empty = [name for k, name in enumerate(self.columns) if not any(map(len, (row.cells[k] for row in self.rows)))]
+        for count, name in enumerate((None, *empty, *self.optional)):
             kept = [k for k in kept if self.columns[k] != name]
-            left_out += [name] if name else []
+            left_out = [name for name in self.optional[: max(0, count - len(empty))] if name not in empty]
             if widths := self._fit(kept, to.width):
                 to.print(self._grid(kept, widths))
                 if left_out:

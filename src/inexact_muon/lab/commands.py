@@ -68,9 +68,7 @@ def _load(path: Path, changes: dict[str, Any]) -> RunSpec:
         return specs.load(path, changes)
     except LabError as error:
         if "got `array`" in str(error) and any(isinstance(value, list) for value in changes.values()):
-            raise LabError(
-                f"{error}; a run has one value, lists of values to try are for `inexact-muon sweep`"
-            ) from None
+            raise LabError(f"{error}; a run has one value; lists are for `inexact-muon sweep`") from None
         raise
 
 

@@ -55,8 +55,8 @@ def load(path: Path, changes: dict[str, Any] | None = None) -> Plan:
     """The plan of a study file.
 
     Args:
-        changes: dotted fields -> values that win over base and grid. A list takes the place of the grid's axis, or is a new
-            axis; for a field that is a list itself a list of lists does.
+        changes: dotted fields -> values that win over base and grid. A list takes the place of the grid's axis, or is a
+            new axis; for a field that is a list itself a list of lists does.
     """
     raw = read_toml(path)
     if "base" not in raw and "problem" in raw:
