@@ -1,7 +1,8 @@
 """Tables and numbers on a terminal of any width.
 
-A table that is too wide is narrowed by wrapping prose, then by leaving out empty and optional columns; after that it is stacked
-(groups of columns under each other, the key repeated) or written as one block of lines for each row. No cell is cut.
+A table that is too wide is narrowed by wrapping prose, then by leaving out empty and optional columns; after that it is
+stacked (groups of columns under each other, the key repeated) or written as one block of lines for each row. No cell is
+cut.
 """
 
 from __future__ import annotations
