@@ -79,7 +79,8 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Pla
             raw = copy.deepcopy(study.base)
             for field in order:
                 overlay(raw, field, copy.deepcopy(chosen[field]))
-                fields.setdefault(field, []).append(chosen[field])
+            for field, value in chosen.items():
+                fields.setdefault(field, []).append(value)
             spec = decode(raw, RunSpec, where)
             runs[spec.id] = spec
     varied = tuple(field for field, values in fields.items() if any(v != values[0] for v in values))
