@@ -18,6 +18,7 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.telemetry import oracle_flops
+from inexact_muon.polar import Auto
 
 WIDTH = 200
 """Width of the printed table where neither a terminal nor COLUMNS says one."""
@@ -179,7 +180,11 @@ def _line(optimizer: LMOOptimizer, draft: Draft, total: int, measured: dict[str,
     name, p, group, flops = draft
     lmo = group["algorithm"] == "lmo"
     ball, seen = optimizer.ball_of(p, group), optimizer.view(group).shapes(p.shape)
-    polar = ball.polar if lmo and isinstance(ball, Spectral) else None
+    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), False
+    if polar is not None:
+        side = sides(max(seen, key=prod))
+        pending = isinstance(polar, Auto) and polar.known(*side, p.device) is None
+        polar = polar.at(*side, p.device)
     return Line(
         parameter=name,
         shape=tuple(p.shape),
@@ -190,7 +195,7 @@ def _line(optimizer: LMOOptimizer, draft: Draft, total: int, measured: dict[str,
         lr=float(group["lr"]) * optimizer.state.get(p, {}).get("lr_factor", 1.0),
         weight_decay=float(group["weight_decay"]),
         scale=SCALES[group["scale"]](*sides(seen[0])) * group["radius"] if lmo else 1.0,
-        oracle=str(polar) if polar else "",
+        oracle="auto (not resolved yet)" if pending else str(polar) if polar else "",
         flops=flops,
         cost=flops / total,
         delta=polar.error_bound(polar.map.lower or 1e-3) if polar else None,
