@@ -99,6 +99,7 @@ def test_what_is_good_enough_is_kept(run, tmp_path: Path) -> None:  # type: igno
     assert code == 0
     assert "keep what you use: gap " in out
     assert "Keep what you use: it is good enough" in out
+    assert run("delta", "auto", "--checkpoint", str(tmp_path / "c.pt"))[0] == 0
     assert "Keep what you use" not in run("delta", "exact-svd", "--checkpoint", str(tmp_path / "c.pt"))[1]
 
 

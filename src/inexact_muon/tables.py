@@ -145,7 +145,9 @@ def _print_advice(console: Console, reports: Sequence[checkpoints.LayerReport]) 
     title = "recommended: the cheapest on a CPU whose gap and overshoot are small on this spectrum"
     _print(console, f"{title}; cost in n x n x n products", titles, rows, closing=1)
     if all(r.kept for r in reports):
-        console.print("Keep what you use: it is good enough, and nothing else that is takes less of both.")
+        console.print(
+            "Keep what you use: it is good enough, and the one that is cheapest on a CPU takes more time or more flops."
+        )
 
 
 def read_shape(text: str) -> tuple[int, int]:

@@ -77,6 +77,7 @@ class LayerReport:
 def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
     """A layer under the oracle given, or else the one that its file names, and under the candidates."""
     layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
+    used = None if used is None else used.at(*layer.shape)
     best, in_use = choose(*layer.shape).method, _judged(used, layer)
     try:
         advice = choose(*layer.shape, spectrum=layer.values, gap=GAP, overshoot=OVERSHOOT)
