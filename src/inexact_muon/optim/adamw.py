@@ -4,7 +4,7 @@
     W <- (1 - lr decay) W - lr (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 
 torch's fused kernel does it where all tensors have one dtype. On an accelerator it can skip a whole call only, so that
-large tensors get a call each, and the many small ones are put end to end and masked.
+large tensors get a call each, and of the many small ones those to be skipped get back what they had.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ def adamw_(entries: Sequence[Entry], finite: Tensor | None) -> None:
     on = finite.to(torch.float32)
     torch._foreach_add_(steps, list(on.unbind()))
     torch._foreach_add_([state["skipped"] for state in states], list((1.0 - on).unbind()))
-    large = [k for k, (p, _, _) in enumerate(entries) if p.numel() >= LARGE and _fused_takes([entries[k]])]
-    if large:
-        off = (1.0 - on).unbind()
-        for k in large:
-            _fused([entries[k]], off[k])
+    if not _fused_takes(entries):
+        for (p, state, group), flag in zip(entries, on.unbind(), strict=True):
+            _one(p, state, group, flag)
+        return
+    large = [k for k, (p, _, _) in enumerate(entries) if p.numel() >= LARGE]
+    off, each = (1.0 - on).unbind(), finite.unbind()
+    for k in large:
+        _fused([entries[k]], off[k])
     small = [k for k in range(len(entries)) if k not in large]
     if small:
-        each = finite.unbind()
-        _end_to_end([entries[k] for k in small], torch.stack([each[k] for k in small]) if large else finite)
+        _masked([entries[k] for k in small], torch.stack([each[k] for k in small]) if large else finite)
 
 
 def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -98,43 +100,34 @@ def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
     )
 
 
-def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """The equations, for dtypes that the kernel does not take."""
+def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | None = None) -> None:
+    """The equations, for dtypes that the kernel does not take; `on` is 0 where nothing shall change."""
     assert p.grad is not None
     first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
     gradient = p.grad.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
+    square = gradient * gradient
+    made: float | Tensor = float(step) if on is None else step.clamp(min=1.0)
+    rate, kept = group["lr"], group["lr"] * group["weight_decay"]
+    if on is not None:
+        gradient, square = torch.where(on > 0, gradient, first), torch.where(on > 0, square, second)
+        rate, kept = rate * on, kept * on
     first.lerp_(gradient, 1.0 - group["momentum"])
-    second.lerp_(gradient * gradient, 1.0 - group["beta2"])
-    one, two = (1.0 - beta ** float(step) for beta in (group["momentum"], group["beta2"]))
+    second.lerp_(square, 1.0 - group["beta2"])
+    one, two = (1.0 - beta**made for beta in (group["momentum"], group["beta2"]))
     direction = (first / one).div_((second / two).sqrt_().add_(group["eps"]))
     if group["weight_decay"]:
-        p.mul_(1.0 - group["lr"] * group["weight_decay"])
-    p.sub_(direction * group["lr"])
+        p.mul_(1.0 - kept)
+    p.sub_(direction * rate)
 
 
-def _end_to_end(entries: Sequence[Entry], finite: Tensor) -> None:
-    """The equations on all of them as one vector, in which a skipped parameter keeps its bits."""
-    group, like = entries[0][2], entries[0][1]["exp_avg"]
-    beta1, beta2 = group["momentum"], group["beta2"]
+def _masked(entries: Sequence[Entry], finite: Tensor) -> None:
+    """The kernel on all of them at once; then those whose gradient is not finite get back what they had."""
     ps = [p for p, _, _ in entries]
-    firsts, seconds = ([state[key] for _, state, _ in entries] for key in ("exp_avg", "exp_avg_sq"))
-    gradients = [p.grad for p in ps if p.grad is not None]
-    w, g, m, v = (torch.cat([x.reshape(-1) for x in xs]) for xs in (ps, gradients, firsts, seconds))
-    precise = torch.promote_types(w.dtype, torch.float32)
-    t = torch.stack([state["step"] for _, state, _ in entries]).to(precise)
-    rows = torch.stack((finite.to(precise), 1.0 - beta1**t, (1.0 - beta2**t).sqrt()))
-    lengths = [p.numel() for p in ps]
-    on, one, two = torch.cat([row.expand(-1, n) for row, n in zip(rows.mT.unsqueeze(-1), lengths, strict=True)], 1)
-    g = g.to(like.dtype)
-    g = -g if group["maximize"] else g
-    flag = on > 0
-    m = m.lerp_(torch.where(flag, g, m), 1.0 - beta1)
-    v = v.lerp_(torch.where(flag, g * g, v), 1.0 - beta2)
-    direction = (m / one.clamp(min=1e-30)) / (v.sqrt() / two.clamp(min=1e-30) + group["eps"])
-    if group["weight_decay"]:
-        w = w * (1.0 - on * (group["lr"] * group["weight_decay"]))
-    w = w - direction * (on * group["lr"])
-    for xs, flat in ((ps, w), (firsts, m), (seconds, v)):
-        parts = torch.split(flat.to(xs[0].dtype), lengths)
-        torch._foreach_copy_(xs, [part.view(x.shape) for part, x in zip(parts, xs, strict=True)])
+    written = [*ps, *(state[key] for key in ("exp_avg", "exp_avg_sq") for _, state, _ in entries)]
+    before = torch.cat([x.reshape(-1) for x in written])
+    _fused(entries, None)
+    after = torch.cat([x.reshape(-1) for x in written])
+    flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite.unbind(), ps, strict=True)]).repeat(3)
+    parts = torch.split(torch.where(flag, after, before), [x.numel() for x in written])
+    torch._foreach_copy_(written, [part.view(x.shape) for part, x in zip(parts, written, strict=True)])

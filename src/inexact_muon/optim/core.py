@@ -132,9 +132,11 @@ class LMOOptimizer(Optimizer):
     ) -> None:
         self._values: dict[str, Any] = {}
         self.why: dict[str, str] = {}
+        self.unsure: set[str] = set()
         self.ordered = True
         self.betas = check_betas(betas)
         self._resolved: dict[int, tuple[str, int]] = {}
+        self._plan: tuple[Any, list[Member], list[list[Batch]]] | None = None
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
@@ -225,7 +227,12 @@ class LMOOptimizer(Optimizer):
         except (ValueError, IndexError) as error:
             if "does not divide" in str(error):
                 raise
-            raise ValueError(f"{ball.name} needs a matrix, got a parameter of shape {tuple(p.shape)}") from None
+            pairs = (entry for entry in group["params"] if isinstance(entry, tuple))
+            name = next((f"{name} of" for name, other in pairs if other is p), "a parameter of")
+            raise ValueError(
+                f"{ball.name} needs a matrix, got {name} shape {tuple(p.shape)}: Muon.for_model(model, lr) gives such "
+                "parameters AdamW, as does a group of their own with algorithm='adamw'"
+            ) from None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -248,9 +255,7 @@ class LMOOptimizer(Optimizer):
             solving = Solving(self, known)
             for task, answer in solving.answers(shared):
                 solving.write(task, answer)
-        for chunk in chunks(
-            self._members([(group, p) for group, p in moving if not self._is_shared(p)]), self.memory_limit
-        ):
+        for chunk in self._batches([(group, p) for group, p in moving if not self._is_shared(p)]):
             answered = [(batch, *self._answered(batch)) for batch in chunk]
             for batch, seen, zs, lengths in answered:
                 move_(batch, zs, lengths)
@@ -266,26 +271,43 @@ class LMOOptimizer(Optimizer):
         place = self.team.place(p)
         return place is None or place.shared or self.team.strategy.averages
 
-    def _members(self, entries: list[tuple[dict[str, Any], Tensor]]) -> list[Member]:
-        """The parameters that move; those whose gradient is not finite are left out where the host may look."""
-        members = []
-        for group, p in entries:
-            state = self.state_of(p, ("momentum_buffer",))
-            members.append(Member(p, group, state, self.ball_of(p, group), self.length(group), self.view(group)))
+    def _batches(self, entries: list[tuple[dict[str, Any], Tensor]]) -> list[list[Batch]]:
+        """What moves together. Where the host may look, only what has a finite gradient; elsewhere flags say it."""
+        key = self._plan_key(entries)
+        if self._plan is None or self._plan[0] != key or not all(self.state[m.p] is m.state for m in self._plan[1]):
+            members = [self._member(group, p) for group, p in entries]
+            self._plan = (key, members, list(chunks(members, self.memory_limit)))
+        _, members, made = self._plan
         here = [member for member in members if hosted(member.p)]
         if here:
             dtypes = [member.state["momentum_buffer"].dtype for member in here]
-            found = looked([_grad(member.p) for member in here], dtypes)
-            for member in (member for member, fine in zip(here, found, strict=True) if not fine):
-                member.state["skipped"] += 1
-                members.remove(member)
-        return members
+            fine = looked([_grad(member.p) for member in here], dtypes)
+            if not all(fine):
+                bad = {id(member) for member, finite in zip(here, fine, strict=True) if not finite}
+                for member in here:
+                    member.state["skipped"] += id(member) in bad
+                return list(chunks([member for member in members if id(member) not in bad], self.memory_limit))
+        for batch in (batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)):
+            dtype = batch.members[0].state["momentum_buffer"].dtype
+            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
+        return made
+
+    def _plan_key(self, entries: list[tuple[dict[str, Any], Tensor]]) -> Any:
+        """What the composition of batches depends on."""
+        if self.precision.active:
+            return object()  # a policy may have changed the oracle of any layer
+        switches = ("ball", "length", "view", "nesterov", "momentum_init", "maximize")
+        return tuple(tuple(group[k] for k in switches) for group in self.param_groups), tuple(id(p) for _, p in entries)
+
+    def _member(self, group: dict[str, Any], p: Tensor) -> Member:
+        state, ball, view = self.state_of(p, ("momentum_buffer",)), self.ball_of(p, group), self.view(group)
+        if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
+            chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
+            ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
+        return Member(p, group, state, ball, self.length(group), view)
 
     def _answered(self, batch: Batch) -> tuple[list[Tensor], list[Tensor], list[float]]:
         """What the ball saw of each member, z, and the length of its step."""
-        if not hosted(batch.members[0].p):
-            dtype = batch.members[0].state["momentum_buffer"].dtype
-            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
         seen, given = momentum_of(batch)
         found = self.directions([batch.ball], [given])[0]
         wanted = [k for k, member in enumerate(batch.members) if id(member.p) in self.telemetry.chosen]
@@ -362,6 +384,8 @@ class LMOOptimizer(Optimizer):
 
         A parameter of several matrices counts as one point of the product of their balls.
         """
+        if self.telemetry.every == 0:
+            raise RuntimeError("nothing is measured since sample_every is 0: pass sample_every=10 to the optimizer")
         found = {name: self.telemetry.samples.get(id(p)) for name, p, _ in self.named()}
         return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
 
@@ -503,9 +527,11 @@ class LMOOptimizer(Optimizer):
             "memory_limit": self.memory_limit,
             "ordered": self.ordered,
             "_resolved": {},
+            "_plan": None,
             "betas": self.betas,
             "precision": self.precision,
             "why": self.why,
+            "unsure": self.unsure,
             "telemetry": telemetry,
             "team": self.team.again(),
         }

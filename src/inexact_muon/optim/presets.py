@@ -13,6 +13,7 @@ from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.grouping import Recipe, warn_of_lost_matrices
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
+from inexact_muon.optim.options import check_model
 from inexact_muon.optim.routing import Rules, Splits
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
@@ -109,13 +110,8 @@ class Muon(LMOOptimizer):
             options: further arguments of Muon. weight_decay applies to matrices and untied outputs only: not to norms,
                 biases, embeddings and what `model.no_weight_decay()` names, unless a rule sets it.
         """
-        if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"for_model routes by the roles of parameters and needs the model, got {type(model).__name__}: call "
-                "Muon.for_model(model, lr)"
-            )
         recipe = Recipe(tuple(rules), split, {"lr": 3e-4, **(adamw or {})})
-        made = recipe.routes(model)
+        made = recipe.routes(check_model(model))
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
         warn_of_lost_matrices(made)
@@ -123,6 +119,7 @@ class Muon(LMOOptimizer):
         oracle = None if given and polar == "auto" else polar
         optimizer = cls(recipe.groups(made), lr, polar=oracle, **options)
         optimizer.why = {route.name: route.reason for route in made}
+        optimizer.unsure = {route.name for route in made if not route.sure}
         optimizer.ordered, optimizer.recipe = False, recipe
         return optimizer
 
@@ -147,6 +144,7 @@ class Muon(LMOOptimizer):
                 group["params"].append(p)
                 group["param_names"].append(name)
         self.why |= {route.name: route.reason for route in made}
+        self.unsure |= {route.name for route in made if not route.sure}
         return [route.name for route in made]
 
     def _options(self) -> dict[str, Any]:

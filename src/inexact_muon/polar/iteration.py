@@ -94,7 +94,7 @@ def normalised(xs: Sequence[Tensor], dtype: torch.dtype, normalise: str) -> tupl
     rounded = _over(xs, size, dtype)
     gram = torch.bmm(rounded, rounded.mT)
     bound = guarded(gram_bound(gram, normalise), dtype)
-    return _over(xs, size * bound, dtype), torch.div(gram, bound * bound, out=torch.empty_like(gram))
+    return _over(xs, size * bound, dtype), gram.div_(bound * bound)  # rounding `rounded` again would double its error
 
 
 def _over(xs: Sequence[Tensor], sizes: Tensor, dtype: torch.dtype) -> Tensor:
