@@ -20,24 +20,9 @@ COUNT = (
     "experts",
 )
 HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "input_dim", "input_size", "hidden_dim")
-UP = (
-    "w1",
-    "w3",
-    "v1",
-    "up",
-    "gate",
-    "fc1",
-    "c_fc",
-    "wi",
-    "up_proj",
-    "gate_proj",
-    "gate_up_proj",
-    "gate_up",
-    "w13",
-    "w_in",
-)
-DOWN = ("w2", "down", "fc2", "c_proj", "wo", "down_proj", "w_out")
 FUSED = ("gate_up_proj", "gate_up", "w13")
+UP = ("w1", "w3", "v1", "up", "gate", "fc1", "c_fc", "wi", "up_proj", "gate_proj", "w_in", *FUSED)
+DOWN = ("w2", "down", "fc2", "c_proj", "wo", "down_proj", "w_out")
 ROUTERS = ("gate", "gating", "wg", "gate_linear")
 
 

@@ -17,23 +17,73 @@ from torch import nn
 from inexact_muon.optim.layers import Chain, chains, is_convolution, is_embedding, is_norm, linear_sides, widths
 
 WORDS = frozenset(
-    ("head", "heads", "classifier", "classifiers", "score", "scores", "logit", "logits", "unembed", "unembedding")
-    + ("output", "outputs", "pred", "preds", "prediction", "predictions", "predictor")
+    [
+        "head",
+        "heads",
+        "classifier",
+        "classifiers",
+        "score",
+        "scores",
+        "logit",
+        "logits",
+        "unembed",
+        "unembedding",
+        "output",
+        "outputs",
+        "pred",
+        "preds",
+        "prediction",
+        "predictions",
+        "predictor",
+    ]
 )
 """Words that make a name one of an output layer, or of a module that ends in one."""
 
-WEAK = frozenset(("out", "fc", "final", "last", "outc", "generator"))
+WEAK = frozenset(["out", "fc", "final", "last", "outc", "generator"])
 """Words that decide where the widths leave it open."""
 
 INSIDE = frozenset(
-    ("attn", "attention", "mha", "sa", "self", "cross", "multihead", "lora", "router", "expert", "experts")
+    ["attn", "attention", "mha", "sa", "self", "cross", "multihead", "lora", "router", "expert", "experts"]
 )
 """Words of modules whose layers are not outputs whatever else they are called."""
 
 INNER = frozenset(
-    ("q", "k", "v", "qkv", "kv", "query", "key", "value", "queries", "keys", "values", "wq", "wk", "wv", "wqkv")
-    + ("q_proj", "k_proj", "v_proj", "qkv_proj", "kv_proj", "to_q", "to_k", "to_v", "to_qkv", "to_kv", "c_attn")
-    + ("query_key_value", "in_proj", "gate_proj", "up_proj", "gate_up_proj", "router", "gate", "gating")
+    [
+        "q",
+        "k",
+        "v",
+        "qkv",
+        "kv",
+        "query",
+        "key",
+        "value",
+        "queries",
+        "keys",
+        "values",
+        "wq",
+        "wk",
+        "wv",
+        "wqkv",
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "qkv_proj",
+        "kv_proj",
+        "to_q",
+        "to_k",
+        "to_v",
+        "to_qkv",
+        "to_kv",
+        "c_attn",
+        "query_key_value",
+        "in_proj",
+        "gate_proj",
+        "up_proj",
+        "gate_up_proj",
+        "router",
+        "gate",
+        "gating",
+    ]
 )
 """Layers that are inside attention, a gated network or a router."""
 
@@ -98,7 +148,8 @@ def find_heads(model: nn.Module) -> Heads:
 
 
 def _read(model: nn.Module) -> _Model:
-    layers, norms, vocabularies, embedded = [], set(), set(), set()
+    layers: list[_Layer] = []
+    norms, vocabularies, embedded = set[int](), set[int](), set[int]()
     for _, chain in chains(model):
         path, module = tuple(attribute for attribute, _ in chain[1:]), chain[-1][1]
         if is_embedding(module):

@@ -1,4 +1,4 @@
-"""How weights that hold several matrices are laid out: query, key and value; gate and up; the parts of a state space model.
+"""How weights that hold several matrices are laid out: query, key and value; gate and up; parts of a state space model.
 
 A table of names, each with what decides the rows: attributes and configs around the layer, and the layer that takes its
 output. A layout is used only if its numbers fit. `tests/test_layouts_compute.py` checks each against its module.
