@@ -44,8 +44,9 @@ def stack(site: Site) -> tuple[View, bool] | None:
     sides = tuple(getattr(module, name, None) for name in ("output_size", "input_size"))
     if sides == shape[1:] or sides == shape[:0:-1]:
         view: View = Whole() if sides == shape[1:] else Transposed()
-        name = site.path[-1].lower() if site.path else ""
-        return (within(Split(2), view) if name == "input_linear" else view), True
+        takers = {getattr(child, "input_size", None) for child in (site.parent or module).children()}
+        gated = sides[0] not in takers and sides[0] % 2 == 0 and sides[0] // 2 in takers
+        return (within(Split(2), view) if gated else view), True
     return _by_width(site, shape)
 
 

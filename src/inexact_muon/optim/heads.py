@@ -16,75 +16,27 @@ from torch import nn
 
 from inexact_muon.optim.layers import Chain, chains, is_convolution, is_embedding, is_norm, linear_sides, widths
 
-WORDS = frozenset(
-    [
-        "head",
-        "heads",
-        "classifier",
-        "classifiers",
-        "score",
-        "scores",
-        "logit",
-        "logits",
-        "unembed",
-        "unembedding",
-        "output",
-        "outputs",
-        "pred",
-        "preds",
-        "prediction",
-        "predictions",
-        "predictor",
-    ]
-)
+_WORDS = """
+head heads classifier classifiers score scores logit logits unembed unembedding output outputs
+pred preds prediction predictions predictor
+"""
+_WEAK = "out fc final last outc generator"
+_INSIDE = "attn attention mha sa self cross multihead lora router expert experts"
+_INNER = """
+q k v qkv kv query key value queries keys values wq wk wv wqkv q_proj k_proj v_proj qkv_proj kv_proj to_q to_k to_v
+to_qkv to_kv c_attn query_key_value in_proj gate_proj up_proj gate_up_proj router gate gating
+"""
+
+WORDS = frozenset(_WORDS.split())
 """Words that make a name one of an output layer, or of a module that ends in one."""
 
-WEAK = frozenset(["out", "fc", "final", "last", "outc", "generator"])
+WEAK = frozenset(_WEAK.split())
 """Words that decide where the widths leave it open."""
 
-INSIDE = frozenset(
-    ["attn", "attention", "mha", "sa", "self", "cross", "multihead", "lora", "router", "expert", "experts"]
-)
+INSIDE = frozenset(_INSIDE.split())
 """Words of modules whose layers are not outputs whatever else they are called."""
 
-INNER = frozenset(
-    [
-        "q",
-        "k",
-        "v",
-        "qkv",
-        "kv",
-        "query",
-        "key",
-        "value",
-        "queries",
-        "keys",
-        "values",
-        "wq",
-        "wk",
-        "wv",
-        "wqkv",
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "qkv_proj",
-        "kv_proj",
-        "to_q",
-        "to_k",
-        "to_v",
-        "to_qkv",
-        "to_kv",
-        "c_attn",
-        "query_key_value",
-        "in_proj",
-        "gate_proj",
-        "up_proj",
-        "gate_up_proj",
-        "router",
-        "gate",
-        "gating",
-    ]
-)
+INNER = frozenset(_INNER.split())
 """Layers that are inside attention, a gated network or a router."""
 
 
@@ -213,11 +165,19 @@ def _named(read: _Model) -> Iterator[_Layer]:
     scopes: dict[tuple[str, ...], list[_Layer]] = {}
     for layer in read.candidates:
         for i, part in enumerate(layer.path):
-            if WORDS & _words(part):
+            if WORDS & _words(part) and "pre" not in _words(part):
                 scopes.setdefault(layer.path[: i + 1], []).append(layer)
                 break
-    for inside in scopes.values():
-        yield from inside if len(inside) == 1 else _ends(inside, read)
+    ends = {scope: inside if inside[0].path == scope else _ends(inside, read) for scope, inside in scopes.items()}
+    for scope, found in ends.items():
+        others = [layer for other, last in ends.items() if other != scope for layer in last]
+        yield from (layer for layer in found if not _feeds(layer, others, scope, read))
+
+
+def _feeds(layer: _Layer, others: Sequence[_Layer], scope: tuple[str, ...], read: _Model) -> bool:
+    """Whether another output takes this width and nothing outside the module gives it: timm's `conv_head`."""
+    givers = [other for other in read.layers if other.out == layer.out and other.path[: len(scope)] != scope]
+    return any(other.into == layer.out for other in others) and not givers and layer.out not in read.embedded
 
 
 def _ends(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:

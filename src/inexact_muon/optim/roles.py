@@ -139,6 +139,9 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Finding:
         return Finding("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.heads:
         return Finding("head", "adamw", facts.heads[id(module)], view, True)
+    if layouts.called_fused(site):
+        why = "convolution called like a fused weight: flattened, not split"
+        return Finding("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"
     grouped = f", a matrix for each of {view.groups} groups" if view.groups > 1 else ""
     return Finding("conv", "lmo", f"{kind}, flattened{grouped}", view, True)
@@ -167,7 +170,8 @@ def _loose(site: Site) -> Finding:
         return Finding("router", "lmo", "router: LMO or AdamW is a matter of taste", Whole(), True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):
         return Finding("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
-    known = shape[0] == 1 or bool(TABLE.search(site.own.lower())) or (len(shape) == 2 and min(shape) == 1)
+    flat = sum(side > 1 for side in shape) <= 1
+    known = flat or shape[0] == 1 or TABLE.search(site.own.lower()) is not None
     decay = WEIGHT.fullmatch(site.own) is not None
     why = f"{len(shape)}-D parameter of {site.kind}: not the weight of a known layer"
     return Finding("other", "adamw", why, decay=decay and not known, sure=known)
