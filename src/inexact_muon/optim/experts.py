@@ -31,7 +31,10 @@ def is_router(site: Site, outputs: int) -> bool:
     names = [part.lower() for part in site.path[-2:]]
     if any("router" in part for part in (*names, site.kind.lower())):
         return True
-    return bool(names) and names[-1] in ROUTERS and site.number(*COUNT) == outputs
+    if not names or names[-1] not in ROUTERS:
+        return False
+    lists = [child for child in (site.parent or site.module).children() if isinstance(child, nn.ModuleList)]
+    return site.number(*COUNT) == outputs or any(len(child) == outputs for child in lists)
 
 
 def stack(site: Site) -> tuple[View, bool] | None:
