@@ -317,7 +317,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any], Expected]] = {
     "qwen 3 mixture": (
         "Qwen3MoeForCausalLM",
         "Qwen3MoeConfig",
-        {**LLAMA, "num_experts": 4, "moe_intermediate_size": 24},
+        {**LLAMA, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
         {**EMBED, **ATTENTION, **MOE, **HEAD, r".*norm\.weight": "adamw"},
     ),
     "deepseek 3": (

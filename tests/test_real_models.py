@@ -54,11 +54,8 @@ def test_models_on_the_meta_device(transformers: Any) -> None:
 
 @pytest.fixture(scope="module")
 def timm() -> Iterator[Callable[..., nn.Module]]:
-    pytest.importorskip("timm")
     with stubbed("torchvision", "PIL"):
-        import timm
-
-        yield timm.create_model
+        yield pytest.importorskip("timm").create_model
 
 
 @pytest.mark.parametrize("name", TIMM)
