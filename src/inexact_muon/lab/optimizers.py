@@ -74,7 +74,7 @@ def scion(model: nn.Module, options: Scion) -> torch.optim.Optimizer:
         if route.algorithm == "lmo":
             ball = inside
             radius = options.radius / (parameter.shape[-1] if parameter.ndim == 4 else 1)
-        elif parameter.ndim == 2 and "embedding" not in route.why:
+        elif parameter.ndim == 2 and route.role == "head":
             ball, radius = lmo.Sign(scale="rms"), options.head_radius
         entry = [(route.name, parameter)]
         groups.append({"params": entry, "ball": ball, "radius": radius, "view": str(route.view)})
