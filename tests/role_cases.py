@@ -186,9 +186,7 @@ ROLES: dict[str, tuple[Callable[[], nn.Module], Expected]] = {
         },
     ),
     "recurrent": (
-        lambda: Named(
-            words=nn.Embedding(50, 8), rnn=nn.LSTM(8, 16, 2), cell=nn.GRUCell(16, 16), decoder=linear(50, 16)
-        ),
+        lambda: Named(words=nn.Embedding(50, 8), rnn=nn.LSTM(8, 16, 2), cell=nn.GRUCell(16, 16), out=linear(50, 16)),
         {
             r"words\.weight": "adamw",
             r"rnn\.weight_ih_l0": "split(rows=4) 4*16x8 @1.41",
