@@ -24,7 +24,7 @@ COPIES = 6
 """Upper bound on what a step holds at once, in copies of the parameters that it works on."""
 
 Slot = tuple[int, int, int | None]
-"""The number of a tensor in the list that the ball is asked about, the first matrix in it, and how many; None for all."""
+"""Which tensor of the list that the ball is asked about, the first matrix in it, and how many; None for all."""
 
 
 @dataclass(eq=False)
@@ -139,7 +139,7 @@ class Batch:
         """The tensor of member k whose matrices these are."""
         member, block = self.members[k], self.blocks[k]
         if block is not None:
-            return part(given, block).view(member.p.shape)
+            return part(given, block).reshape(member.p.shape)
         return member.view.join(self.matrices(k, given), member.p.shape)
 
 

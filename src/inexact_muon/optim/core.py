@@ -24,13 +24,9 @@ from torch.optim import Optimizer
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import Entry, adamw_, by_options
 from inexact_muon.optim.agreement import agree, settle, square
-from inexact_muon.optim.algorithm import hosted, move_, remember_
-from inexact_muon.optim.algorithm import lengths as lengths_of
-from inexact_muon.optim.algorithm import momentum as momentum_of
-from inexact_muon.optim.batches import Batch, Member, chunks
-from inexact_muon.optim.finite import flags, looked
+from inexact_muon.optim.algorithm import move_, remember_
+from inexact_muon.optim.alone import Alone
 from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
@@ -46,7 +42,7 @@ from inexact_muon.optim.options import (
 )
 from inexact_muon.optim.precision import Precision, check_strategy, look_at
 from inexact_muon.optim.solving import Solving, costs
-from inexact_muon.optim.telemetry import SHARE, Telemetry, combine
+from inexact_muon.optim.telemetry import SHARE, Telemetry
 from inexact_muon.optim.update import is_finite, make_job, momentum, move_adamw
 from inexact_muon.parallel.compressed import synchronise
 from inexact_muon.parallel.strategies import Strategy
@@ -136,7 +132,7 @@ class LMOOptimizer(Optimizer):
         self.ordered = True
         self.betas = check_betas(betas)
         self._resolved: dict[int, tuple[str, int]] = {}
-        self._plan: tuple[Any, list[Member], list[list[Batch]]] | None = None
+        self.alone = Alone()
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
@@ -255,12 +251,16 @@ class LMOOptimizer(Optimizer):
             solving = Solving(self, known)
             for task, answer in solving.answers(shared):
                 solving.write(task, answer)
-        for chunk in self._batches([(group, p) for group, p in moving if not self._is_shared(p)]):
-            answered = [(batch, *self._answered(batch)) for batch in chunk]
+        for chunk in self.alone.batches(self, [(group, p) for group, p in moving if not self._is_shared(p)]):
+            answered = [(batch, *self.alone.answers(self, batch)) for batch in chunk]
             for batch, seen, zs, lengths in answered:
                 move_(batch, zs, lengths)
                 remember_(batch, seen)
-        self._step_adamw([(group, p) for group, p in ready if group["algorithm"] == "adamw"], known)
+        resting = [(group, p) for group, p in ready if group["algorithm"] == "adamw"]
+        for group, p in resting:
+            if self._is_shared(p):
+                self._move_adamw(group, p, known.get(id(p)))
+        self.alone.adamw(self, [(group, p) for group, p in resting if not self._is_shared(p)])
         settle(self.telemetry, ready, self.team.place, self.team.wire)
         for group in self.param_groups:
             group["turn"] += 1
@@ -270,65 +270,6 @@ class LMOOptimizer(Optimizer):
         """Whether other ranks hold some of a parameter, or a strategy moves it elsewhere."""
         place = self.team.place(p)
         return place is None or place.shared or self.team.strategy.averages
-
-    def _batches(self, entries: list[tuple[dict[str, Any], Tensor]]) -> list[list[Batch]]:
-        """What moves together. Where the host may look, only what has a finite gradient; elsewhere flags say it."""
-        key = self._plan_key(entries)
-        if self._plan is None or self._plan[0] != key or not all(self.state[m.p] is m.state for m in self._plan[1]):
-            members = [self._member(group, p) for group, p in entries]
-            self._plan = (key, members, list(chunks(members, self.memory_limit)))
-        _, members, made = self._plan
-        here = [member for member in members if hosted(member.p)]
-        if here:
-            dtypes = [member.state["momentum_buffer"].dtype for member in here]
-            fine = looked([_grad(member.p) for member in here], dtypes)
-            if not all(fine):
-                bad = {id(member) for member, finite in zip(here, fine, strict=True) if not finite}
-                for member in here:
-                    member.state["skipped"] += id(member) in bad
-                return list(chunks([member for member in members if id(member) not in bad], self.memory_limit))
-        for batch in (batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)):
-            dtype = batch.members[0].state["momentum_buffer"].dtype
-            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
-        return made
-
-    def _plan_key(self, entries: list[tuple[dict[str, Any], Tensor]]) -> Any:
-        """What the composition of batches depends on."""
-        if self.precision.active:
-            return object()  # a policy may have changed the oracle of any layer
-        switches = ("ball", "length", "view", "nesterov", "momentum_init", "maximize")
-        return tuple(tuple(group[k] for k in switches) for group in self.param_groups), tuple(id(p) for _, p in entries)
-
-    def _member(self, group: dict[str, Any], p: Tensor) -> Member:
-        state, ball, view = self.state_of(p, ("momentum_buffer",)), self.ball_of(p, group), self.view(group)
-        if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
-            chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
-            ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
-        return Member(p, group, state, ball, self.length(group), view)
-
-    def _answered(self, batch: Batch) -> tuple[list[Tensor], list[Tensor], list[float]]:
-        """What the ball saw of each member, z, and the length of its step."""
-        seen, given = momentum_of(batch)
-        found = self.directions([batch.ball], [given])[0]
-        wanted = [k for k, member in enumerate(batch.members) if id(member.p) in self.telemetry.chosen]
-        for k in wanted:
-            self._measure(batch, k, given, found)
-        lengths = lengths_of(batch, given, found)
-        zs = [batch.joined(k, found) for k in range(len(batch.members))]
-        for k in wanted:
-            rate = float(batch.members[k].group["lr"]) * lengths[k]
-            sizes = [float(x.double().square().sum()) for x in (zs[k], batch.members[k].p)]
-            self.telemetry.sizes(id(batch.members[k].p), rate * rate * sizes[0], sizes[1])
-        return seen, zs, lengths
-
-    def _measure(self, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
-        """Notes how inexact the answer for one member is."""
-        if batch.finite is not None and not bool(batch.finite[k]):
-            return
-        pairs = zip(batch.matrices(k, given), batch.matrices(k, found), strict=True)
-        answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z) for m, z in pairs if m.numel()]
-        if answers:
-            self.telemetry.note(id(batch.members[k].p), combine(answers))
 
     def _look(self, moving: list[tuple[dict[str, Any], Tensor]], known: dict[int, bool]) -> None:
         """Shows the precision control what the oracles are about to see."""
@@ -422,29 +363,6 @@ class LMOOptimizer(Optimizer):
                 found[i].append(z)
         return found
 
-    def _step_adamw(self, entries: list[tuple[dict[str, Any], Tensor]], known: dict[int, bool]) -> None:
-        """One step of the parameters that AdamW moves."""
-        mine: list[Entry] = []
-        for group, p in entries:
-            if self._is_shared(p):
-                self._move_adamw(group, p, known.get(id(p)))
-            else:
-                mine.append((p, self.state_of(p, ("exp_avg", "exp_avg_sq")), group))
-        here = [entry for entry in mine if hosted(entry[0])]
-        if here:
-            found = looked([_grad(p) for p, _, _ in here], [state["exp_avg"].dtype for _, state, _ in here])
-            for (_, state, _), fine in zip(here, found, strict=True):
-                state["skipped"] += not fine
-            bad = {id(p) for (p, _, _), fine in zip(here, found, strict=True) if not fine}
-            mine = [entry for entry in mine if id(entry[0]) not in bad]
-        for some in by_options(mine):
-            before = [(p, g, p.detach().clone()) for p, _, g in some if id(p) in self.telemetry.chosen]
-            finite = None if hosted(some[0][0]) else flags([_grad(p) for p, _, _ in some], some[0][1]["exp_avg"].dtype)
-            adamw_(some, finite)
-            for p, group, old in before:
-                moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
-                self.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
-
     def _move_adamw(self, group: dict[str, Any], p: Tensor, known: bool | None) -> None:
         job = make_job(p, group, self.state_of(p, ("exp_avg", "exp_avg_sq")), known)
         if job.finite is False:
@@ -527,7 +445,7 @@ class LMOOptimizer(Optimizer):
             "memory_limit": self.memory_limit,
             "ordered": self.ordered,
             "_resolved": {},
-            "_plan": None,
+            "alone": Alone(),
             "betas": self.betas,
             "precision": self.precision,
             "why": self.why,
@@ -535,8 +453,3 @@ class LMOOptimizer(Optimizer):
             "telemetry": telemetry,
             "team": self.team.again(),
         }
-
-
-def _grad(p: Tensor) -> Tensor:
-    assert p.grad is not None
-    return p.grad

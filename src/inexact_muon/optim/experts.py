@@ -20,24 +20,9 @@ COUNT = (
     "experts",
 )
 HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "input_dim", "input_size", "hidden_dim")
-UP = (
-    "w1",
-    "w3",
-    "v1",
-    "up",
-    "gate",
-    "fc1",
-    "c_fc",
-    "wi",
-    "up_proj",
-    "gate_proj",
-    "gate_up_proj",
-    "gate_up",
-    "w13",
-    "w_in",
-)
-DOWN = ("w2", "down", "fc2", "c_proj", "wo", "down_proj", "w_out")
 FUSED = ("gate_up_proj", "gate_up", "w13")
+UP = ("w1", "w3", "v1", "up", "gate", "fc1", "c_fc", "wi", "up_proj", "gate_proj", "w_in", *FUSED)
+DOWN = ("w2", "down", "fc2", "c_proj", "wo", "down_proj", "w_out")
 ROUTERS = ("gate", "gating", "wg", "gate_linear")
 
 
@@ -46,7 +31,10 @@ def is_router(site: Site, outputs: int) -> bool:
     names = [part.lower() for part in site.path[-2:]]
     if any("router" in part for part in (*names, site.kind.lower())):
         return True
-    return bool(names) and names[-1] in ROUTERS and site.number(*COUNT) == outputs
+    if not names or names[-1] not in ROUTERS:
+        return False
+    lists = [child for child in (site.parent or site.module).children() if isinstance(child, nn.ModuleList)]
+    return site.number(*COUNT) == outputs or any(len(child) == outputs for child in lists)
 
 
 def stack(site: Site) -> tuple[View, bool] | None:
@@ -59,8 +47,9 @@ def stack(site: Site) -> tuple[View, bool] | None:
     sides = tuple(getattr(module, name, None) for name in ("output_size", "input_size"))
     if sides == shape[1:] or sides == shape[:0:-1]:
         view: View = Whole() if sides == shape[1:] else Transposed()
-        name = site.path[-1].lower() if site.path else ""
-        return (within(Split(2), view) if name == "input_linear" else view), True
+        takers = {getattr(child, "input_size", None) for child in (site.parent or module).children()}
+        gated = sides[0] not in takers and sides[0] % 2 == 0 and sides[0] // 2 in takers
+        return (within(Split(2), view) if gated else view), True
     return _by_width(site, shape)
 
 

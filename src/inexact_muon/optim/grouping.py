@@ -71,7 +71,9 @@ def warn_of_lost_matrices(made: Sequence[Route]) -> None:
         _warn(f"{share:.0%} of the entries of hidden matrices get AdamW", lost)
         return
     moved = {_INDEX.sub(r"\1*", r.name) for r in made if r.algorithm == "lmo"}
-    matrices = [r for r in made if r.parameter.ndim > 1 and r.role in ("hidden", "expert", "router", "lora", "head")]
+    roles = ("hidden", "expert", "router", "lora", "head")
+    several = [r for r in made if sum(side > 1 for side in r.parameter.shape) > 1]
+    matrices = [r for r in several if r.role in roles or not r.sure]
     odd = [r for r in matrices if r.algorithm == "adamw" and r.rule is None and _INDEX.sub(r"\1*", r.name) in moved]
     if odd:
         _warn("matrices get AdamW while those of the same name in other blocks get the LMO", odd)

@@ -16,26 +16,32 @@ from torch import nn
 
 from inexact_muon.optim.layers import Chain, chains, is_convolution, is_embedding, is_norm, linear_sides, widths
 
-WORDS = frozenset(
-    ("head", "heads", "classifier", "classifiers", "score", "scores", "logit", "logits", "unembed", "unembedding")
-    + ("output", "outputs", "pred", "preds", "prediction", "predictions", "predictor")
-)
+_WORDS = """
+head heads classifier classifiers score scores logit logits unembed unembedding output outputs
+pred preds prediction predictions predictor
+"""
+_WEAK = "out fc final last outc generator"
+_INSIDE = "attn attention mha sa self cross multihead lora router expert experts"
+_LETTERS = "q k v query key value queries keys values"
+_INNER = """
+qkv kv wq wk wv wqkv q_proj k_proj v_proj qkv_proj kv_proj to_q to_k to_v
+to_qkv to_kv c_attn query_key_value in_proj gate_proj up_proj gate_up_proj router gate gating
+"""
+
+WORDS = frozenset(_WORDS.split())
 """Words that make a name one of an output layer, or of a module that ends in one."""
 
-WEAK = frozenset(("out", "fc", "final", "last", "outc", "generator"))
+WEAK = frozenset(_WEAK.split())
 """Words that decide where the widths leave it open."""
 
-INSIDE = frozenset(
-    ("attn", "attention", "mha", "sa", "self", "cross", "multihead", "lora", "router", "expert", "experts")
-)
+INSIDE = frozenset(_INSIDE.split())
 """Words of modules whose layers are not outputs whatever else they are called."""
 
-INNER = frozenset(
-    ("q", "k", "v", "qkv", "kv", "query", "key", "value", "queries", "keys", "values", "wq", "wk", "wv", "wqkv")
-    + ("q_proj", "k_proj", "v_proj", "qkv_proj", "kv_proj", "to_q", "to_k", "to_v", "to_qkv", "to_kv", "c_attn")
-    + ("query_key_value", "in_proj", "gate_proj", "up_proj", "gate_up_proj", "router", "gate", "gating")
-)
+INNER = frozenset(_INNER.split())
 """Layers that are inside attention, a gated network or a router."""
+
+LETTERS = frozenset(_LETTERS.split())
+"""The same if there are two of them: a lone `q` or `value` is the output of a critic."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,7 @@ class _Layer:
     out: int
     into: int
     block: bool
-
-    @property
-    def inner(self) -> bool:
-        last = self.path[-1].lower() if self.path else ""
-        return last in INNER or any(INSIDE & _words(part) for part in self.path)
+    inner: bool
 
 
 @dataclass(frozen=True)
@@ -91,14 +93,15 @@ def find_heads(model: nn.Module) -> Heads:
     last = _last(_unwrapped(model))
     if last is not None:
         found.setdefault(id(last), "output layer: the last one of the model")
-    if not found and not read.embedded:
+    if not found:
         found = {id(layer.module): "output layer: as wide as the input" for layer in _returning(read)}
     open_ones = [layer for layer in read.candidates if id(layer.module) not in found and not _follows(layer, read)]
     return Heads(found, frozenset(id(layer.module) for layer in open_ones))
 
 
 def _read(model: nn.Module) -> _Model:
-    layers, norms, vocabularies, embedded = [], set(), set(), set()
+    layers: list[_Layer] = []
+    norms, vocabularies, embedded = set[int](), set[int](), set[int]()
     for _, chain in chains(model):
         path, module = tuple(attribute for attribute, _ in chain[1:]), chain[-1][1]
         if is_embedding(module):
@@ -108,30 +111,35 @@ def _read(model: nn.Module) -> _Model:
             norms.update(p.numel() for p in module.parameters(recurse=False) if p.ndim == 1)
         elif (sides := widths(module)) is not None:
             if not (layers and layers[-1].path == path):  # a wrapper repeats what it wraps
-                layers.append(_Layer(path, module, *sides, in_block(chain)))
+                layers.append(_Layer(path, module, *sides, in_block(chain), _inner(chain)))
             else:
-                layers[-1] = _Layer(path, module, *sides, in_block(chain))
+                layers[-1] = _Layer(path, module, *sides, in_block(chain), _inner(chain))
     return _Model(tuple(layers), frozenset(norms), frozenset(vocabularies), frozenset(embedded))
 
 
+def _inner(chain: Chain) -> bool:
+    """Whether a layer is inside attention, a gated network, a router or an adapter, by its names."""
+    last, names = chain[-1][0].lower(), [name.lower() for name in (chain[-2][1]._modules if len(chain) > 1 else ())]
+    attention = last in LETTERS and len(LETTERS.intersection(names)) > 1
+    return attention or last in INNER or any(INSIDE & _words(part) for part, _ in chain[1:])
+
+
 def in_block(chain: Chain) -> bool:
-    """Whether a module lies in one of several blocks of a kind; a list of output modules is not one of blocks."""
-    return any(True for _ in block_indices(chain))
+    """Whether a module lies in a repeated block: a composite module in a list, not alone of its class.
 
-
-def block_indices(chain: Chain) -> Iterator[int]:
-    """Positions in the chain of modules that are blocks: composite, in a list, not alone of their class."""
+    A list with a name of outputs is one of outputs, not of blocks.
+    """
     for i in range(1, len(chain)):
         parent, (attribute, child) = chain[i - 1][1], chain[i]
-        listed = isinstance(parent, nn.ModuleList | nn.Sequential) or (
-            isinstance(parent, nn.ModuleDict) and attribute[-1:].isdigit()
-        )
-        if not listed or type(child) is nn.Sequential or not _composite(child):
+        numbered = isinstance(parent, nn.ModuleDict) and attribute[-1:].isdigit()
+        if not (isinstance(parent, nn.ModuleList | nn.Sequential) or numbered):
             continue
+        if any(WORDS & _words(part) for part, _ in chain[1:i]):
+            return False
         alike = sum(type(other) is type(parent._modules.get(attribute)) for other in parent.children())
-        named = any(WORDS & _words(part) for part, _ in chain[1:i])
-        if (alike > 1 or isinstance(parent, nn.ModuleList)) and not named:
-            yield i
+        if type(child) is not nn.Sequential and _composite(child) and (alike > 1 or isinstance(parent, nn.ModuleList)):
+            return True
+    return False
 
 
 def _composite(module: nn.Module) -> bool:
@@ -162,11 +170,19 @@ def _named(read: _Model) -> Iterator[_Layer]:
     scopes: dict[tuple[str, ...], list[_Layer]] = {}
     for layer in read.candidates:
         for i, part in enumerate(layer.path):
-            if WORDS & _words(part):
+            if WORDS & _words(part) and "pre" not in _words(part):
                 scopes.setdefault(layer.path[: i + 1], []).append(layer)
                 break
-    for inside in scopes.values():
-        yield from inside if len(inside) == 1 else _ends(inside, read)
+    ends = {scope: inside if inside[0].path == scope else _ends(inside, read) for scope, inside in scopes.items()}
+    for scope, found in ends.items():
+        others = [layer for other, last in ends.items() if other != scope for layer in last]
+        yield from (layer for layer in found if not _feeds(layer, others, scope, read))
+
+
+def _feeds(layer: _Layer, others: Sequence[_Layer], scope: tuple[str, ...], read: _Model) -> bool:
+    """Whether another output takes this width and nothing outside the module gives it: timm's `conv_head`."""
+    givers = [other for other in read.layers if other.out == layer.out and other.path[: len(scope)] != scope]
+    return any(other.into == layer.out for other in others) and not givers and layer.out not in read.embedded
 
 
 def _ends(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
@@ -233,10 +249,8 @@ def _last(model: nn.Module) -> nn.Module | None:
 
 
 def _returning(read: _Model) -> list[_Layer]:
-    """The last layer if it alone has the width that the first one takes: an autoencoder, a denoiser."""
-    free = [layer for layer in read.layers if not layer.block]
-    if len(free) < 2 or free[0] is not read.layers[0]:
+    """The only layer as wide as what the first one takes, if that comes from outside: an autoencoder, a denoiser."""
+    if not read.layers or read.layers[0].block or read.layers[0].into in read.norms | read.embedded:
         return []
-    first, last = free[0], free[-1]
-    alone = [layer for layer in read.layers if layer.out == first.into] == [last]
-    return [last] if alone and first.into not in read.norms and not last.inner else []
+    back = [layer for layer in read.layers[1:] if layer.out == read.layers[0].into]
+    return back if len(back) == 1 and back[0] in read.candidates and read.layers[0].out != read.layers[0].into else []

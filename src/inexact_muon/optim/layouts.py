@@ -1,4 +1,4 @@
-"""How weights that hold several matrices are laid out: query, key and value; gate and up; the parts of a state space model.
+"""How weights that hold several matrices are laid out: query, key and value; gate and up; parts of a state space model.
 
 A table of names, each with what decides the rows: attributes and configs around the layer, and the layer that takes its
 output. A layout is used only if its numbers fit. `tests/test_layouts_compute.py` checks each against its module.
@@ -52,15 +52,21 @@ def fused(site: Site, rows: int, columns: int) -> Fused | None:
     """The layout of a weight of this many rows and columns; None if it is not known to be fused."""
     name = site.path[-1].lower() if site.path else ""
     if name in GENERIC and len(site.path) > 1:
-        name = site.path[-2].lower()
         if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear_children(site.parent) == 1:
             return Fused(Split(2), "gate, up")
+        site, name = site.up(1, site.own), site.path[-2].lower()
     for layout in LAYOUTS:
         if name in layout.names:
             cut = layout.rows(site, rows, columns)
             if cut is not None or layout.must:
                 return Fused(cut, layout.what)
     return None
+
+
+def called_fused(site: Site) -> bool:
+    """Whether the name alone says that a weight is fused."""
+    names = [part.lower() for part in site.path[-1:]]
+    return any(layout.must and name in layout.names for layout in LAYOUTS for name in names)
 
 
 def linear_children(module: nn.Module | None) -> int:
@@ -136,7 +142,9 @@ def qkv(site: Site, rows: int, columns: int) -> Split | None:
         return Split(3, 4) if rows % 12 == 0 else None
     if kind.startswith("InternLM2"):
         return by_group(site, rows, columns)
-    return thirds(site, rows, columns) or (Split(2) if rows == 2 * columns else None)
+    if "Global" in kind and rows == 2 * columns:
+        return Split(2)  # GCViT: the queries come from elsewhere
+    return thirds(site, rows, columns)
 
 
 def c_attn(site: Site, rows: int, columns: int) -> Split | None:

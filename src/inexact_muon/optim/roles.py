@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -15,9 +15,9 @@ from inexact_muon.views import Flatten, Transposed, View, Whole
 
 LORA = ("lora_A", "lora_B")
 LORA_EMBEDDINGS = ("lora_embedding_A", "lora_embedding_B")
-TABLE = re.compile(
-    r"pos|token|embed|bias|table|log|latent|probe|query|queries|scale|gamma|alpha|mask|prompt|decay|mix|time"
-)
+TABLE = re.compile("pos|token|embed|bias|table|log|latent|probe|quer|scale|gamma|alpha|mask|prompt|decay|mix|time")
+"""Names of parameters that are known not to be matrices of a map."""
+
 WEIGHT = re.compile(r"weights?\d*|kernel|[wW]\d?")
 
 
@@ -35,7 +35,7 @@ class Finding:
     role: str
     algorithm: str
     why: str
-    view: View = Whole()
+    view: View = field(default_factory=Whole)
     decay: bool = False
     sure: bool = True
 
@@ -139,6 +139,9 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Finding:
         return Finding("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.heads:
         return Finding("head", "adamw", facts.heads[id(module)], view, True)
+    if layouts.called_fused(site):
+        why = "convolution called like a fused weight: flattened, not split"
+        return Finding("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"
     grouped = f", a matrix for each of {view.groups} groups" if view.groups > 1 else ""
     return Finding("conv", "lmo", f"{kind}, flattened{grouped}", view, True)
@@ -146,15 +149,12 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Finding:
 
 def _lora_of(site: Site) -> Finding:
     """LoRA matrices that are parameters of the layer itself."""
-    sides = linear_sides(site.module)
-    transposed = (
-        sides is not None and site.parameter.shape[0 if site.own == "lora_A" else 1] == sides[site.own == "lora_A"]
-    )
-    whole = sides is None or site.parameter.shape[1 if site.own == "lora_A" else 0] == sides[site.own == "lora_A"]
-    view = Transposed() if transposed and not whole else Whole()
     if site.parameter.ndim != 2:
         return Finding("lora", "adamw", "part of a low-rank change (LoRA)", decay=True, sure=False)
-    return Finding("lora", "lmo", "half of a low-rank change (LoRA)", view, True)
+    sides, (rows, columns) = linear_sides(site.module), site.parameter.shape
+    first = site.own == "lora_A"  # (rank, in), the other one is (out, rank)
+    turned = sides is not None and (rows == sides[1] != columns if first else columns == sides[0] != rows)
+    return Finding("lora", "lmo", "half of a low-rank change (LoRA)", Transposed() if turned else Whole(), True)
 
 
 def _loose(site: Site) -> Finding:
@@ -170,7 +170,8 @@ def _loose(site: Site) -> Finding:
         return Finding("router", "lmo", "router: LMO or AdamW is a matter of taste", Whole(), True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):
         return Finding("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
-    known = shape[0] == 1 or bool(TABLE.search(site.own.lower())) or (len(shape) == 2 and min(shape) == 1)
+    flat = sum(side > 1 for side in shape) <= 1
+    known = flat or shape[0] == 1 or TABLE.search(site.own.lower()) is not None
     decay = WEIGHT.fullmatch(site.own) is not None
     why = f"{len(shape)}-D parameter of {site.kind}: not the weight of a known layer"
     return Finding("other", "adamw", why, decay=decay and not known, sure=known)

@@ -6,7 +6,7 @@ stacks of expert matrices    LMO on each; routers and LoRA pairs as plain matric
 everything else              AdamW: embeddings, tied or not, outputs, norms, biases, depthwise kernels, and whatever is
                              not the weight of a known layer
 
-Weight decay applies to the matrices and to outputs that are not tied, unless `no_weight_decay()` of the model names them.
+Weight decay applies to matrices and to outputs that are not tied, unless `no_weight_decay()` of the model names them.
 """
 
 from __future__ import annotations
