@@ -249,7 +249,7 @@ def test_lost_matrices_are_warned_of() -> None:
 
 
 def test_for_model_wants_the_model() -> None:
-    with pytest.raises(TypeError, match=r"got generator: call Muon.for_model\(model, lr\)"):
+    with pytest.raises(TypeError, match=r"got generator: write Muon.for_model\(model, lr\)"):
         Muon.for_model(nn.Linear(3, 4).parameters(), 0.02)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"weight has no shape yet: run a batch"):
         Muon.for_model(nn.LazyLinear(4), 0.02)

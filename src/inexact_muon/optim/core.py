@@ -27,23 +27,24 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.agreement import agree, settle, square
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
-from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
 from inexact_muon.optim.options import (
     check_betas,
+    check_gradient,
     check_options,
+    check_parameter,
     named_betas,
     nonfinite,
     parameters,
     tensors_of,
     unique_name,
 )
-from inexact_muon.optim.precision import Precision, check_strategy, look_at
+from inexact_muon.optim.precision import Precision, check_strategy, look
 from inexact_muon.optim.solving import Solving, costs
-from inexact_muon.optim.telemetry import SHARE, Telemetry
-from inexact_muon.optim.update import is_finite, make_job, momentum, move_adamw
+from inexact_muon.optim.telemetry import SHARE, Telemetry, stats_of
+from inexact_muon.optim.update import make_job, move_adamw
 from inexact_muon.parallel.compressed import synchronise
 from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.parallel.team import Team
@@ -205,30 +206,7 @@ class LMOOptimizer(Optimizer):
         super().add_param_group(group)
 
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
-        if not isinstance(p, Tensor):
-            raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
-        if p.is_complex():
-            raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
-        if self.team.strategy.averages and hasattr(p, "device_mesh"):
-            raise ValueError(
-                f"{self.team.strategy.name} needs a whole copy of each parameter on every rank, got a DTensor of shape "
-                f"{tuple(p.shape)}: use owner-rank, gram-reduced or block-periodic"
-            )
-        if group["algorithm"] == "adamw":
-            return
-        ball = self.ball(group)
-        try:
-            for shape in self.view(group).shapes(p.shape):
-                ball.check(p.new_empty(shape, device="meta"))
-        except (ValueError, IndexError) as error:
-            if "does not divide" in str(error):
-                raise
-            pairs = (entry for entry in group["params"] if isinstance(entry, tuple))
-            name = next((f"{name} of" for name, other in pairs if other is p), "a parameter of")
-            raise ValueError(
-                f"{ball.name} needs a matrix, got {name} shape {tuple(p.shape)}: Muon.for_model(model, lr) gives such "
-                "parameters AdamW, as does a group of their own with algorithm='adamw'"
-            ) from None
+        check_parameter(p, group, self.ball(group), self.view(group), self.team.strategy)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -239,28 +217,26 @@ class LMOOptimizer(Optimizer):
                 loss = closure()
         self._resolve()
         drawn = list(self._drawn())
-        ready, known = agree(drawn, self.team.place, self.team.wire, self._name, self.state_dtype)
+        ready, known = agree(drawn, self.team.place, self.team.wire, self.named, self.state_dtype)
         for _, p in ready:
-            self._check_gradient(p, known.get(id(p)))
+            check_gradient(p, known.get(id(p)), self.on_nonfinite)
         self.telemetry.begin(lambda: costs(self, ready))
         moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
         if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
-            self._look(moving, known)
-        shared = [(group, p) for group, p in moving if self._is_shared(p)]
+            self.precision.decide(look(self, moving, known), self.param_groups[0]["turn"])
+        shared = {id(p) for _, p in ready if self._is_shared(p)}
         if shared:
             solving = Solving(self, known)
-            for task, answer in solving.answers(shared):
+            for task, answer in solving.answers([(group, p) for group, p in moving if id(p) in shared]):
                 solving.write(task, answer)
-        for chunk in self.alone.batches(self, [(group, p) for group, p in moving if not self._is_shared(p)]):
-            answered = [(batch, *self.alone.answers(self, batch)) for batch in chunk]
-            for batch, seen, zs, lengths in answered:
+        for chunk in self.alone.batches(self, [(group, p) for group, p in moving if id(p) not in shared]):
+            for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
                 move_(batch, zs, lengths)
                 remember_(batch, seen)
         resting = [(group, p) for group, p in ready if group["algorithm"] == "adamw"]
-        for group, p in resting:
-            if self._is_shared(p):
-                self._move_adamw(group, p, known.get(id(p)))
-        self.alone.adamw(self, [(group, p) for group, p in resting if not self._is_shared(p)])
+        for group, p in ((group, p) for group, p in resting if id(p) in shared):
+            self._move_adamw(group, p, known.get(id(p)))
+        self.alone.adamw(self, [(group, p) for group, p in resting if id(p) not in shared])
         settle(self.telemetry, ready, self.team.place, self.team.wire)
         for group in self.param_groups:
             group["turn"] += 1
@@ -270,17 +246,6 @@ class LMOOptimizer(Optimizer):
         """Whether other ranks hold some of a parameter, or a strategy moves it elsewhere."""
         place = self.team.place(p)
         return place is None or place.shared or self.team.strategy.averages
-
-    def _look(self, moving: list[tuple[dict[str, Any], Tensor]], known: dict[int, bool]) -> None:
-        """Shows the precision control what the oracles are about to see."""
-        names = {id(p): name for name, p, _ in self.named()}
-        layers = []
-        for group, p in moving:
-            job, ball = make_job(p, group, self.state_of(p, ("momentum_buffer",)), known.get(id(p))), self.ball(group)
-            if isinstance(ball, Spectral) and bool(job.finite):
-                cut = self.view(group).cut(gathered(momentum(job)[0]))
-                layers.append(look_at(names[id(p)], job.state, ball.polar, cut))
-        self.precision.decide([layer for layer in layers if layer is not None], self.param_groups[0]["turn"])
 
     def _resolve(self) -> None:
         """Chooses the oracles of `polar="auto"` for shapes that have none yet."""
@@ -308,9 +273,6 @@ class LMOOptimizer(Optimizer):
                 if group["keep"] >= 1.0 or Random(f"{group['turn']}/{place}").random() < group["keep"]:
                     yield group, p
 
-    def _name(self, p: Tensor) -> str:
-        return next(name for name, other, _ in self.named() if other is p)
-
     def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
         """(name or running index, parameter, group) of every parameter."""
         count = 0
@@ -332,26 +294,10 @@ class LMOOptimizer(Optimizer):
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Per parameter: lr, steps made and skipped; at the last sampled step the update's RMS and its ratio to W."""
-        table = {}
-        for name, p, group in self.named():
-            state, sample = self.state.get(p, {}), self.telemetry.samples.get(id(p))
-            row = {"lr": float(group["lr"])}
-            row |= {key: float(state[key]) for key in ("step", "skipped") if key in state}
-            if sample is not None:
-                row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
-                if sample.inexactness is not None:
-                    row |= {k: float(getattr(sample.inexactness, k)) for k in ("delta", "gap", "overshoot", "factor")}
-            table[name] = row
-        return table
-
-    def _check_gradient(self, p: Tensor, known: bool | None) -> None:
-        assert p.grad is not None
-        if p.grad.layout != torch.strided:
-            raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-        if self.on_nonfinite == "raise" and not bool(is_finite(p.grad) if known is None else known):
-            raise ValueError(
-                f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed"
-            )
+        return {
+            name: stats_of(group, self.state.get(p, {}), self.telemetry.samples.get(id(p)))
+            for name, p, group in self.named()
+        }
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices: all that the oracles do in a step."""
