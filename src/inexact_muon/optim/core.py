@@ -1,13 +1,7 @@
-"""The one `step()`: Algorithm 1 of the paper over any ball and any inexact oracle.
-
-    m <- momentum m + (1 - momentum) g                  momentum = 1 - alpha; the first m is g, or 0 if asked
-    d_hat <- ball(m),  or of  momentum m + (1 - momentum) g  with Nesterov
-    W <- (1 - lr weight_decay) W + lr scale length d_hat                                     unconstrained
-    W <- (1 - lr) W + lr radius d_hat                                         constrained (Frank-Wolfe)
+"""The optimizer: parameter groups, the one `step()`, and what it keeps. The equations are in `algorithm`.
 
 Ball (direction) and length are values and live on the optimizer; a parameter group carries their text, so that a
-checkpoint is plain data. A gradient that is not finite leaves its parameter and state untouched and is counted, by
-masks on the device.
+checkpoint is plain data. A gradient that is not finite leaves its parameter and state untouched and is counted.
 """
 
 from __future__ import annotations
