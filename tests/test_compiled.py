@@ -50,8 +50,9 @@ def test_what_is_captured_is_the_method(compiles: list[int], method: polar.Polar
 
 def test_more_shapes_than_dynamo_recompiles_and_each_only_once(compiles: list[int]) -> None:
     oracle = polar.Compiled(polar.PolarExpress(3))
-    before = torch._dynamo.config.get_config_copy()
-    limit = torch._dynamo.config.recompile_limit
+    settings = torch._dynamo.config
+    before = settings.get_config_copy()
+    limit = settings.recompile_limit if hasattr(settings, "recompile_limit") else settings.cache_size_limit  # torch 2.6
     matrices = [torch.randn(4 + k, 30) for k in range(limit + 4)]
     for m in matrices:
         oracle(m)
@@ -59,7 +60,7 @@ def test_more_shapes_than_dynamo_recompiles_and_each_only_once(compiles: list[in
     for m in matrices:
         oracle(2.5 * m)
     assert len(compiles) == limit + 4
-    assert torch._dynamo.config.get_config_copy() == before
+    assert settings.get_config_copy() == before
 
 
 def test_an_optimizer_steps_with_it_as_without(compiles: list[int]) -> None:

@@ -13,6 +13,7 @@ from inexact_muon import Muon, Scion, lmo, measure, polar, predict, theory
 from inexact_muon.optim import views
 from inexact_muon.tune import checkpoints
 from inexact_muon.tune.momenta import cut, momenta
+from torch_features import HAS_MUON, NO_MUON
 
 NAMES = ("0.weight", "1.weight")
 
@@ -53,6 +54,8 @@ ORACLES = {
 
 
 def stepped(name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    if name.startswith("torch") and not HAS_MUON:
+        pytest.skip(NO_MUON)
     net = model()
     optimizer = MAKERS[name](net)
     for _ in range(3):
