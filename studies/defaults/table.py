@@ -19,7 +19,7 @@ from scipy.stats import t
 from inexact_muon.lab import store
 
 BETAS, DECAY = [0.9, 0.95], 0.1
-"""What the comparison of adamw_lr is made with; cells that differ in one of them are compared in a table of their own."""
+"""Held while adamw_lr varies; cells that differ in one of them have a table of their own."""
 
 
 @dataclass(frozen=True)
