@@ -1,7 +1,8 @@
 """Which lr the AdamW part of `Muon.for_model` should have: paired differences of validation losses.
 
-`python studies/defaults/table.py runs/defaults-gpt-96 runs/defaults-gpt-192 --out docs/figures` reads the stores of
-gpt-96.toml and gpt-192.toml and writes defaults.json and defaults.md. Differences are taken seed by seed; +- is the
+`python studies/defaults/table.py runs/defaults-gpt-96 runs/defaults-gpt-192 runs/defaults-cnn --out docs/figures`
+reads the stores of the three studies beside it and writes defaults.json and defaults.md; with `--page
+docs/choose-lr.md` it also puts the tables between that page's marks. Differences are taken seed by seed; +- is the
 half-width of the 95% t interval of their mean.
 """
 
@@ -17,7 +18,9 @@ from typing import Any
 from scipy.stats import t
 
 from inexact_muon.lab import store
+from inexact_muon.lab.spec import NanoGPT, RunSpec
 
+MARKS = "<!-- defaults: python studies/defaults/table.py -->\n", "<!-- end of defaults -->"
 BETAS, DECAY = [0.9, 0.95], 0.1
 """Held while adamw_lr varies; cells that differ in one of them have a table of their own."""
 
@@ -26,11 +29,8 @@ BETAS, DECAY = [0.9, 0.95], 0.1
 class Cell:
     """Runs that differ in the seed only."""
 
-    width: int
-    layers: int
-    context: int
-    batch: int
-    steps: int
+    model: str
+    details: str
     lr: float
     adamw_lr: float
     betas: list[float]
@@ -39,9 +39,9 @@ class Cell:
     """Seed -> validation loss at the end."""
 
     @property
-    def setting(self) -> tuple[int, float]:
+    def setting(self) -> tuple[str, float]:
         """Which cells are compared: one model, one lr of the matrices."""
-        return self.width, self.lr
+        return self.model, self.lr
 
     @property
     def plain(self) -> bool:
@@ -55,11 +55,9 @@ def read(folder: Path) -> list[Cell]:
     for run in store.runs(folder):
         if run.state != "finished" or run.outcome is None:
             raise SystemExit(f"{folder}: run {run.id} is {run.state}; finish the sweep first")
-        model: Any = run.spec.problem
         options: Any = run.spec.optimizer
         cell = {
-            **{name: getattr(model, name) for name in ("width", "layers", "context")},
-            **{name: getattr(run.spec, name) for name in ("batch", "steps")},
+            **describe(run.spec),
             **{name: getattr(options, name) for name in ("lr", "adamw_lr", "weight_decay")},
             "betas": list(options.betas),
         }
@@ -68,15 +66,26 @@ def read(folder: Path) -> list[Cell]:
     return [Cell(**fields) for fields in found.values()]
 
 
+def describe(spec: RunSpec) -> dict[str, str]:
+    """The model of a run, in short and in full."""
+    problem = spec.problem
+    if isinstance(problem, NanoGPT):
+        name = f"GPT, width {problem.width}"
+        what = f"bytes of the standard library, {problem.layers} layers, context {problem.context}"
+    else:
+        name, what = "conv net", "digits, batch normalisation and biases"
+    return {"model": name, "details": f"{what}, batch {spec.batch}, {spec.steps} steps"}
+
+
 def difference(a: Cell, b: Cell) -> tuple[float, float]:
     """Mean of loss(a) - loss(b) over the seeds, and the half-width of its 95% interval."""
     pairs = [a.losses[seed] - b.losses[seed] for seed in b.losses]
     return fmean(pairs), float(t.ppf(0.975, len(pairs) - 1)) * stdev(pairs) / len(pairs) ** 0.5
 
 
-def settings(cells: list[Cell]) -> dict[tuple[int, float], dict[float, Cell]]:
+def settings(cells: list[Cell]) -> dict[tuple[str, float], dict[float, Cell]]:
     """Setting -> adamw_lr -> cell, of the plain cells."""
-    table: dict[tuple[int, float], dict[float, Cell]] = {}
+    table: dict[tuple[str, float], dict[float, Cell]] = {}
     for cell in cells:
         if cell.plain:
             table.setdefault(cell.setting, {})[cell.adamw_lr] = cell
@@ -104,23 +113,23 @@ def markdown(cells: list[Cell]) -> str:
     chosen, table = recommended(cells), settings(cells)
     rates = sorted({cell.adamw_lr for cell in cells})
     lines = [
-        f"| width | lr | {' | '.join(f'{rate:g}' for rate in rates)} |",
-        "|---:|---:" + "|---:" * len(rates) + "|",
+        f"| model | lr | {' | '.join(f'{rate:g}' for rate in rates)} |",
+        "|---|---:" + "|---:" * len(rates) + "|",
     ]
-    for (width, lr), row in sorted(table.items()):
-        lines.append(f"| {width} | {lr:g} | {' | '.join(entry(row, rate, chosen) for rate in rates)} |")
+    for (model, lr), row in table.items():
+        lines.append(f"| {model} | {lr:g} | {' | '.join(entry(row, rate, chosen) for rate in rates)} |")
     lines += [
         "",
         f"Columns are AdamW's lr. {chosen:g}: mean validation loss. Others: how much more, seed by seed, +- 95%.",
         "",
-        "| width | lr | AdamW's lr | change | loss more than without the change |",
-        "|---:|---:|---:|---|---:|",
+        "| model | lr | AdamW's lr | change | loss more than without the change |",
+        "|---|---:|---:|---|---:|",
     ]
     for cell in cells:
         if not cell.plain:
             mean, half = difference(cell, table[cell.setting][cell.adamw_lr])
             change = f"weight_decay {cell.weight_decay:g}" if cell.betas == BETAS else f"beta2 {cell.betas[1]:g}"
-            start = f"| {cell.width} | {cell.lr:g} | {cell.adamw_lr:g} | {change}"
+            start = f"| {cell.model} | {cell.lr:g} | {cell.adamw_lr:g} | {change}"
             lines.append(f"{start} | {mean:+.3f} +- {half:.3f} |")
     return "\n".join([*lines, "", *about(cells)]) + "\n"
 
@@ -137,15 +146,18 @@ def entry(row: dict[float, Cell], rate: float, chosen: float) -> str:
 
 def about(cells: list[Cell]) -> list[str]:
     """What was trained, one line for each model."""
-    lines = [
-        f"Byte GPTs on the standard library's text; beta2 {BETAS[1]:g} and weight_decay {DECAY:g} unless it says so:"
-    ]
-    seen = {
-        f"- width {c.width}: {c.layers} layers, context {c.context}, batch {c.batch}, {c.steps} steps, "
-        f"{len(c.losses)} seeds."
-        for c in cells
-    }
-    return [*lines, "", *sorted(seen, key=len)]
+    first = f"beta2 is {BETAS[1]:g} and weight_decay {DECAY:g} unless it says so."
+    lines = {c.model: f"- {c.model}: {c.details}, {len(c.losses)} seeds." for c in cells}
+    return [first, "", *lines.values()]
+
+
+def written(page: str, made: str) -> str:
+    """The page with the tables between its marks."""
+    before, after = MARKS
+    if page.count(before) != 1 or page.count(after) != 1:
+        raise SystemExit(f"the page must have {before.strip()} and {after} once")
+    head, rest = page.split(before)
+    return head + before + made + after + rest.split(after)[1]
 
 
 def main() -> None:
@@ -153,6 +165,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("stores", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     for folder in given.stores:
         if not (folder / store.INDEX).is_file():
@@ -162,6 +175,8 @@ def main() -> None:
     (given.out / "defaults.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
     page = markdown(cells)
     (given.out / "defaults.md").write_text(page)
+    if given.page:
+        given.page.write_text(written(given.page.read_text(), page))
     print(page)
 
 
