@@ -10,5 +10,5 @@ NO_MUON = "this torch has no torch.optim.Muon (2.9 or newer)"
 needs_torch_muon = pytest.mark.skipif(not HAS_MUON, reason=NO_MUON)
 needs_grad_dtype = pytest.mark.skipif(
     not hasattr(torch.Tensor, "grad_dtype"),
-    reason="this torch keeps gradients in the parameter's dtype (no grad_dtype)",
+    reason="this torch has no Tensor.grad_dtype",
 )
