@@ -29,6 +29,7 @@ from pages import (
     targets,
     type_in,
 )
+from torch_features import HAS_MUON, NO_MUON
 
 FAST = " --set steps=3 validation=1 evaluate_every=0 telemetry.every=2"
 """What makes a sweep short; everything else of the command is as written."""
@@ -49,6 +50,7 @@ ELSEWHERE = {
     "make demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
     "make test": (".ci/run", "CI itself"),
     "make test-slow": (".ci/run", "CI itself"),
+    "make test-oldest": ("docs/releases.md", "gigabytes: by hand before a release"),
     "make docs": (".ci/run", "CI itself"),
     "make test lint types": (".ci/run", "CI itself"),
     "inexact-muon demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
@@ -120,6 +122,8 @@ def own_registry() -> Iterator[None]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not HAS_MUON and any("torch.optim.Muon(" in block.text for block in blocks(page)):
+        pytest.skip(NO_MUON)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert run_python(page) or any(block.title for block in blocks(page))

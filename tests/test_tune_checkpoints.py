@@ -13,6 +13,7 @@ from inexact_muon import Muon, Scion, lmo, measure, polar, predict, theory
 from inexact_muon.polar.costs import CPU
 from inexact_muon.tune import checkpoints
 from inexact_muon.tune.momenta import Momentum, cut, momenta
+from torch_features import HAS_MUON, NO_MUON
 
 NAMES = ("0.weight", "1.weight")
 
@@ -53,6 +54,8 @@ ORACLES = {
 
 
 def stepped(name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    if name.startswith("torch") and not HAS_MUON:
+        pytest.skip(NO_MUON)
     net = model()
     optimizer = MAKERS[name](net)
     for _ in range(3):
@@ -120,6 +123,7 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         checkpoints.read(tmp_path / "c.safetensors")
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch 2.6 in its own save
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     from torch.distributed import checkpoint
@@ -129,7 +133,7 @@ def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     before = [b.clone() for b in buffers(optimizer)]
     weights, state = get_state_dict(net, optimizer)
     with pytest.warns(UserWarning, match="single process"):
-        checkpoint.save({"model": weights, "optim": state}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+        checkpoint.save({"model": weights, "optim": state}, checkpoint_id=tmp_path / "dcp")
     found = {m.name: m.matrix for m in checkpoints.read(tmp_path / "dcp")}
     assert found.keys() == set(NAMES)
     order = [n for n, p in net.named_parameters() for group in optimizer.param_groups if p in set(group["params"])]

@@ -76,7 +76,7 @@ def optimizers(shapes: tuple[tuple[int, int], ...], peers: bool) -> dict[str, to
     made: dict[str, torch.optim.Optimizer] = {
         ADAMW: torch.optim.AdamW(params()),
         PLAIN: Plain(params()),
-        TORCH: torch.optim.Muon(params()),
+        **({TORCH: torch.optim.Muon(params())} if hasattr(torch.optim, "Muon") else {}),  # since torch 2.9
         OURS: Muon.for_model(Bag(shapes), 1e-3, rules=MATRICES),
         "Muon(polar-express:5)": Muon(params()),
     }

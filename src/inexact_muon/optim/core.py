@@ -122,37 +122,26 @@ class LMOOptimizer(Optimizer):
         process_group: Any = None,
     ) -> None:
         self._values: dict[str, Any] = {}
+        self._resolved: dict[int, tuple[str, int]] = {}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
-        self.ordered = True
-        self.betas = check_betas(betas)
-        self._resolved: dict[int, tuple[str, int]] = {}
-        self.alone = Alone()
+        self.ordered, self.alone, self.betas = True, Alone(), check_betas(betas)
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
         self.state_dtype = state_dtype
         self.team = Team(strategy, process_group)
         check_strategy(self.team.strategy, self.precision)
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
+        values = {
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
-            "radius": radius,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "scale": scale,
-            "constrained": constrained,
-            "momentum_init": momentum_init,
             "view": self._register(view, View, parse_view),
-            "algorithm": algorithm,
-            "beta2": self.betas[1],
-            "eps": eps,
-            "maximize": maximize,
-            "keep": keep,
-            "turn": 0,
         }
+        numbers = {"lr": lr, "momentum": momentum, "beta2": self.betas[1], "eps": eps, "weight_decay": weight_decay}
+        numbers |= {"radius": radius, "keep": keep, "turn": 0}
+        words = {"scale": scale, "momentum_init": momentum_init, "algorithm": algorithm}
+        switches = {"nesterov": nesterov, "constrained": constrained, "maximize": maximize}
+        defaults = {**numbers, **values, **words, **switches}
         super().__init__(parameters(params), defaults)
 
     def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
