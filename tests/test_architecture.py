@@ -19,6 +19,7 @@ LAYERS = {
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory"),
     "parallel": ("lmo", "polar", "schedules"),
     "optim": ("estimate", "inexactness", "lmo", "parallel", "polar", "schedules", "theory", "tune"),
+    "integrations": ("optim",),
     "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "polar", "tune"),

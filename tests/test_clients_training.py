@@ -13,7 +13,7 @@ from clients import ACCUMULATED, ADAMW, CLIP, MUON, ONLY_ADAMW, SCHEDULES, STEPS
 CLIENTS = {"transformers": "client_trainer", "lightning": "client_lightning", "accelerate": "client_accelerate"}
 pytestmark = [
     pytest.mark.slow,
-    # Lightning uses a deprecated name of torch, and advises on worker processes and on folders with checkpoints in them.
+    # Lightning uses a deprecated name of torch, and advises on workers and on folders with checkpoints in them.
     pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", params=CLIENTS)
 def client(request: pytest.FixtureRequest) -> Any:
-    pytest.importorskip(request.param, reason=f"{request.param} is not installed: the extra `clients` brings it")
+    pytest.importorskip(request.param, reason=f"the extra `clients` brings {request.param}")
     return import_module(CLIENTS[request.param])
 
 
