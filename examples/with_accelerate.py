@@ -1,6 +1,6 @@
 """Accelerate: one optimizer goes through `prepare`, with accumulation, clipping, a schedule and a checkpoint.
 
-    pip install 'inexact-muon[clients]'
+pip install 'inexact-muon[clients]'
 """
 
 import tempfile

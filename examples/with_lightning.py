@@ -1,6 +1,6 @@
 """Lightning: `configure_optimizers` returns one optimizer and its schedule; training stops and goes on.
 
-    pip install 'inexact-muon[clients]'
+pip install 'inexact-muon[clients]'
 """
 
 import tempfile
