@@ -53,14 +53,14 @@ def test_dropped_layers_keep_everything() -> None:
     for step in gradients:
         before = [p.detach().clone() for p in params]
         buffers = [optimizer.state[p]["momentum_buffer"].clone() if p in optimizer.state else None for p in params]
-        counts = [int(optimizer.state[p]["steps"]) if p in optimizer.state else 0 for p in params]
+        counts = [int(optimizer.state[p]["step"]) if p in optimizer.state else 0 for p in params]
         train(optimizer, params, [step])
         for p, old, buffer, count in zip(params, before, buffers, counts, strict=True):
-            moved = p in optimizer.state and int(optimizer.state[p]["steps"]) > count
+            moved = p in optimizer.state and int(optimizer.state[p]["step"]) > count
             assert moved != torch.equal(p, old)
             if not moved and buffer is not None:
                 assert torch.equal(optimizer.state[p]["momentum_buffer"], buffer)
-    moves = [int(optimizer.state[p]["steps"]) for p in params]
+    moves = [int(optimizer.state[p]["step"]) for p in params]
     assert 0.4 < sum(moves) / 360 < 0.6
     assert len(set(moves)) > 1
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -174,13 +174,13 @@ def test_partial_and_older_checkpoints() -> None:
     del saved["state"][1]
     for key in ("keep", "turn", "length", "momentum_init"):
         del saved["param_groups"][0][key]
-    del saved["state"][0]["steps"], saved["state"][0]["skipped"]
+    del saved["state"][0]["step"], saved["state"][0]["skipped"]
     resumed = Muon(params)
     resumed.load_state_dict(saved)
     train(resumed, params, gradients[2:])
     assert resumed.param_groups[0]["keep"] == 1.0
-    assert int(resumed.state[params[0]]["steps"]) == 3  # one unknown, two made
-    assert int(resumed.state[params[1]]["steps"]) == 2
+    assert int(resumed.state[params[0]]["step"]) == 3  # one unknown, two made
+    assert int(resumed.state[params[1]]["step"]) == 2
 
 
 def test_a_ball_that_raises_leaves_nothing_half_done() -> None:
@@ -200,7 +200,7 @@ def test_a_ball_that_raises_leaves_nothing_half_done() -> None:
         optimizer.step()
     assert all(torch.equal(p, b) for p, b in zip(params, before, strict=True))
     assert not any(optimizer.state[p]["momentum_buffer"].any() for p in params)
-    assert {int(optimizer.state[p]["steps"]) for p in params} == {0}
+    assert {int(optimizer.state[p]["step"]) for p in params} == {0}
 
 
 def test_steps_within_any_memory_limit() -> None:

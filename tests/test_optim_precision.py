@@ -20,8 +20,8 @@ EASY = matrix(24, 24, "orthonormal", seed=0, dtype=torch.float64)
 HARD = matrix(24, 24, "log-uniform-1e-3", seed=1, dtype=torch.float64)
 
 
-def layers(**options: Any) -> tuple[Muon, list[nn.Parameter]]:
-    params = [nn.Parameter(torch.zeros(24, 24, dtype=torch.float64)) for _ in range(2)]
+def layers(twin: list[nn.Parameter] | None = None, **options: Any) -> tuple[Muon, list[nn.Parameter]]:
+    params = twin or [nn.Parameter(torch.zeros(24, 24, dtype=torch.float64)) for _ in range(2)]
     return Muon([("easy", params[0]), ("hard", params[1])], lr=0.1, weight_decay=0.0, nesterov=False, **options), params
 
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_continues() -> None:
     train(straight, params, 9)
     first, twin = layers(polar=policy, reference=PolarExpress(8))
     train(first, twin, 7)
-    second = Muon([("easy", twin[0]), ("hard", twin[1])], polar=policy, reference=PolarExpress(8))
+    second, _ = layers(twin, polar=policy, reference=PolarExpress(8))
     second.load_state_dict(through_disk(first.state_dict()))
     assert [second.state[p]["choice"] for p in twin] == [first.state[p]["choice"] for p in twin]
     train(second, twin, 2)

@@ -91,7 +91,7 @@ def test_another_oracle_keeps_the_constructors_and_warns() -> None:
     saved = Muon(params, polar="jordan:5")
     train(saved, params, gradients)
     mine = Muon(params, polar="zolotarev:3")
-    with pytest.warns(UserWarning, match=r"made with spectral\(polar=jordan.*keeping spectral\(polar=zolotarev"):
+    with pytest.warns(UserWarning, match=r"made with ball spectral\(polar=jordan.*keeping spectral\(polar=zolotarev"):
         mine.load_state_dict(saved.state_dict())
     assert mine.ball(mine.param_groups[0]) == lmo.Spectral(polar=polar.Zolotarev(3))
 
@@ -99,7 +99,7 @@ def test_another_oracle_keeps_the_constructors_and_warns() -> None:
 def test_another_length_keeps_the_constructors_and_warns() -> None:
     params, _ = problem([(6, 9)], 0, torch.float32)
     saved, mine = Scion(params, length="clipped"), Scion(params)
-    with pytest.warns(UserWarning, match=r"made with clipped\(\); keeping fixed\(\)"):
+    with pytest.warns(UserWarning, match=r"made with length clipped\(\); keeping fixed\(\) \(lmo\)"):
         mine.load_state_dict(saved.state_dict())
     assert mine.param_groups[0]["length"] == "fixed()"
 
@@ -169,7 +169,7 @@ def test_a_bad_gradient_touches_nothing_and_nobody_else(name: str, bad: float) -
     assert torch.equal(params[0], clean[0])
     assert torch.equal(params[1], clean[1])
     assert int(optimizer.state[params[0]]["skipped"]) == 2
-    assert int(optimizer.state[params[0]]["steps"]) == 2
+    assert int(optimizer.state[params[0]]["step"]) == 2
     assert int(optimizer.state[params[1]]["skipped"]) == 0
 
 
@@ -395,7 +395,7 @@ def test_awkward_parameters() -> None:
         p.grad = torch.ones_like(p)
     optimizer.step()
     assert all(bool(p.isfinite().all()) for p in params)
-    assert optimizer.state[params[3]]["steps"] == 1
+    assert optimizer.state[params[3]]["step"] == 1
 
 
 def test_update_size_does_not_change_with_width() -> None:

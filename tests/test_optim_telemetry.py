@@ -74,7 +74,7 @@ def test_stats() -> None:
     optimizer = Muon(params, lr=0.1, weight_decay=0.0, polar=polar.ExactSVD(), sample_every=1)
     train(optimizer, params, gradients)
     row = optimizer.stats()["0"]
-    assert (row["lr"], row["steps"], row["skipped"]) == (0.1, 1.0, 1.0)
+    assert (row["lr"], row["step"], row["skipped"]) == (0.1, 1.0, 1.0)
     assert row["update_rms"] == pytest.approx(0.1 / 8**0.5)
     assert row["update_ratio"] == pytest.approx(0.1 * 8**0.5 / float(params[0].detach().norm()), rel=0.1)
     assert row["gap"] == pytest.approx(0.0, abs=1e-9)

@@ -58,7 +58,7 @@ def test_only_what_differs_is_written() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("polar-expres:5", ("polar-expres", "did you mean 'polar-express'", "known: cans")),
+        ("polar-expres:5", ("polar-expres", "did you mean 'polar-express'", "known: auto, cans")),
         ("polar-express(step=5)", ("'step'", "did you mean 'steps'")),
         ("polar-express(steps=)", ("cannot read",)),
         ("polar-express(steps=__import__('os'))", ("unknown name",)),

@@ -33,6 +33,7 @@ def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None
     if method is None:
         raise ValueError("name an oracle, such as polar-express:5, or a file with --checkpoint")
     n, m = read_shape(shape)
+    method = method.at(n, m)
     name, layers = spectra.resolve(spectrum, side=min(n, m))
     console, table = _console(), _table(f"{method}, normaliser {method.normaliser}", "on", *NUMBERS)
     for layer in layers:

@@ -4,6 +4,7 @@ from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
 from inexact_muon.optim.core import LMOOptimizer as LMOOptimizer
 from inexact_muon.optim.explanation import Explanation as Explanation
 from inexact_muon.optim.explanation import explain as explain
+from inexact_muon.optim.foreign import load_foreign as load_foreign
 from inexact_muon.optim.lengths import Clipped as Clipped
 from inexact_muon.optim.lengths import Fixed as Fixed
 from inexact_muon.optim.lengths import Length as Length

@@ -13,6 +13,7 @@ masks on the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -22,12 +23,21 @@ from torch.optim import Optimizer
 
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
+from inexact_muon.lmo._base import sides
 from inexact_muon.optim.agreement import agree, settle, square
 from inexact_muon.optim.layout import gathered
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
-from inexact_muon.optim.loading import keep_algorithm, restore_buffers
-from inexact_muon.optim.options import OWN, check_options, nonfinite, parameters, tensors_of
+from inexact_muon.optim.loading import check_structure, matched, restore_buffers
+from inexact_muon.optim.options import (
+    check_betas,
+    check_options,
+    named_betas,
+    nonfinite,
+    parameters,
+    tensors_of,
+    unique_name,
+)
 from inexact_muon.optim.precision import Precision, check_strategy, look_at
 from inexact_muon.optim.solving import Solving, costs
 from inexact_muon.optim.telemetry import SHARE, Telemetry
@@ -37,7 +47,8 @@ from inexact_muon.optim.views import parse as parse_view
 from inexact_muon.parallel.compressed import synchronise
 from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.parallel.team import Team
-from inexact_muon.polar import PolarMethod
+from inexact_muon.polar import Auto, PolarMethod
+from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.polar.batching import LIMIT
 from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.tune.policy import Policy
@@ -61,7 +72,9 @@ class LMOOptimizer(Optimizer):
         momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
         state_dtype: dtype of the momentum buffer; None takes the parameter's.
         view: how a parameter is cut into matrices: whole, flatten or split.
-        algorithm: "lmo", or "adamw" for a group that shall get AdamW with `betas` and `adamw_eps`.
+        algorithm: "lmo", or "adamw" for a group that shall get AdamW.
+        betas, eps: of the AdamW groups. A group holds the first as its `momentum`, so that torch's OneCycleLR and
+            CyclicLR, which write one key into every group, move both algorithms alike, and the second as `beta2`.
         maximize: ascend.
         keep: probability with which a parameter moves in a step (Drop-Muon); one that does not keeps its momentum.
         sample_every: measure inexactness and update size at the first and every so many steps; 0 for never.
@@ -77,8 +90,6 @@ class LMOOptimizer(Optimizer):
             owner-rank, gram-reduced, block-periodic:P, compressed(up=..., down=...).
         process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
     """
-
-    auto = False
 
     def __init__(
         self,
@@ -98,7 +109,7 @@ class LMOOptimizer(Optimizer):
         view: View | str = "whole",
         algorithm: str = "lmo",
         betas: tuple[float, float] = (0.9, 0.95),
-        adamw_eps: float = 1e-8,
+        eps: float = 1e-8,
         maximize: bool = False,
         keep: float = 1.0,
         sample_every: int = 0,
@@ -114,6 +125,9 @@ class LMOOptimizer(Optimizer):
     ) -> None:
         self._values: dict[str, Any] = {}
         self.why: dict[str, str] = {}
+        self.ordered = True
+        self.betas = check_betas(betas)
+        self._resolved: dict[int, tuple[str, int]] = {}
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
@@ -133,8 +147,8 @@ class LMOOptimizer(Optimizer):
             "momentum_init": momentum_init,
             "view": self._register(view, View, parse_view),
             "algorithm": algorithm,
-            "betas": betas,
-            "adamw_eps": adamw_eps,
+            "beta2": self.betas[1],
+            "eps": eps,
             "maximize": maximize,
             "keep": keep,
             "turn": 0,
@@ -168,8 +182,9 @@ class LMOOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are checked before the group is added."""
-        group = dict(param_group)
-        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names"}
+        group = named_betas(param_group, self.betas)
+        group["name"] = unique_name(group, self.param_groups)
+        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names", "name"}
         if unknown:
             name = sorted(unknown)[0]
             raise ValueError(f"parameter group has an unknown option {name!r}: {nearest(name, self.defaults)}")
@@ -212,6 +227,7 @@ class LMOOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._resolve()
         drawn = list(self._drawn())
         ready, known = agree(drawn, self.team.place, self.team.wire, self._name, self.state_dtype)
         for _, p in ready:
@@ -241,6 +257,19 @@ class LMOOptimizer(Optimizer):
                 cut = self.view(group).cut(gathered(momentum(job)[0]))
                 layers.append(look_at(names[id(p)], job.state, ball.polar, cut))
         self.precision.decide([layer for layer in layers if layer is not None], self.param_groups[0]["turn"])
+
+    def _resolve(self) -> None:
+        """Chooses the oracles of `polar="auto"` for shapes that have none yet."""
+        for i, group in enumerate(self.param_groups):
+            if self._resolved.get(i) == (group["ball"], len(group["params"])):
+                continue
+            ball = self.ball(group)
+            if group["algorithm"] == "lmo" and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
+                view = self.view(group)
+                seen = ((shape, p.device) for p in group["params"] for shape in view.shapes(p.shape) if 0 not in shape)
+                found = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
+                group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
+            self._resolved[i] = (group["ball"], len(group["params"]))
 
     def ball_of(self, p: Tensor, group: dict[str, Any]) -> Ball:
         """The ball of a parameter: its group's, with the oracle that a policy has chosen for it."""
@@ -281,7 +310,7 @@ class LMOOptimizer(Optimizer):
         for name, p, group in self.named():
             state, sample = self.state.get(p, {}), self.telemetry.samples.get(id(p))
             row = {"lr": float(group["lr"])}
-            row |= {key: float(state[key]) for key in ("steps", "skipped") if key in state}
+            row |= {key: float(state[key]) for key in ("step", "skipped") if key in state}
             if sample is not None:
                 row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
                 if sample.inexactness is not None:
@@ -324,14 +353,13 @@ class LMOOptimizer(Optimizer):
     def state_of(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
         """The state of a parameter; what is missing starts at zero."""
         state: dict[str, Any] = self.state[p]
-        foreign = "momentum_buffer" in state and "steps" not in state  # from another optimizer: it has made steps
         for key in buffers:
             if key not in state:
                 dtype = self.state_dtype or p.dtype
                 state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
-        for key, start in (("steps", int(foreign)), ("skipped", 0)):
+        for key in ("step", "skipped"):  # float32 as in torch's AdamW, whose fused kernel takes no other dtype
             if key not in state:
-                state[key] = torch.tensor(start, dtype=torch.int64, device=p.device)
+                state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
         return state
 
     def synchronise(self) -> None:
@@ -355,19 +383,28 @@ class LMOOptimizer(Optimizer):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a checkpoint of this class, of torch.optim.Muon or of KellerJordan's Muon.
+        """Loads a checkpoint of this class by parameter name, or by position where neither side has names.
 
-        The algorithm stays the constructor's: if the file was written under another ball, a warning names both. An
-        oracle that was chosen automatically is the file's.
-        Buffers keep the dtype that was saved.
+        lr, momentum, weight decay and what a scheduler keeps in a group come from the file; the algorithm (ball, view,
+        scale, ...) stays the constructor's, and a warning names both where they differ. Choices of polar="auto" are the
+        file's. What does not fit is refused before anything has changed; buffers keep the dtype that was saved. For
+        files of other optimizers see `load_foreign`.
         """
-        own = [{key: group[key] for key in OWN} for group in self.param_groups]
-        super().load_state_dict(state_dict)
-        for group, mine in zip(self.param_groups, own, strict=True):
-            if self.auto and group.get("ball", mine["ball"]) != mine["ball"]:
-                mine["ball"] = self._register(group["ball"], Ball, parse)  # what was chosen once stays
-            keep_algorithm(group, mine, self.defaults)
-        restore_buffers(self, state_dict)
+        check_structure(state_dict)
+        mapped: dict[str, Any] = {}
+
+        def by_name(_: Any, given: dict[str, Any]) -> dict[str, Any]:
+            mapped.update(matched(self, given))
+            return mapped
+
+        handle = self.register_load_state_dict_pre_hook(by_name)  # after the caller's own
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+        for group in self.param_groups:
+            self._register(group["ball"], Ball, parse)
+        restore_buffers(self, mapped)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_values": self._values, **self._options()}
@@ -380,7 +417,9 @@ class LMOOptimizer(Optimizer):
             "on_nonfinite": self.on_nonfinite,
             "state_dtype": self.state_dtype,
             "memory_limit": self.memory_limit,
-            "auto": self.auto,
+            "ordered": self.ordered,
+            "_resolved": {},
+            "betas": self.betas,
             "precision": self.precision,
             "why": self.why,
             "telemetry": telemetry,

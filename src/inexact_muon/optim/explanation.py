@@ -17,6 +17,7 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.telemetry import oracle_flops
+from inexact_muon.polar import Auto
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,10 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
         ball, view = optimizer.ball_of(p, group), optimizer.view(group)
         seen = view.shapes(p.shape)
         polar = ball.polar if isinstance(ball, Spectral) else None
+        if polar is not None and lmo:
+            side = sides(max(seen, key=prod))
+            pending = isinstance(polar, Auto) and polar.known(*side, p.device) is None
+            polar = polar.at(*side, p.device)
         lines.append(
             Line(
                 name=name,
@@ -98,7 +103,7 @@ def explain(optimizer: LMOOptimizer) -> Explanation:
                 why=optimizer.why.get(name, "given"),
                 lr=float(group["lr"]) * optimizer.state.get(p, {}).get("lr_factor", 1.0),
                 scale=SCALES[group["scale"]](*sides(seen[0])) * group["radius"] if lmo else 1.0,
-                oracle=str(polar) if lmo and polar else "",
+                oracle="auto (not resolved yet)" if lmo and polar and pending else str(polar) if lmo and polar else "",
                 flops=flops,
                 share=flops / total,
                 last=measured.get(name),

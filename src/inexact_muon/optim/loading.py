@@ -1,38 +1,224 @@
-"""What loading a checkpoint leaves as the constructor made it, and what it takes over bit for bit."""
+"""A checkpoint laid out as the optimizer at hand is: parameters by name, options by the groups they were in."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from torch.optim import Optimizer
 
-from inexact_muon.optim.options import FOREIGN
+from inexact_muon.lmo import Spectral, parse
+from inexact_muon.optim.options import ALGORITHM, SCHEDULED, check_options
+from inexact_muon.optim.sources import is_ours, translated, translated_state
+from inexact_muon.polar import Auto
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.core import LMOOptimizer
+
+BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
+"""Algorithm -> the tensors of a parameter's state."""
+
+WRAPPERS = ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Parts of a name that torch.compile, DDP and others put into it."""
 
 
-def keep_algorithm(group: dict[str, Any], mine: dict[str, Any], known: Container[str]) -> None:
-    """A loaded group with the constructor's algorithm; a warning names both if the file says another one.
+def matched(optimizer: LMOOptimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """`saved` in the order of the optimizer's groups and parameters, checked; the optimizer is not touched.
 
-    Entries that the file lacks are the constructor's; those of torch.optim.Muon that the ball replaces are dropped.
+    Raises:
+        ValueError: a shape differs, an option is out of its range, or parameters cannot be told apart.
     """
-    for key in ("ball", "length", "view", "algorithm"):
-        saved = group.get(key, mine[key])
-        if saved != mine[key]:
-            warnings.warn(f"checkpoint was made with {saved}; keeping {mine[key]}", stacklevel=3)
-        group[key] = mine[key]
-    for key, value in mine.items():
-        group.setdefault(key, value)
-    for key in [key for key in group if key not in known and key in FOREIGN]:
-        del group[key]
+    groups = check_structure(saved)
+    if not all(is_ours(group) for group in groups) and not optimizer.ordered:
+        raise ValueError(
+            "this checkpoint was written by another optimizer, and for_model orders parameters by what they get: load "
+            "it with inexact_muon.optim.load_foreign(optimizer, state_dict, names=[...])"
+        )
+    groups = [translated(group) for group in groups]
+    where = _positions(optimizer, groups)
+    state: dict[int, dict[str, Any]] = {}
+    laid: list[dict[str, Any]] = []
+    index, fresh, misfit = 0, [], []
+    names = iter(name for name, *_ in optimizer.named())
+    for group in optimizer.param_groups:
+        sources: list[dict[str, Any]] = []
+        for p in group["params"]:
+            name, key = next(names), where[index]
+            if key is None:
+                fresh.append(name)
+            else:
+                source, identifier = key
+                if source.get("algorithm") == group["algorithm"]:
+                    sources.append(source)
+                entry = translated_state(saved["state"].get(identifier, {}), group["algorithm"])
+                if entry and fits(entry, group["algorithm"], p, name):
+                    state[index] = entry
+                elif entry:
+                    misfit.append(f"{name} ({source.get('algorithm', 'another algorithm')})")
+            index += 1
+        laid.append(options(group, sources))
+        laid[-1]["params"] = list(range(index - len(group["params"]), index))
+    _say(fresh, misfit, _left_over(where, groups))
+    return {**saved, "state": state, "param_groups": laid}
 
 
-def restore_buffers(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+def check_structure(saved: Any) -> list[dict[str, Any]]:
+    """The groups of a state_dict."""
+    if not isinstance(saved, Mapping) or "state" not in saved or "param_groups" not in saved:
+        keys = f" with {', '.join(map(str, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
+        raise ValueError(
+            f"an optimizer's state_dict has the entries state and param_groups, got {type(saved).__name__}{keys}: pass "
+            "what optimizer.state_dict() gave"
+        )
+    return [dict(group) for group in saved["param_groups"]]
+
+
+def canonical(name: str) -> str:
+    """A parameter's name without what wrappers of a model put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _positions(optimizer: LMOOptimizer, groups: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any] | None]:
+    """For each parameter (its group, its identifier) in the file, or None if it is not there."""
+    rows = [
+        (group, identifier, name)
+        for group in groups
+        for identifier, name in zip(
+            group["params"], group.get("param_names") or [None] * len(group["params"]), strict=True
+        )
+    ]
+    mine = [name for name, *_ in optimizer.named()]
+    named = all("param_names" in group for group in optimizer.param_groups)
+    if named and rows and all(name is not None for *_, name in rows):
+        return _by_name(mine, rows)
+    if not optimizer.ordered and named:
+        raise ValueError("the checkpoint has no parameter names: save it from an optimizer that was made by for_model")
+    if len(rows) != len(mine):
+        raise ValueError(
+            f"the checkpoint has {len(rows)} parameters without names and the optimizer {len(mine)}: make both "
+            "optimizers from named parameters, or from the same ones"
+        )
+    return [(group, identifier) for group, identifier, _ in rows]
+
+
+def _by_name(
+    mine: Sequence[str], rows: Sequence[tuple[dict[str, Any], Any, str]]
+) -> list[tuple[dict[str, Any], Any] | None]:
+    exact = {name: (group, identifier) for group, identifier, name in rows}
+    stripped: dict[str, list[tuple[dict[str, Any], Any]]] = {}
+    for name, found in exact.items():
+        stripped.setdefault(canonical(name), []).append(found)
+    places: list[tuple[dict[str, Any], Any] | None] = []
+    for name in mine:
+        near = stripped.get(canonical(name), [])
+        places.append(exact.get(name) or (near[0] if len(near) == 1 else None))
+    return places
+
+
+def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool:
+    """Whether the state is of this algorithm.
+
+    Raises:
+        ValueError: it is, and has another shape.
+    """
+    if any(key not in entry for key in BUFFERS[algorithm]):
+        return False
+    for key in BUFFERS[algorithm]:
+        if tuple(entry[key].shape) != tuple(p.shape):
+            raise ValueError(
+                f"{key} of {name} has shape {tuple(entry[key].shape)} in the checkpoint and the parameter "
+                f"{tuple(p.shape)}: this checkpoint is of another model; nothing was changed"
+            )
+    return True
+
+
+def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A group's options after loading: what training may change from the file, the algorithm from the constructor."""
+    result = {key: value for key, value in mine.items() if key != "params"}
+    if not sources:
+        return result
+    for key in ALGORITHM:
+        found = _values(sources, key)
+        if key == "ball" and len(found) == 1 and _same_choice(mine["ball"], found[0]):
+            result["ball"] = found[0]
+        elif any(value != mine[key] for value in found):
+            told = ", ".join(str(value) for value in found)
+            warnings.warn(f"checkpoint was made with {key} {told}; keeping {mine[key]} ({mine['name']})", stacklevel=6)
+    extra = {key for source in sources for key, value in source.items() if key not in mine and _number(value)}
+    for key in (*SCHEDULED, *sorted(extra)):
+        found = _values(sources, key)
+        if len(found) > 1:
+            told = ", ".join(str(value) for value in found)
+            warnings.warn(
+                f"checkpoint has several values of {key} for {mine['name']} ({told}); keeping {mine.get(key)}",
+                stacklevel=6,
+            )
+        elif found:
+            result[key] = found[0]
+    check_options(result)
+    return result
+
+
+def _values(sources: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
+    """The different values of an option."""
+    found: list[Any] = []
+    for source in sources:
+        if key in source and not any(_equal(source[key], other) for other in found):
+            found.append(source[key])
+    return found
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        a, b = float(a), float(b)
+    return bool(a == b) or (a != a and b != b)
+
+
+def _number(value: Any) -> bool:
+    """A scheduler's own entries of a group are numbers."""
+    return isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
+
+
+def _same_choice(mine: str, other: str) -> bool:
+    """Whether both are one ball whose oracle is chosen by shape, and the file's choices are within its bound."""
+    if mine == other or "polar=auto" not in mine:
+        return mine == other
+    try:
+        a, b = parse(mine), parse(other)
+    except ValueError:  # a text of somebody else's, or of nobody's
+        return False
+    if not (isinstance(a, Spectral) and isinstance(b, Spectral) and a.scale == b.scale):
+        return False
+    return isinstance(a.polar, Auto) and a.polar.accepts(b.polar)
+
+
+def _left_over(where: Sequence[tuple[dict[str, Any], Any] | None], groups: Sequence[dict[str, Any]]) -> list[str]:
+    used = {(id(found[0]), found[1]) for found in where if found is not None}
+    return [
+        str(name)
+        for group in groups
+        for identifier, name in zip(group["params"], group.get("param_names") or group["params"], strict=True)
+        if (id(group), identifier) not in used
+    ]
+
+
+def _say(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) -> None:
+    for names, what in (
+        (fresh, "not in the checkpoint and start afresh"),
+        (misfit, "have the state of another algorithm in the checkpoint and start afresh"),
+        (left_over, "in the checkpoint and not in the optimizer; their state is dropped"),
+    ):
+        if names:
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            warnings.warn(f"parameters {what}: {shown}", stacklevel=6)
+
+
+def restore_buffers(optimizer: LMOOptimizer, laid: Mapping[str, Any]) -> None:
     """State tensors in the dtype that was saved, which torch would cast to the parameter's."""
-    order = [index for group in state_dict["param_groups"] for index in group["params"]]
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, p in zip(order, params, strict=True):
-        for key, value in state_dict["state"].get(index, {}).items():
+    for index, entry in laid["state"].items():
+        p = params[index]
+        for key, value in entry.items():
             if isinstance(value, Tensor):
                 optimizer.state[p][key] = value.detach().clone().to(p.device)

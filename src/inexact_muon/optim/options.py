@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,26 +11,14 @@ from inexact_muon.optim.scales import SCALES
 from inexact_muon.schedules.grammar import nearest
 
 MOMENTUM_INITS = ("first-gradient", "zero")
-OWN = (
-    "algorithm",
-    "view",
-    "betas",
-    "adamw_eps",
-    "ball",
-    "length",
-    "radius",
-    "scale",
-    "constrained",
-    "momentum_init",
-    "nesterov",
-    "maximize",
-    "keep",
-    "turn",
+ALGORITHM = (
+    *("algorithm", "ball", "length", "view", "radius", "scale", "constrained", "momentum_init"),
+    *("nesterov", "maximize", "keep"),
 )
-"""Group entries that say which algorithm runs; a checkpoint of another optimizer may lack them."""
+"""Group entries that say which algorithm runs: a checkpoint never changes them."""
 
-FOREIGN = ("ns_coefficients", "ns_steps", "eps", "adjust_lr_fn")
-"""Entries of torch.optim.Muon's groups that the ball and the scale replace."""
+SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "turn")
+"""Group entries that training may change: a checkpoint brings them along."""
 
 
 def parameters(given: Any) -> Any:
@@ -58,8 +46,10 @@ def check_options(group: dict[str, Any]) -> None:
         raise ValueError(f"keep must lie in (0, 1], got {group['keep']}")
     if group["algorithm"] not in ("lmo", "adamw"):
         raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
-    if not all(0.0 <= beta < 1.0 for beta in group["betas"]):
-        raise ValueError(f"betas must lie in [0, 1), got {group['betas']}")
+    if not 0.0 <= float(group["beta2"]) < 1.0:
+        raise ValueError(f"betas must lie in [0, 1), got {group['beta2']} for the second")
+    if not 0.0 < float(group["eps"]) < float("inf"):
+        raise ValueError(f"eps of AdamW must be positive and finite, got {group['eps']}")
     if group["scale"] not in SCALES:
         raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
     if group["momentum_init"] not in MOMENTUM_INITS:
@@ -72,6 +62,37 @@ def check_options(group: dict[str, Any]) -> None:
         raise ValueError(
             "constrained=True steps inside a ball: put the factor by shape into the ball's scale, not scale="
         )
+
+
+def check_betas(betas: Any) -> tuple[float, float]:
+    """Validate betas."""
+    try:
+        first, second = (float(beta) for beta in betas)
+    except (TypeError, ValueError):
+        raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}") from None
+    if not (0.0 <= first < 1.0 and 0.0 <= second < 1.0):
+        raise ValueError(f"betas must lie in [0, 1), got {betas!r}")
+    return first, second
+
+
+def named_betas(group: dict[str, Any], betas: tuple[float, float]) -> dict[str, Any]:
+    """A copy of a group with `betas` as `momentum` and `beta2`; an AdamW group without them takes the optimizer's."""
+    group = dict(group)
+    given = check_betas(group.pop("betas")) if "betas" in group else None
+    if given is not None and group.get("momentum", given[0]) != given[0]:
+        raise ValueError(f"a group has momentum {group['momentum']} and betas {given}: give one of them")
+    if given is not None or group.get("algorithm") == "adamw":
+        first, second = given or betas
+        group.setdefault("momentum", first)
+        group.setdefault("beta2", second)
+    return group
+
+
+def unique_name(group: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
+    """The group's name for loggers: as given, or its algorithm; numbered where another group has it."""
+    taken = {other["name"] for other in others}
+    base = str(group.get("name", group.get("algorithm", "lmo")))
+    return next(name for name in (base, *(f"{base} {i}" for i in range(2, len(taken) + 3))) if name not in taken)
 
 
 def nonfinite(word: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import torch
@@ -13,8 +12,8 @@ from torch import Tensor, nn
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
-from inexact_muon.optim.routing import Route, routes
-from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, cheapest, parse
+from inexact_muon.optim.routing import routes
+from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon.tune.policy import Policy, parse_policy
 
@@ -98,8 +97,9 @@ class Muon(LMOOptimizer):
         `explain(optimizer)` shows what each parameter gets and why.
 
         Args:
-            polar: the oracle; "auto" is `polar.cheapest` for each shape, decided here; a checkpoint's choice stays.
-            adamw: lr (default 3e-4), betas, weight_decay and adamw_eps of the AdamW groups.
+            polar: the oracle; "auto" is `polar.cheapest` for each shape and device, decided at the first step; a
+                checkpoint's choice stays.
+            adamw: lr (default 3e-4), betas, weight_decay and eps of the AdamW groups.
             rules: (glob on the name, "lmo" or "adamw") pairs that come before anything else.
             split: glob on the name -> rows of the blocks of a fused weight.
             options: further arguments of Muon.
@@ -108,20 +108,17 @@ class Muon(LMOOptimizer):
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
         aside = {"lr": 3e-4, **(adamw or {})}
-        auto = isinstance(polar, str) and polar == "auto"
         groups: dict[tuple[Any, ...], dict[str, Any]] = {}
         for route in made:
-            # By shape whatever `polar` is, so that a checkpoint loads under another choice.
             lmo = route.algorithm == "lmo"
-            n, m = _largest(route) if lmo else (0, 0)
             entry: dict[str, Any] = {"algorithm": route.algorithm, "view": str(route.view), **({} if lmo else aside)}
-            if lmo and auto:
-                entry["ball"] = Spectral(polar=cheapest(n, m, device=route.parameter.device))
-            group = groups.setdefault((route.algorithm, str(route.view), n, m), {"params": [], **entry})
+            group = groups.setdefault((route.algorithm, str(route.view)), {"params": [], **entry})
             group["params"].append((route.name, route.parameter))
-        optimizer = cls(list(groups.values()), lr, polar=None if auto else polar, **options)
+        given = {"ns_steps", "ns_coefficients"} & {key for key, value in options.items() if value is not None}
+        oracle = None if given and polar == "auto" else polar
+        optimizer = cls(list(groups.values()), lr, polar=oracle, **options)
         optimizer.why = {route.name: route.why for route in made}
-        optimizer.auto = auto
+        optimizer.ordered = False
         return optimizer
 
 
@@ -204,12 +201,6 @@ def _policy(polar: PolarMethod | Policy | str | None) -> Policy | None:
     if isinstance(polar, str) and polar.partition("(")[0].partition(":")[0] in ("adaptive", "budget"):
         return parse_policy(polar)
     return polar if isinstance(polar, Policy) else None
-
-
-def _largest(route: Route) -> tuple[int, int]:
-    """The sides of the largest matrix of a parameter, the shorter first."""
-    n, m = sorted(max((shape[-2:] for shape in route.view.shapes(route.parameter.shape)), key=prod))
-    return n, m
 
 
 def _oracle(

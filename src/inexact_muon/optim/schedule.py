@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -47,7 +48,7 @@ class MomentumSchedule(LRScheduler):
         momentum = self.function(self.last_epoch)
         if not 0.0 <= momentum < 1.0:
             raise ValueError(f"momentum must lie in [0, 1), the schedule gave {momentum} at step {self.last_epoch}")
-        for group in self.optimizer.param_groups:
+        for group in _moved(self.optimizer):
             group["momentum"] = momentum
 
     def state_dict(self) -> dict[str, object]:
@@ -63,7 +64,7 @@ class AgnosticSchedule(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        for group in optimizer.param_groups:
+        for group in _moved(optimizer):
             group.setdefault("initial_momentum", group["momentum"])
         super().__init__(optimizer, last_epoch)
 
@@ -74,5 +75,10 @@ class AgnosticSchedule(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         """Moves on by one iteration."""
         super().step(epoch)
-        for group in self.optimizer.param_groups:
+        for group in _moved(self.optimizer):
             group["momentum"] = 1.0 - (1.0 - group["initial_momentum"]) / (self.last_epoch + 1) ** 0.5
+
+
+def _moved(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The groups that an LMO moves; AdamW's momentum is its beta1."""
+    return [group for group in optimizer.param_groups if group.get("algorithm", "lmo") == "lmo"]

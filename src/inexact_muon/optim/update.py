@@ -51,9 +51,9 @@ class Job:
     def count(self) -> None:
         """One step made, or skipped."""
         if isinstance(self.finite, bool):
-            self.state["steps" if self.finite else "skipped"] += 1
+            self.state["step" if self.finite else "skipped"] += 1
         else:
-            self.state["steps"] += self.finite
+            self.state["step"] += self.finite
             self.state["skipped"] += ~self.finite
 
 
@@ -87,7 +87,7 @@ def momentum(job: Job) -> tuple[Tensor, Number]:
 
     m = mu b + (1 - mu) g; with Nesterov mu m + (1 - mu) g = mu^2 b + (1 - mu^2) g.
     """
-    group, steps, mu = job.group, job.state["steps"], job.mu
+    group, steps, mu = job.group, job.state["step"], job.mu
     weight: Number = 1.0 - mu
     seen: Number = 1.0 - mu * mu if group["nesterov"] else weight
     if group["momentum_init"] == "first-gradient":
@@ -127,12 +127,11 @@ def remember(job: Job, seen: Tensor, weight: Number) -> None:
 def move_adamw(job: Job) -> Tensor:
     """Writes parameter and moments; returns the direction, for the size of the update."""
     group, p, state = job.group, job.p, job.state
-    steps = state["steps"]
+    steps = state["step"]
     made: Number = int(steps) + 1 if steps.device.type in HOSTED else steps.to(_precise(p)) + 1.0
     on: Number = 1.0 if job.finite is True else job.times(1.0)
-    direction = adamw_(
-        job.gradient, state["exp_avg"], state["exp_avg_sq"], made, group["betas"], group["adamw_eps"], on
-    )
+    betas = (group["momentum"], group["beta2"])
+    direction = adamw_(job.gradient, state["exp_avg"], state["exp_avg_sq"], made, betas, group["eps"], on)
     if group["weight_decay"]:
         p.mul_(1.0 - job.times(group["lr"] * group["weight_decay"]))
     step = job.times(group["lr"])

@@ -26,7 +26,9 @@ NOTHING = -5000.0
 def reducible(task: Task, solver: Solver) -> bool:
     """Whether the long side of every matrix, and it alone, is cut, and the oracle can work from X X^T."""
     place, ball = task.place, solver.ball(task)
-    if len(place.pieces) == 1 or not isinstance(ball, Spectral) or not ball.polar.from_gram:
+    if len(place.pieces) == 1 or not isinstance(ball, Spectral):
+        return False
+    if not all(ball.polar.at(*sides(shape), task.m.device).from_gram for shape in solver.shapes(task)):
         return False
     shapes, stacked = solver.shapes(task), len(place.shape) > 2 and len(solver.shapes(task)[0]) > 2
     rows = 1 if stacked else 0
@@ -121,12 +123,12 @@ def _multipliers(task: Task, terms: Sequence[Tensor], solver: Solver) -> Tensor:
     counts = _counts(task, solver)
     unpacked = [_unpacked(term, counts, 1) for term in terms]
     parts = []
-    for stacks in zip(*unpacked, strict=True):
+    for shape, stacks in zip(solver.shapes(task), zip(*unpacked, strict=True), strict=True):
         exponent = torch.stack([e for _, e in stacks]).amax(0)
         total = torch.zeros_like(stacks[0][0])
         for gram, e in stacks:
             total += gram * _power(2.0 * (e - exponent))[:, :, None]
-        q = ball.polar.multiplier(total)
+        q = ball.polar.at(*sides(shape), task.m.device).multiplier(total)
         dual = (q * total).sum(dim=(-2, -1))[:, None]
         parts.append(torch.cat((q.flatten(1), exponent, dual), 1))
     return _packed(parts)

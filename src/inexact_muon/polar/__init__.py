@@ -6,6 +6,7 @@ parse("polar-express:5")              # the same from text
 """
 
 from inexact_muon.polar._base import PolarMethod as PolarMethod
+from inexact_muon.polar.auto import Auto as Auto
 from inexact_muon.polar.choice import Choice as Choice
 from inexact_muon.polar.choice import cheapest as cheapest
 from inexact_muon.polar.choice import choose as choose
@@ -27,7 +28,7 @@ POLARS: dict[str, type[PolarMethod]] = {
     method.name: method
     for method in (
         *(PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Polynomial),
-        *(Zolotarev, ExactSVD, Compiled),
+        *(Zolotarev, ExactSVD, Compiled, Auto),
     )
 }
 """Name -> class, for text only."""

@@ -84,6 +84,10 @@ class PolarMethod(ABC):
         """Q with answer Q X, from X X^T alone, (batch, n, n) in float64; only where `from_gram` says so."""
         raise NotImplementedError(f"{self.name} does not work from the Gram matrix alone")
 
+    def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
+        """The method for n x m matrices on a device: itself, unless it is chosen by shape (`Auto`)."""
+        return self
+
     @property
     def normaliser(self) -> str:
         """The normaliser that `normalise` stands for."""

@@ -75,12 +75,14 @@ def _build(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
     if name not in table:
         raise ValueError(f"unknown name {name!r} in {text!r}: {nearest(name, table)}")
     cls = table[name]
-    known = {f.name for f in fields(cls)}
+    known = {f.name: f for f in fields(cls)}
     arguments = {}
     for keyword in call.keywords:
         if keyword.arg not in known:
             raise ValueError(f"{name} has no {keyword.arg!r} in {text!r}: {nearest(str(keyword.arg), known)}")
-        arguments[keyword.arg] = _value(keyword.value, table, text)
+        # A word stays one where the field is text, even if a method has that name: form=auto.
+        word = known[keyword.arg].type in (str, "str") and isinstance(keyword.value, ast.Name)
+        arguments[keyword.arg] = _word(keyword.value) if word else _value(keyword.value, table, text)
     try:
         return cls(*(_value(a, table, text) for a in call.args), **arguments)
     except TypeError as error:
@@ -91,7 +93,7 @@ def _value(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
     if isinstance(node, ast.Call):
         return _build(node, table, text)
     if isinstance(node, ast.Name):  # a bare word: the name of a method, or of an option
-        word = node.id.replace("_", "-")
+        word = _word(node)
         return _build(node, table, text) if word in table else word
     if isinstance(node, ast.Tuple):
         return tuple(_value(item, table, text) for item in node.elts)
@@ -99,6 +101,10 @@ def _value(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
         return ast.literal_eval(node)
     except ValueError:
         raise ValueError(f"cannot read the value {ast.unparse(node)!r} in {text!r}") from None
+
+
+def _word(node: Any) -> str:
+    return str(node.id.replace("_", "-"))
 
 
 def _default(field: Any) -> Any:

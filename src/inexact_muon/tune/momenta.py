@@ -97,7 +97,8 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
     parts = cut(whole.detach(), view)
     for i, part in enumerate(parts):
         if min(part.shape) > 1 and bool(part.any()):
-            yield Momentum(name if len(parts) == 1 else f"{name}[{i}]", part, oracle)
+            used = oracle.at(part.shape[0], part.shape[1]) if oracle is not None else None
+            yield Momentum(name if len(parts) == 1 else f"{name}[{i}]", part, used)
 
 
 def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:

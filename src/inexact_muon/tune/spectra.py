@@ -64,7 +64,7 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
 
 def judge_layers(method: PolarMethod, layers: Sequence[Layer]) -> Inexactness:
     """What the method does to all of them, as one point of the product of their balls."""
-    each = [predict(method, layer.values) for layer in layers]
+    each = [predict(method.at(*layer.shape), layer.values) for layer in layers]
     duals = np.array([layer.values.sum() for layer in layers])
     gap = float((duals / duals.sum()) @ np.array([i.gap for i in each]))
     return Inexactness(max(i.delta for i in each), gap, max(i.overshoot for i in each))

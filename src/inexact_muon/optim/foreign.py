@@ -1,0 +1,125 @@
+"""Checkpoints of other optimizers, loaded by the names that their files do not have."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.loading import check_structure, fits, options
+from inexact_muon.optim.sources import is_ours, translated, translated_state
+
+
+def load_foreign(
+    optimizer: LMOOptimizer,
+    state_dict: Mapping[str, Any],
+    names: Sequence[str] | None = None,
+    *,
+    sorted_by_size: bool | None = None,
+) -> None:
+    """Loads the state_dict of torch.optim.Muon, torch.optim.AdamW, KellerJordan's Muon or any with `use_muon` groups.
+
+    Parameters that the file does not have keep their state, so that the pair torch.optim.Muon and torch.optim.AdamW is
+    loaded by two calls. lr, momentum, betas, eps and weight decay come along where a parameter group of this optimizer
+    has one value of them in the file; what is different here is named by a warning. Nothing changes on an error.
+
+    Args:
+        optimizer: made from named parameters, for example by `Muon.for_model`.
+        state_dict: of the other optimizer.
+        names: of the parameters, in the order in which the other optimizer's constructor got them, all groups in turn.
+            Not needed if the file has them (torch's optimizers do, if they were made from named parameters).
+        sorted_by_size: whether the source's constructor sorted the matrices of a group, largest shape first, as
+            KellerJordan's Muon and MuonWithAuxAdam do (their single-device versions do not). None decides by the
+            shapes of the buffers where these tell.
+    """
+    groups = check_structure(state_dict)
+    if all(is_ours(group) for group in groups):
+        raise ValueError("this checkpoint is of this library: optimizer.load_state_dict loads it by name")
+    mine = {name: p for name, p, _ in optimizer.named()}
+    listed = _names(groups, names)
+    for name in listed:
+        if name not in mine:
+            raise ValueError(f"names: {name!r} is not a parameter of this optimizer")
+    if len(set(listed)) < len(listed):
+        twice = next(name for i, name in enumerate(listed) if name in listed[:i])
+        raise ValueError(f"names: {twice!r} stands there twice")
+    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    start = 0
+    for group in groups:
+        ours = translated(group)
+        entries = [translated_state(state_dict["state"].get(key, {}), ours["algorithm"]) for key in group["params"]]
+        given = listed[start : start + len(entries)]
+        start += len(entries)
+        for name, entry in zip(_in_order(given, entries, ours, mine, sorted_by_size), entries, strict=True):
+            found[name] = (ours, entry)
+    optimizer.load_state_dict(_merged(optimizer, found))
+
+
+def _names(groups: Sequence[Mapping[str, Any]], given: Sequence[str] | None) -> list[str]:
+    count = sum(len(group["params"]) for group in groups)
+    if given is None:
+        listed = [name for group in groups for name in group.get("param_names") or ()]
+        if len(listed) != count:
+            raise ValueError(
+                f"the checkpoint has no names for its {count} parameters: pass names= in the order in which the other "
+                "optimizer's constructor got them"
+            )
+        return listed
+    if len(given) != count:
+        raise ValueError(f"names: {len(given)} given, the checkpoint has {count} parameters")
+    return list(given)
+
+
+def _in_order(
+    given: list[str],
+    entries: Sequence[Mapping[str, Any]],
+    group: Mapping[str, Any],
+    params: Mapping[str, Tensor],
+    sorted_by_size: bool | None,
+) -> list[str]:
+    """The names of a group's parameters in the order of the file; never a guess among equal shapes."""
+    by_size = sorted(given, key=lambda name: tuple(params[name].shape), reverse=True)  # stable, like the source's
+    if group["algorithm"] == "adamw" or by_size == given or sorted_by_size is False:
+        return given
+    if sorted_by_size:
+        return by_size
+    ways = [way for way in (given, by_size) if all(_shaped(params[n], e) for n, e in zip(way, entries, strict=True))]
+    if len(ways) == 2:
+        raise ValueError(
+            "the buffers fit both the order given and the order by size: say sorted_by_size=True (KellerJordan's Muon, "
+            "MuonWithAuxAdam) or False (the single-device versions, torch)"
+        )
+    return ways[0] if ways else given
+
+
+def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
+    return all(tuple(v.shape) == tuple(p.shape) for k, v in entry.items() if k != "step" and isinstance(v, Tensor))
+
+
+def _merged(optimizer: LMOOptimizer, found: Mapping[str, tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+    """The optimizer's own state_dict with what was found put in."""
+    result = optimizer.state_dict()
+    state, misfit, index = dict(result["state"]), [], 0
+    names = [name for name, *_ in optimizer.named()]
+    for group, laid in zip(optimizer.param_groups, result["param_groups"], strict=True):
+        members = names[index : index + len(group["params"])]
+        for name, p in zip(members, group["params"], strict=True):
+            if name in found:
+                source, entry = found[name]
+                if entry and fits(entry, group["algorithm"], p, name):
+                    state[index] = entry
+                elif entry:
+                    misfit.append(f"{name} ({source['algorithm']} there, {group['algorithm']} here)")
+            index += 1
+        sources = [found[name][0] for name in members if name in found]
+        if len(sources) == len(members):
+            alike = [source for source in sources if source["algorithm"] == group["algorithm"]]
+            laid.update(options(laid, alike))
+        elif sources:
+            warnings.warn(f"options of {group['name']} stay as they are: the file has only some of it", stacklevel=3)
+    if misfit:
+        warnings.warn(f"parameters whose algorithm is another one here start afresh: {', '.join(misfit)}", stacklevel=3)
+    return {**result, "state": state}

@@ -1,0 +1,97 @@
+"""What parameter groups and states of other optimizers mean in terms of ours.
+
+torch.optim.Muon, torch.optim.AdamW and Adam, KellerJordan's Muon with and without auxiliary Adam, and groups that say
+`use_muon`. None of them saves the order in which its constructor got the parameters: see `foreign`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo import Spectral
+from inexact_muon.polar import Polynomial
+from inexact_muon.schedules.grammar import write
+from inexact_muon.schedules.published import JORDAN
+
+NEUTRAL = {
+    *("params", "param_names", "use_muon", "name", "betas", "ns_steps", "ns_coefficients", "adjust_lr_fn", "eps"),
+    *("amsgrad", "decoupled_weight_decay", "foreach", "capturable", "differentiable", "fused"),
+}
+"""Entries that are translated, or that change no number."""
+
+TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
+"""Entries that mean the same here."""
+
+
+def is_ours(group: Mapping[str, Any]) -> bool:
+    """Whether a group was saved by an optimizer of this library."""
+    return "ball" in group and "algorithm" in group
+
+
+def translated(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group of another optimizer with our names; ours stay as they are.
+
+    Raises:
+        ValueError: its state would mean something else here.
+    """
+    if is_ours(group):
+        return dict(group)
+    _check_kind(group)
+    adamw = not group["use_muon"] if "use_muon" in group else "betas" in group
+    found = {key: group[key] for key in TAKEN if key in group}
+    found |= {key: group[key] for key in ("params", "param_names") if group.get(key) is not None}
+    found["algorithm"] = "adamw" if adamw else "lmo"
+    if adamw:
+        found["momentum"], found["beta2"] = group["betas"]
+        found |= {"eps": group["eps"]} if "eps" in group else {}
+    else:
+        found |= _oracle(group)
+    numbers = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and isinstance(v, int | float)}
+    strange = sorted(set(group) - NEUTRAL - TAKEN - set(numbers))
+    if strange:
+        warnings.warn(f"options of the checkpoint without a counterpart here: {', '.join(strange)}", stacklevel=7)
+    return found | numbers
+
+
+def _check_kind(group: Mapping[str, Any]) -> None:
+    if "dampening" in group:
+        raise ValueError(
+            "the checkpoint is torch.optim.SGD's, whose buffer is a sum of gradients and not their average"
+        )
+    if group.get("amsgrad"):
+        raise ValueError("the checkpoint was made with amsgrad=True, which AdamW has no counterpart for here")
+    if "betas" in group and group.get("decoupled_weight_decay") is False and group.get("weight_decay"):
+        raise ValueError(
+            f"the checkpoint is torch.optim.Adam's with weight_decay={group['weight_decay']} added to the gradient; "
+            "AdamW here decouples it: set it to 0 in the file's groups to go on without"
+        )
+    if not {"betas", "momentum"} & set(group):
+        known = ", ".join(sorted(set(group) - {"params"}))
+        raise ValueError(f"the checkpoint's groups have the options {known}: neither Muon's nor AdamW's")
+
+
+def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The ball and the scale of torch.optim.Muon's group; KellerJordan's says nothing about its oracle."""
+    found: dict[str, Any] = {}
+    if "ns_steps" in group:
+        step = tuple(group.get("ns_coefficients") or JORDAN)
+        found["ball"] = write(Spectral(polar=Polynomial((step,) * int(group["ns_steps"]))), full=True)
+    if "adjust_lr_fn" in group:
+        found["scale"] = group["adjust_lr_fn"] or "original"
+    return found
+
+
+def translated_state(entry: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    """A parameter's state with our names: `step` is a float32 tensor, 1 where a momentum buffer has none."""
+    found = {key: value for key, value in entry.items() if key != "step"}
+    step = entry.get("step", 1.0 if algorithm == "lmo" else None)
+    if entry and step is None:
+        raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
+    if entry:
+        found["step"] = step if isinstance(step, Tensor) else torch.tensor(float(step), dtype=torch.float32)
+    return found

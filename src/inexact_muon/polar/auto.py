@@ -1,0 +1,98 @@
+"""The oracle that is chosen by shape and device: a value before it is resolved, and the same value with its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.polar._base import PolarMethod
+from inexact_muon.polar.batching import LIMIT
+from inexact_muon.polar.choice import cheapest
+from inexact_muon.schedules.grammar import nearest
+from inexact_muon.schedules.scalar_map import ScalarMap
+
+TARGETS: dict[str, tuple[float, float]] = {"accurate": (0.065, 1e-3)}
+"""Name -> (delta, lower) of `cheapest`."""
+
+Key = tuple[int, int, str]
+"""The short side, the long side and the type of the device."""
+
+
+@dataclass(frozen=True)
+class Auto(PolarMethod):
+    """`cheapest` for each shape and type of device, decided once.
+
+    An optimizer resolves it at its first step, so that a model may be moved to its device after the optimizer was
+    made; what was chosen then stands in `chosen`, in the parameter group's text and in checkpoints.
+
+    Attributes:
+        target: one of `TARGETS`, the accuracy that is wanted.
+        chosen: (short side, long side, type of device, method) of every shape that is resolved.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    target: str = "accurate"
+    chosen: tuple[tuple[int, int, str, PolarMethod], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.target not in TARGETS:
+            raise ValueError(f"auto: unknown target {self.target!r}: {nearest(self.target, TARGETS)}")
+        if self.dtype is not None or self.form != "auto" or self.normalise != "auto":
+            raise ValueError("auto: dtype, form and normalise are part of the choice: name an oracle to set them")
+        for row in self.chosen:
+            if len(row) != 4 or not isinstance(row[3], PolarMethod) or isinstance(row[3], Auto):
+                raise ValueError(f"auto: chosen must hold (short side, long side, device, method), got {row!r}")
+
+    @property
+    def map(self) -> ScalarMap:
+        raise ValueError("auto has no map before its shape is known: use auto.at(n, m), or name an oracle")
+
+    def known(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod | None:
+        """What was chosen for this shape and device; None before it is."""
+        wanted = key(n, m, device)
+        return next((method for *found, method in self.chosen if tuple(found) == wanted), None)
+
+    def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
+        short, long, kind = key(n, m, device)
+        delta, lower = TARGETS[self.target]
+        return self.known(n, m, device) or cheapest(short, long, delta, lower, device=kind)
+
+    def resolved(self, keys: Iterable[Key]) -> Auto:
+        """The same with a choice for each of these; what was chosen before stays."""
+        known = {row[:3] for row in self.chosen}
+        new = [k for k in dict.fromkeys(keys) if k not in known]
+        return replace(self, chosen=(*self.chosen, *((*k, self.at(*k)) for k in new))) if new else self
+
+    def accepts(self, other: PolarMethod) -> bool:
+        """Whether this value could have become `other`: the same target, and every choice within its bound."""
+        if not isinstance(other, Auto) or other.target != self.target:
+            return False
+        delta, lower = TARGETS[self.target]
+        return all(method.error_bound(lower) <= delta for *_, method in other.chosen)
+
+    def flops(self, n: int, m: int) -> int:
+        return self.at(n, m).flops(n, m)
+
+    def compute_dtype(self, m: Tensor) -> torch.dtype:
+        return self.at(m.shape[-2], m.shape[-1], m.device).compute_dtype(m)
+
+    def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
+        methods = [self.at(m.shape[-2], m.shape[-1], m.device) if m.numel() else None for m in ms]
+        found: dict[int, Tensor] = {i: m.clone() for i, m in enumerate(ms) if methods[i] is None}
+        for method in dict.fromkeys(method for method in methods if method is not None):
+            places = [i for i, other in enumerate(methods) if other == method]
+            found.update(zip(places, method.orthogonalise_all([ms[i] for i in places], limit), strict=True))
+        return [found[i] for i in range(len(ms))]
+
+    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        raise NotImplementedError("auto hands matrices to the methods that it chose")
+
+
+def key(n: int, m: int, device: Any = None) -> Key:
+    """What a choice depends on."""
+    return min(n, m), max(n, m), "cpu" if device is None else torch.device(device).type

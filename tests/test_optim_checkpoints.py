@@ -1,0 +1,331 @@
+"""Checkpoints load by name, ours under other rules and oracles and those of other optimizers; what differs is named."""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from inexact_muon import Muon
+from inexact_muon.optim import load_foreign
+from models import GPT
+from test_optim_promises import through_disk
+
+STEPS = 10
+TOLERANCE = 0.02
+"""Of the distance walked in ten steps: the sources multiply in bfloat16."""
+
+
+def model(seed: int = 0, **options: Any) -> GPT:
+    torch.manual_seed(seed)
+    return GPT(**options)
+
+
+def train(net: nn.Module, optimizers: list[Any], steps: int, seed: int = 0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        for p in net.parameters():
+            p.grad = torch.randn(p.shape, generator=generator)
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def named(net: nn.Module, matrices: bool) -> list[tuple[str, nn.Parameter]]:
+    """What people give to Muon and to Adam."""
+    hidden = [(n, p) for n, p in net.named_parameters() if n.startswith("blocks") and p.ndim == 2]
+    chosen = {name for name, _ in hidden}
+    return hidden if matrices else [(n, p) for n, p in net.named_parameters() if n not in chosen]
+
+
+def quiet(action: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return action()
+
+
+def distance(a: nn.Module, b: nn.Module) -> float:
+    return (
+        float(sum((x - y).detach().square().sum() for x, y in zip(a.parameters(), b.parameters(), strict=True))) ** 0.5
+    )
+
+
+def same_afterwards(source: nn.Module, stepping: list[Any], ours: nn.Module, optimizer: Muon) -> None:
+    start = copy.deepcopy(source)
+    train(source, stepping, STEPS, seed=7)
+    train(ours, [optimizer], STEPS, seed=7)
+    assert distance(source, start) > 0.1
+    assert distance(source, ours) <= TOLERANCE * distance(source, start)
+
+
+# ours -----------------------------------------------------------------------------------------------------------------
+
+
+def test_other_rules_and_oracles_find_their_parameters() -> None:
+    net = model()
+    saved = Muon.for_model(net, 0.02, adamw={"lr": 0.003}, polar="jordan:5")
+    train(net, [saved], 3)
+    file = through_disk(saved.state_dict())
+    other = Muon.for_model(net, 0.5, rules=[("blocks.0.q.*", "adamw")], polar="zolotarev:2")
+    with pytest.warns(UserWarning, match="start afresh") as caught:
+        other.load_state_dict(file)
+    said = " ".join(str(w.message) for w in caught)
+    assert "keeping spectral(polar=zolotarev" in said
+    assert "another algorithm in the checkpoint and start afresh: blocks.0.q.weight (lmo)" in said
+    for name, p, group in other.named():
+        if name == "blocks.0.q.weight":
+            assert "exp_avg" not in other.state[p]
+            continue
+        for key, value in saved.state[p].items():
+            assert torch.equal(other.state[p][key], value), (name, key)
+        assert group["lr"] == (0.02 if group["algorithm"] == "lmo" else 0.003) or name == "blocks.0.q.weight"
+    train(net, [other], 2)
+
+
+def test_new_and_lost_parameters_are_named() -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.02)
+    train(net, [optimizer], 2)
+    file = optimizer.state_dict()
+    net.blocks.append(copy.deepcopy(net.blocks[0]))
+    with pytest.warns(UserWarning, match=r"not in the checkpoint and start afresh: blocks.2.* more"):
+        Muon.for_model(net, 0.02).load_state_dict(file)
+    del net.blocks[1:]
+    with pytest.warns(
+        UserWarning, match=r"in the checkpoint and not in the optimizer; their state is dropped: .*blocks.1"
+    ):
+        Muon.for_model(net, 0.02).load_state_dict(file)
+
+
+def test_wrappers_do_not_change_names() -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.02)
+    train(net, [optimizer], 2)
+    wrapped = nn.ModuleDict({"_orig_mod": net})
+    other = Muon.for_model(wrapped, 0.02)
+    other.load_state_dict(optimizer.state_dict())
+    assert all(torch.equal(other.state[p][k], v) for p in net.parameters() for k, v in optimizer.state[p].items())
+
+
+def test_another_size_is_refused_by_name_and_changes_nothing() -> None:
+    net, wide = model(), model(width=32)
+    optimizer, other = Muon.for_model(net, 0.02), Muon.for_model(wide, 0.5)
+    train(net, [optimizer], 2)
+    train(wide, [other], 1)
+    before = copy.deepcopy(other.state_dict())
+    with pytest.raises(
+        ValueError, match=r"has shape \(.*16.*\) in the checkpoint and the parameter \(.*32.*nothing was changed"
+    ):
+        other.load_state_dict(optimizer.state_dict())
+    after = other.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    for i, entry in before["state"].items():
+        assert all(torch.equal(entry[k], after["state"][i][k]) for k in entry)
+
+
+@pytest.mark.parametrize(("key", "value"), [("lr", float("nan")), ("momentum", 2.0), ("weight_decay", -1.0)])
+def test_options_out_of_range_are_refused(key: str, value: float) -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.02)
+    file = copy.deepcopy(optimizer.state_dict())
+    file["param_groups"][0][key] = value
+    with pytest.raises(ValueError, match=key):
+        optimizer.load_state_dict(file)
+
+
+@pytest.mark.parametrize(("key", "value"), [("constrained", True), ("maximize", True), ("scale", "spectral")])
+def test_the_algorithm_stays_the_constructors(key: str, value: Any) -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.02)
+    file = copy.deepcopy(optimizer.state_dict())
+    kept = optimizer.param_groups[0][key]
+    file["param_groups"][0][key] = value
+    with pytest.warns(UserWarning, match=rf"made with {key} {value}; keeping {kept} \(.*\)"):
+        optimizer.load_state_dict(file)
+    assert optimizer.param_groups[0][key] == kept
+
+
+@pytest.mark.parametrize("given", [{}, {"model": 1}, 5, {"state": {}}])
+def test_what_is_no_state_dict_is_said(given: Any) -> None:
+    with pytest.raises(ValueError, match="has the entries state and param_groups"):
+        Muon.for_model(model(), 0.02).load_state_dict(given)
+
+
+# others' --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adjust", [None, "match_rms_adamw"])
+def test_the_pair_of_torch(adjust: str | None) -> None:
+    source, ours = model(), model()
+    hidden, rest = named(source, True), named(source, False)
+    muon = torch.optim.Muon([p for _, p in hidden], lr=0.03, momentum=0.9, weight_decay=0.05, adjust_lr_fn=adjust)
+    adamw = torch.optim.AdamW([p for _, p in rest], lr=0.002, betas=(0.8, 0.98), eps=1e-7, weight_decay=0.02)
+    train(source, [muon, adamw], 5)
+    ours.load_state_dict(source.state_dict())
+    optimizer = Muon.for_model(ours, 0.5, ns_steps=5, adjust_lr_fn=adjust)
+    load_foreign(optimizer, through_disk(muon.state_dict()), [n for n, _ in hidden])
+    load_foreign(optimizer, through_disk(adamw.state_dict()), [n for n, _ in rest])
+    for group in optimizer.param_groups:
+        wanted = (0.03, 0.9, 0.05) if group["algorithm"] == "lmo" else (0.002, 0.8, 0.02)
+        assert (group["lr"], group["momentum"], group["weight_decay"]) == wanted
+        assert group["algorithm"] == "lmo" or (group["beta2"], group["eps"]) == (0.98, 1e-7)
+    same_afterwards(source, [muon, adamw], ours, optimizer)
+
+
+def test_names_in_the_file_are_enough() -> None:
+    source, ours = model(), model()
+    muon = torch.optim.Muon(named(source, True), lr=0.03)
+    train(source, [muon], 3)
+    optimizer = Muon.for_model(ours, 0.5, ns_steps=5)
+    load_foreign(optimizer, muon.state_dict())
+    for name, p in named(ours, True):
+        theirs = muon.state[dict(named(source, True))[name]]["momentum_buffer"]
+        assert torch.equal(optimizer.state[p]["momentum_buffer"], theirs)
+
+
+def test_other_coefficients_and_scales_are_said() -> None:
+    net = model()
+    muon = torch.optim.Muon([p for _, p in named(net, True)], ns_steps=3, adjust_lr_fn="match_rms_adamw")
+    train(net, [muon], 1)
+    with pytest.warns(UserWarning, match="keeping") as caught:
+        load_foreign(Muon.for_model(net, 0.02), muon.state_dict(), [n for n, _ in named(net, True)])
+    said = " ".join(str(w.message) for w in caught)
+    assert "made with ball spectral(polar=polynomial" in said
+    assert "made with scale match_rms_adamw; keeping original" in said
+
+
+@pytest.fixture
+def group_of_one() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def keller_jordan(net: nn.Module, kind: str) -> tuple[Any, list[str]]:
+    muon = pytest.importorskip("muon", reason="needs the package muon-optimizer")
+    hidden, rest = named(net, True), named(net, False)
+    groups = [
+        {"params": [p for _, p in rest], "lr": 0.002, "betas": (0.8, 0.95), "weight_decay": 0.01, "use_muon": False},
+        {"params": [p for _, p in hidden], "lr": 0.03, "momentum": 0.9, "weight_decay": 0.02, "use_muon": True},
+    ]
+    return getattr(muon, kind)(groups), [n for n, _ in (*rest, *hidden)]
+
+
+@pytest.mark.parametrize("kind", ["SingleDeviceMuonWithAuxAdam", "MuonWithAuxAdam"])
+@pytest.mark.usefixtures("group_of_one")
+def test_keller_jordans(kind: str) -> None:
+    """One sorts its matrices by size, the other does not; Adam's count of steps decides the size of its next update."""
+    source, ours = model(), model()
+    optimizer, names = keller_jordan(source, kind)
+    train(source, [optimizer], 5)
+    ours.load_state_dict(source.state_dict())
+    mine = Muon.for_model(ours, 0.5, ns_steps=5)
+    load_foreign(mine, through_disk(optimizer.state_dict()), names)
+    theirs = {n: optimizer.state[p] for n, p in source.named_parameters()}
+    for name, p, group in mine.named():
+        if group["algorithm"] == "lmo":
+            assert torch.equal(mine.state[p]["momentum_buffer"], theirs[name]["momentum_buffer"])
+        else:
+            assert float(mine.state[p]["step"]) == theirs[name]["step"] == 5
+    same_afterwards(source, [optimizer], ours, mine)
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_equal_shapes_are_never_guessed() -> None:
+    """With every matrix of one shape but one, both orders may fit: then the caller has to say which it was."""
+    net = nn.ModuleDict({"a": nn.Linear(4, 6), "b": nn.Linear(6, 4), "c": nn.Linear(4, 6), "out": nn.Linear(4, 2)})
+    muon = pytest.importorskip("muon", reason="needs the package muon-optimizer")
+    names = ["b.weight", "a.weight", "c.weight"]
+    matrices = [net[n[0]].weight for n in names]
+    source = muon.Muon(list(matrices))
+    for i, p in enumerate(matrices):
+        p.grad = torch.full_like(p, i + 1.0)
+    source.step()
+    empty = copy.deepcopy(source.state_dict())
+    empty["state"] = {}
+    with pytest.raises(ValueError, match="say sorted_by_size=True"):
+        load_foreign(Muon.for_model(net, 0.02), empty, names)
+    for way in (None, True):
+        optimizer = Muon.for_model(net, 0.02)
+        load_foreign(optimizer, source.state_dict(), names, sorted_by_size=way)
+        for p in matrices:
+            assert torch.equal(optimizer.state[p]["momentum_buffer"], source.state[p]["momentum_buffer"])
+    with pytest.raises(ValueError, match=r"momentum_buffer of b.weight has shape \(6, 4\)"):
+        load_foreign(Muon.for_model(net, 0.02), source.state_dict(), names, sorted_by_size=False)
+
+
+def refusals() -> list[Any]:
+    def sgd(net: nn.Module) -> Any:
+        return torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+    def amsgrad(net: nn.Module) -> Any:
+        return torch.optim.AdamW(net.parameters(), 0.1, amsgrad=True)
+
+    def coupled(net: nn.Module) -> Any:
+        return torch.optim.Adam(net.parameters(), 0.1, weight_decay=0.1)
+
+    def ours(net: nn.Module) -> Any:
+        return Muon.for_model(net, 0.1)
+
+    def rprop(net: nn.Module) -> Any:
+        return torch.optim.Rprop(net.parameters())
+
+    return [
+        (sgd, "a sum of gradients"),
+        (amsgrad, "amsgrad"),
+        (coupled, "decouples it"),
+        (ours, "load_state_dict loads it by name"),
+        (rprop, "neither Muon's nor AdamW's"),
+    ]
+
+
+@pytest.mark.parametrize(("make", "words"), refusals())
+def test_what_means_something_else_is_refused(make: Any, words: str) -> None:
+    net = model()
+    names = [n for n, _ in net.named_parameters()]
+    with pytest.raises(ValueError, match=words):
+        load_foreign(Muon.for_model(net, 0.02), make(net).state_dict(), names)
+
+
+def test_names_that_do_not_fit_are_said() -> None:
+    net = model()
+    hidden = named(net, True)
+    muon = torch.optim.Muon([p for _, p in hidden])
+    optimizer = Muon.for_model(net, 0.02)
+    names = [n for n, _ in hidden]
+    for given, words in (
+        (None, "pass names="),
+        (names[1:], "given, the checkpoint has"),
+        (["x", *names[1:]], "'x' is not a parameter"),
+        ([names[1], *names[1:]], "stands there twice"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            load_foreign(optimizer, muon.state_dict(), given)
+    with pytest.raises(ValueError, match=r"load_foreign\(optimizer, state_dict, names"):
+        optimizer.load_state_dict(muon.state_dict())
+
+
+def test_a_file_of_adamw_alone_is_refused_at_load() -> None:
+    """Positions of an AdamW over all parameters are not those of for_model."""
+    net = model()
+    adamw = torch.optim.AdamW(net.parameters(), 0.01)
+    train(net, [adamw], 1)
+    with pytest.raises(ValueError, match="load_foreign"):
+        Muon.for_model(net, 0.02).load_state_dict(adamw.state_dict())
+    with pytest.warns(UserWarning, match="start afresh: blocks.0.q.weight"):
+        load_foreign(Muon.for_model(net, 0.02), adamw.state_dict(), [n for n, _ in net.named_parameters()])
+
+
+def test_tensors_are_not_shared_with_the_file() -> None:
+    net = model()
+    muon = torch.optim.Muon([p for _, p in named(net, True)])
+    train(net, [muon], 1)
+    file = muon.state_dict()
+    optimizer = quiet(lambda: Muon.for_model(net, 0.02))
+    quiet(lambda: load_foreign(optimizer, file, [n for n, _ in named(net, True)]))
+    before: Tensor = file["state"][0]["momentum_buffer"].clone()
+    train(net, [optimizer], 1)
+    assert torch.equal(file["state"][0]["momentum_buffer"], before)
