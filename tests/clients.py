@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -20,6 +21,13 @@ BATCH, ACCUMULATED, STEPS, WARMUP, CLIP = 3, 2, 12, 3, 0.5
 """Examples of a micro-batch, micro-batches of a step, steps of a run (4 are an epoch) and of the warm-up, max_norm."""
 
 Batch = dict[str, Tensor]
+
+LIGHTNING_WARNS = [
+    pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+]
+"""Lightning uses a deprecated name of torch, and advises on workers and on folders with checkpoints in them."""
 
 
 class Tokens(Dataset[Batch]):

@@ -8,16 +8,23 @@ from typing import Any
 
 import pytest
 
-from clients import ACCUMULATED, ADAMW, CLIP, MUON, ONLY_ADAMW, SCHEDULES, STEPS, Run, moved, plain, same
+from clients import (
+    ACCUMULATED,
+    ADAMW,
+    CLIP,
+    LIGHTNING_WARNS,
+    MUON,
+    ONLY_ADAMW,
+    SCHEDULES,
+    STEPS,
+    Run,
+    moved,
+    plain,
+    same,
+)
 
 CLIENTS = {"transformers": "client_trainer", "lightning": "client_lightning", "accelerate": "client_accelerate"}
-pytestmark = [
-    pytest.mark.slow,
-    # Lightning uses a deprecated name of torch, and advises on workers and on folders with checkpoints in them.
-    pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
-]
+pytestmark = [pytest.mark.slow, *LIGHTNING_WARNS]
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
@@ -72,3 +79,13 @@ def test_it_is_what_the_client_does_with_adamw(client: Any, whole: Run, schedule
         assert (weight - ours.result["weights"][name]).abs().max() < 1e-5, name
     assert moved(torchs.model) == moved(ours.model) == moved(whole.model)
     assert len(torchs.rates) == len(ours.rates) == len(whole.rates) == STEPS
+
+
+def test_one_cycle_reaches_the_momentum_of_every_group(whole: Run, schedule: str) -> None:
+    if schedule != "one-cycle":
+        assert all(momenta == whole.momenta[0] for momenta in whole.momenta)
+        return
+    for momenta in zip(*whole.momenta, strict=True):
+        assert momenta[0] == pytest.approx(0.95)
+        assert min(momenta) == pytest.approx(0.85, abs=0.01)
+        assert momenta[-1] > 0.9
