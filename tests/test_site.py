@@ -112,6 +112,8 @@ def test_search_works_from_a_file_without_a_network(site: Path) -> None:
         assert page.locator(".md-search-result__item").count() >= 3
         for name in CLIENTS:
             page.fill("input[name=query]", name)
-            page.wait_for_selector('.md-search-result__item a[href*="use-with.html"]', state="attached", timeout=20000)
+            page.press("input[name=query]", "End")  # the search listens to keys
+            found = f'.md-search-result__item a[href*="use-with.html#"]:has-text("{name}")'
+            page.wait_for_selector(found, state="attached", timeout=60000)
         assert not failed
         opened.close()
