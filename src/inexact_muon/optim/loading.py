@@ -138,7 +138,7 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
     result = {key: value for key, value in mine.items() if key != "params"}
     if not sources:
         return result
-    for key in ALGORITHM:
+    for key in ALGORITHM if mine["algorithm"] == "lmo" else ("maximize", "keep"):
         found = _values(sources, key)
         if key == "ball" and len(found) == 1 and _same_choice(mine["ball"], found[0]):
             result["ball"] = found[0]
