@@ -43,6 +43,7 @@ COUNTS = {
     "warmup_steps": 3,
     "lr_scheduler_type": "constant",
     "gradient_accumulation_steps": 1,
+    "bf16": True,
 }
 
 
