@@ -2,12 +2,18 @@
 
 import importlib
 import inspect
+import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from markdown import Extension, Markdown
+from markdown.preprocessors import HtmlBlockPreprocessor
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
+from mkdocstrings import HeadingShiftingTreeprocessor
 
 MODULES = {
     "inexact_muon": "The package: what most people need.",
@@ -25,6 +31,41 @@ MODULES = {
 """Module -> what it is for."""
 
 SHIM = "https://unpkg.com/iframe-worker/shim"
+
+
+def in_docstring(md: Markdown) -> bool:
+    """Whether this converter is the one that mkdocstrings makes for docstrings."""
+    return HeadingShiftingTreeprocessor.name in md.treeprocessors
+
+
+class HtmlBlock(HtmlBlockPreprocessor):
+    """HTML at the beginning of a line; text in a docstring."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        return lines if in_docstring(self.md) else super().run(lines)
+
+
+class PlainDocstrings(Extension):
+    """Shows docstrings as they are written, where <m, d> is an inner product and ||g||* a dual norm.
+
+    In pages HTML and emphasis are as before.
+    """
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        md.preprocessors.register(HtmlBlock(md), "html_block", 20)
+        for name in ("html", "em_strong"):
+            pattern: Any = md.inlinePatterns[name]
+            pattern.handleMatch = partial(_outside_docstrings, md, pattern.handleMatch)
+
+
+def _outside_docstrings(md: Markdown, handle: Callable[..., Any], match: re.Match[str], data: str) -> Any:
+    return (None, None, None) if in_docstring(md) else handle(match, data)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Adds the extension; called by mkdocs."""
+    config.markdown_extensions.append(PlainDocstrings())  # type: ignore[arg-type]
+    return config
 
 
 def public(module: str) -> list[str]:

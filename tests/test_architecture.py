@@ -10,32 +10,37 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "inexact_muon"
 LAYERS = {
     "schedules": (),
+    "terminal": (),
     "theory": ("schedules",),
-    "statements": ("schedules", "theory"),
+    "statements": ("schedules", "theory", "terminal"),
     "polar": ("schedules",),
     "lmo": ("polar", "schedules"),
     "estimate": ("polar", "schedules"),
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory"),
     "parallel": ("lmo", "polar", "schedules"),
-    "optim": ("estimate", "inexactness", "lmo", "parallel", "polar", "schedules", "theory", "tune"),
-    "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune"),
+    "optim": ("estimate", "inexactness", "lmo", "parallel", "polar", "schedules", "theory", "tune", "terminal"),
+    "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune", "terminal"),
     "catalogue": ("inexactness", "polar", "schedules"),
-    "tables": ("inexactness", "polar", "tune"),
+    "tables": ("inexactness", "polar", "tune", "terminal"),
     "testing": ("lmo", "polar", "schedules"),
     "integrations": ("optim",),
-    "bench": ("optim", "inexactness", "lmo", "polar", "schedules"),
-    "plan": ("lab", "schedules"),
+    "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
+    "plan": ("lab", "schedules", "terminal"),
     "report": ("lab", "schedules", "tune"),
-    "demo": ("catalogue", "lab", "report"),
-    "cli": ("bench", "catalogue", "demo", "lab", "plan", "report", "statements", "tables"),
+    "demo": ("catalogue", "lab", "report", "terminal"),
+    "__main__": ("cli",),
+    "cli": ("bench", "catalogue", "demo", "lab", "plan", "report", "statements", "tables", "terminal"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
-INSIDE_FUNCTIONS = ("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py")
-"""Files with imports inside functions: the command line, lazy names, and the extras `lab` and `safetensors`."""
+INSIDE_FUNCTIONS = (
+    *("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py"),
+    "explanation.py",
+)
+"""Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""
 
-TORCH_FREE = ("plan", "report", "schedules", "statements", "theory")
+TORCH_FREE = ("plan", "report", "schedules", "statements", "terminal", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -68,17 +68,18 @@ def test_the_readme_shows_what_explain_prints(monkeypatch: pytest.MonkeyPatch, t
     exec(code[1], space)
     rows = [re.split(r" {2,}", line) for line in shown[1].splitlines()[1:]]
     lines = explain(space["optimizer"]).lines  # type: ignore[arg-type]
-    assert [row[0] for row in rows] == [line.name for line in lines]
+    assert [row[0] for row in rows] == [line.parameter for line in lines]
     for row, line in zip(rows, lines, strict=True):
         assert row[1] == "x".join(map(str, line.shape))
         if line.algorithm == "adamw":
-            assert row[2:] == ["adamw", line.why, f"{line.lr:g}"]
+            assert row[2:] == ["adamw", line.why, f"{line.lr:g}", f"{line.weight_decay:g}"]
             continue
-        assert row[2:7] == [line.view, line.algorithm, line.why, f"{line.lr:g}", line.oracle]
+        numbers = [f"{line.lr:g}", f"{line.weight_decay:g}"]
+        assert row[2:8] == [line.matrices, line.algorithm, line.why, *numbers, line.oracle]
         assert line.last is not None
-        assert row[8] == f"{line.design_error:.3f}"
+        assert row[9] == f"{line.delta:.3f}"
         near = [line.last.delta, line.last.gap, line.last.overshoot]
-        assert [float(x) for x in row[9].split(",")] == pytest.approx(near, abs=0.02)
+        assert [float(x) for x in row[10].split(",")] == pytest.approx(near, abs=0.02)
 
 
 def test_the_file_tree_is_complete() -> None:

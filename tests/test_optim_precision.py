@@ -41,7 +41,7 @@ def test_each_layer_gets_the_cheapest_that_is_good_enough() -> None:
         assert optimizer.state[p]["choice"] == policy.choose((24, 24), values)
     choices = [optimizer.state[p]["choice"] for p in params]
     assert choices[0] < choices[1]
-    lines = {line.name: line for line in explain(optimizer).lines}
+    lines = {line.parameter: line for line in explain(optimizer).lines}
     assert lines["easy"].oracle == str(LADDER[choices[0]])
     assert lines["hard"].oracle == str(LADDER[choices[1]])
     assert lines["easy"].flops < lines["hard"].flops

@@ -203,23 +203,23 @@ def test_explain(name: str) -> None:
     model = MODELS[name][0]()
     optimizer = Muon.for_model(model, 0.02)
     explanation = explain(optimizer)
-    assert {line.name for line in explanation.lines} == {r.name for r in routes(model)}
-    assert sum(line.share for line in explanation.lines) == pytest.approx(1.0)
+    assert [line.parameter for line in explanation.lines] == [r.name for r in routes(model)]
+    assert sum(line.cost for line in explanation.lines) == pytest.approx(1.0)
     text = str(explanation)
     for line in explanation.lines:
-        assert line.name in text
+        assert line.parameter in text
         assert line.why
         if line.algorithm == "spectral":
-            assert line.design_error is not None
-            assert line.design_error <= 0.065
+            assert line.delta is not None
+            assert line.delta <= 0.065
     assert not explanation.warnings
 
 
 def test_explain_counts_what_runs() -> None:
     model = nn.Sequential(nn.Conv2d(2, 64, 3), nn.Conv2d(64, 8, 1))
-    lines = {line.name: line for line in explain(Muon.for_model(model, 0.02, polar="jordan:3")).lines}
+    lines = {line.parameter: line for line in explain(Muon.for_model(model, 0.02, polar="jordan:3")).lines}
     assert lines["0.weight"].flops == polar.Jordan(3).flops(64, 18)
-    assert lines["0.weight"].view == "64x18"
+    assert lines["0.weight"].matrices == "64x18"
     assert lines["0.weight"].scale == pytest.approx((64 / 18) ** 0.5)
 
 
@@ -233,7 +233,7 @@ def test_explain_warns() -> None:
 
 def test_explain_without_names() -> None:
     lines = explain(Muon([nn.Parameter(torch.zeros(4, 6))])).lines
-    assert (lines[0].name, lines[0].why) == ("0", "given")
+    assert (lines[0].parameter, lines[0].why) == ("0", "given")
     with pytest.raises(TypeError, match="needs an optimizer of this library"):
         explain(torch.optim.SGD([nn.Parameter(torch.zeros(2))]))  # type: ignore[arg-type]
 

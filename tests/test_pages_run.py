@@ -109,7 +109,7 @@ def test_commands_within_sentences_exist(page: Path) -> None:
             assert re.search(rf"^{re.escape(what)}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), span
             continue
         known = inspect.signature(COMMANDS[what]).parameters
-        names = {"from": "source", "to": "target", "set": "settings" if what == "theory" else "set"}
+        names = {"from": "source", "to": "target"}
         for option in (word.removeprefix("--") for word in words if word.startswith("--")):
             assert names.get(option, option) in known, f"{span}: no option --{option}"
 

@@ -110,7 +110,7 @@ def test_momentum_is_used_with_and_without_nesterov(nesterov: bool) -> None:
 def test_nothing_falls_back_in_silence() -> None:
     """The commonest complaint: it trained, and it was not Muon. What no LMO moves is in the table, with the reason."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 8), nn.Linear(8, 2))
-    lines = {line.name: line for line in explain(Muon.for_model(model, 0.02)).lines}
+    lines = {line.parameter: line for line in explain(Muon.for_model(model, 0.02)).lines}
     assert {name for name, line in lines.items() if line.algorithm == "spectral"} == {"0.weight", "2.weight"}
     assert all(line.why for line in lines.values())
     with pytest.raises(ValueError, match=r"needs a matrix, got a parameter of shape \(8,\)"):

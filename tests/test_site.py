@@ -8,12 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+from html import unescape
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
+
+from markdown import Markdown
+from mkdocstrings import MkdocstringsInnerExtension
 
 import test_public_api
 from pages import ROOT, load_module
@@ -60,6 +64,33 @@ def test_every_public_module_has_a_page() -> None:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_page_is_in_the_menu(page: Path) -> None:
     assert str(page.relative_to(ROOT / "docs")) in NAV, "add it to nav in mkdocs.yml"
+
+
+def test_docstrings_are_shown_as_they_are_written() -> None:
+    """Angle brackets and asterisks are text there; HTML and emphasis stay what they are in pages."""
+    text = "<m, d_hat> = -||m||*/(L0 + L1 ||m||*), `<x>`\n\n<m, d> first in a line"
+    inner = Markdown(extensions=["toc", REFERENCE.PlainDocstrings(), MkdocstringsInnerExtension([])])
+    shown = inner.convert(text)
+    assert "&lt;m, d_hat&gt; = -||m||*/(L0 + L1 ||m||*), <code>&lt;x&gt;</code>" in shown
+    assert "&lt;m, d&gt; first in a line" in shown
+    page = Markdown(extensions=[REFERENCE.PlainDocstrings()]).convert("<b>bold</b> and *this*\n\n<div>block</div>")
+    assert page == "<p><b>bold</b> and <em>this</em></p>\n<div>block</div>"
+
+
+@pytest.mark.slow
+def test_the_reference_keeps_inner_products(site: Path) -> None:
+    """Every <...> of a public docstring is on its page."""
+    found = 0
+    for module in REFERENCE.MODULES:
+        page = unescape(re.sub(r"<[^>]*>", "", (site / f"reference/{module}.html").read_text()))
+        words = re.sub(r"\s+", " ", page)
+        for name in REFERENCE.public(module):
+            for product in re.findall(
+                r"<[a-zA-Z][^<>\n]*>", inspect.getdoc(getattr(import_module(module), name)) or ""
+            ):
+                found += 1
+                assert product in words, f"{module}.{name}: {product}"
+    assert found >= 3
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict, theory
 from inexact_muon.optim import views
+from inexact_muon.polar.costs import CPU
 from inexact_muon.tune import checkpoints
-from inexact_muon.tune.momenta import cut, momenta
+from inexact_muon.tune.momenta import Momentum, cut, momenta
 
 NAMES = ("0.weight", "1.weight")
 
@@ -265,3 +266,43 @@ def test_wrong_files(tmp_path: Path) -> None:
         with pytest.raises(error, match=words) as caught:
             checkpoints.read(tmp_path / name)
         assert "\n" not in str(caught.value)
+
+
+def momentum_of(oracle: polar.PolarMethod | None, values: torch.Tensor, m: int) -> Any:
+    """A layer of a checkpoint with these singular values, n x m."""
+    torch.manual_seed(0)
+    n = len(values)
+    left, right = (torch.linalg.qr(torch.randn(side, n, dtype=torch.float64))[0] for side in (n, m))
+    return Momentum("layer", (left * values) @ right.mT, oracle)
+
+
+SPECTRA = {
+    "flat": torch.linspace(1.0, 0.5, 64, dtype=torch.float64),
+    "wide": torch.logspace(0, -3, 64, dtype=torch.float64),
+    "power": 1.0 / torch.arange(1, 129, dtype=torch.float64),
+}
+USED = ("zolotarev:3", "zolotarev(poles=1, polish=9)", "polar-express:6", "cans:4", "you:6", "exact-svd", "jordan:3")
+
+
+@pytest.mark.parametrize("oracle", USED)
+@pytest.mark.parametrize("name", SPECTRA)
+def test_advice_never_costs_more_than_what_is_in_use_and_good_enough(name: str, oracle: str) -> None:
+    used = polar.parse(oracle)
+    report = checkpoints.examine(momentum_of(used, SPECTRA[name], 256))
+    assert report.in_use is not None
+    assert report.advice is not None
+    good = report.in_use.gap <= checkpoints.GAP and report.in_use.overshoot <= checkpoints.OVERSHOOT
+    shape = report.layer.shape
+    if good:
+        assert report.advice.cost <= CPU.of(used, *shape)
+        assert report.advice.method.flops(*shape) <= used.flops(*shape)
+    assert report.kept == (report.advice.method == used)
+    assert report.kept == report.advice.why.startswith("keep what you use")
+    assert good or not report.kept
+
+
+def test_what_is_cheapest_is_kept_and_what_is_not_good_enough_is_not() -> None:
+    best = polar.choose(64, 256, spectrum=SPECTRA["wide"].numpy()).method
+    assert checkpoints.examine(momentum_of(best, SPECTRA["wide"], 256)).kept
+    for oracle in (polar.ExactSVD(), polar.PolarExpress(1), None):  # dear, bad, unknown
+        assert not checkpoints.examine(momentum_of(oracle, SPECTRA["wide"], 256)).kept

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inexact_muon import polar, predict, transfer
+from inexact_muon import Muon, polar, predict, transfer
 from inexact_muon.tune import checkpoints, record, spectra
 from inexact_muon.tune.momenta import momenta
 from inexact_muon.tune.rules import DEFAULT, RULES
@@ -84,6 +84,23 @@ def test_delta_of_a_checkpoint(run, name: str, oracle: str | None, tmp_path: Pat
     worst, squared = checkpoints.bottleneck(known)
     assert f": layer {reports[worst].layer.name}, factor {squared**0.5:.4f}" in out
     assert ("does not name its oracle" in out) == (name == "keller" and oracle is None)
+
+
+def test_what_is_good_enough_is_kept(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.zeros(32, 64))
+    weight.grad = torch.randn(32, 64)
+    optimizer = Muon([weight])
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "c.pt")
+    advice = checkpoints.examine(momenta(optimizer)[0]).advice
+    assert advice is not None
+    code, out, _ = run("delta", str(advice.method), "--checkpoint", str(tmp_path / "c.pt"))
+    assert code == 0
+    assert "keep what you use: gap " in out
+    assert "Keep what you use: it is good enough" in out
+    assert run("delta", "auto", "--checkpoint", str(tmp_path / "c.pt"))[0] == 0
+    assert "Keep what you use" not in run("delta", "exact-svd", "--checkpoint", str(tmp_path / "c.pt"))[1]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from inexact_muon.optim import explain as explain
     from inexact_muon.tune import transfer as transfer
 
+    __version__: str
+
 _LAZY = {
     **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
     **dict.fromkeys(("Muon", "Scion", "explain"), "inexact_muon.optim"),
@@ -30,6 +32,8 @@ _SUBPACKAGES = ("lmo", "optim", "parallel", "polar", "schedules", "theory", "tun
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     if name in _SUBPACKAGES:
@@ -38,4 +42,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted((*_LAZY, *_SUBPACKAGES))
+    return sorted((*_LAZY, *_SUBPACKAGES, "__version__"))
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("inexact-muon")
+    except PackageNotFoundError:
+        return "0+unknown"  # a source tree that is on the path but not installed

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+
+import inexact_muon
+
+Settings = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+"""`--set a=1 b=2`, `--set a=1 --set b=2`, or both: see `separate_settings`."""
 
 
 def demo(out: Path = Path("runs/demo"), oracles: bool = False) -> None:
@@ -21,12 +26,11 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False) -> None:
         out: folder for the stores, the page and its files.
         oracles: only the table and the picture of the oracles.
     """
-    from rich.console import Console
-
     _need_lab()
     from inexact_muon import demo
+    from inexact_muon.terminal import console as open_console
 
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     (demo.show_oracles if oracles else demo.demo)(out, console)
 
 
@@ -50,12 +54,11 @@ def report(
         watch: write the page again whenever the stores change, until Ctrl-C.
         serve: the same, and serve it on this machine's loopback address.
     """
-    from rich.console import Console
-
     _need_lab()
     from inexact_muon.report import command
+    from inexact_muon.terminal import console
 
-    command.report(folder, out or folder, Console(width=None if sys.stdout.isatty() else 160), open, watch, serve)
+    command.report(folder, out or folder, console(160), open, watch, serve)
 
 
 def delta(
@@ -69,13 +72,15 @@ def delta(
     Examples: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum gpt-late;
     inexact-muon delta --checkpoint checkpoint.pt
 
+    Spectra are synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, cnn-early, ...) or a file of singular
+    values. A checkpoint is an optimizer's state_dict, saved by torch or safetensors, or a folder of
+    torch.distributed.checkpoint.
+
     Args:
         oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.
         shape: rows x columns, for the cost and the length of a synthetic spectrum.
-        spectrum: synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, gpt-late/mlp, cnn-early, ...), or a
-            file of singular values: .npz (FILE.npz:label), .npy or text.
-        checkpoint: an optimizer's state_dict (.pt), .safetensors, or a folder of torch.distributed.checkpoint: shows
-            every momentum matrix under the oracle in use and others, the bottleneck, and the recommended oracle.
+        spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
+        checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and what to use.
     """
     from inexact_muon import tables
 
@@ -109,7 +114,7 @@ def transfer(
 
 def theory(
     name: Annotated[str, tyro.conf.Positional] = "list",
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set"), tyro.conf.UseAppendAction] = (),
+    set: Settings = (),
     plot: Path | None = None,
 ) -> None:
     """Every statement of the paper and its two-number version: `list` them, or evaluate one.
@@ -118,18 +123,17 @@ def theory(
 
     Args:
         name: list, or the name of a statement.
-        settings: name=value, once for each parameter; the rest are assumed, and shown as such.
+        set: name=value pairs, such as delta=0.1 deltas=[0.1,0.2]; what is not set is assumed, and shown as such.
         plot: draw it over delta, to an .svg, .png, .html or .json file.
     """
-    from rich.console import Console
-
     from inexact_muon import statements
+    from inexact_muon.terminal import console as open_console
 
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     if name == "list":
         statements.show_all(console)
     else:
-        statements.show(name, settings, plot, console)
+        statements.show(name, set, plot, console)
 
 
 def bench(
@@ -148,13 +152,12 @@ def bench(
         parts: which of oracles, steps, growth, memory; the file's other parts stay.
         json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
     """
-    from rich.console import Console
-
     from inexact_muon.bench import page
+    from inexact_muon.terminal import console as open_console
 
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, got {rounds}")
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     report = page.run(peers, rounds, console, parts)
     page.show(report, console)
     if json is not None:
@@ -164,7 +167,7 @@ def bench(
 def run(
     spec: Annotated[Path, tyro.conf.Positional],
     out: Path | None = None,
-    set: tuple[str, ...] = (),
+    set: Settings = (),
     threads: int = 1,
     pick: str = "",
 ) -> None:
@@ -191,7 +194,7 @@ def sweep(
     workers: int | None = None,
     engine: str = "local",
     address: str = "",
-    set: tuple[str, ...] = (),
+    set: Settings = (),
     retry: bool = False,
 ) -> None:
     """Every run of a study; runs that have ended are never repeated, half-finished ones resume.
@@ -204,7 +207,7 @@ def sweep(
         workers: runs at once; by default one for each core, or what the cluster has.
         engine: local, ray or slurm.
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
-        set: field=value pairs that win over base and grid.
+        set: field=value pairs that win over base and grid; a list is an axis of the grid: optimizer.lr=[0.01,0.02].
         retry: try failed runs again.
     """
     from inexact_muon.lab import commands
@@ -221,11 +224,10 @@ def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False)
         folder: the store.
         json: machine-readable.
     """
-    from rich.console import Console
-
     from inexact_muon.lab import listing
+    from inexact_muon.terminal import console
 
-    listing.show_list(folder, json, Console(width=None if sys.stdout.isatty() else 160))
+    listing.show_list(folder, json, console(160))
 
 
 def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro.conf.Positional]) -> None:
@@ -237,11 +239,10 @@ def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro
         folder: the store.
         run: the beginning of the run's id.
     """
-    from rich.console import Console
-
     from inexact_muon.lab import listing
+    from inexact_muon.terminal import console
 
-    listing.show_run(folder, run, Console(width=None if sys.stdout.isatty() else 120))
+    listing.show_run(folder, run, console(120))
 
 
 def plan(
@@ -280,10 +281,9 @@ def plan(
         top: share of entries that the top-k compressor keeps (EF21).
         plot: picture, to an .svg, .png, .html or .json file.
     """
-    from rich.console import Console
-
     from inexact_muon.plan import estimate, files, oracles, page
     from inexact_muon.plan.layout import Layout
+    from inexact_muon.terminal import console as open_console
 
     if tokens is not None and tokens < 1:
         raise ValueError(f"tokens must be at least 1, got {tokens}")
@@ -291,7 +291,7 @@ def plan(
     where = Layout(gpus, tp, sharded=layout == "fsdp")
     tried = estimate.strategies(period, rank, top)
     made = estimate.plan(files.find(model, tokens), where, machine, oracles.parse(oracle), tried)
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = open_console(190)
     page.show(made, console)
     if plot is not None:
         page.draw(made, plot)
@@ -320,10 +320,38 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
+DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
+
+`inexact-muon COMMAND --help` has an example of each command, `inexact-muon --version` says which version this is, and
+`inexact-muon --tyro-write-completion bash FILE` writes a script that completes commands and options in a shell."""
+
+
+def separate_settings(words: Sequence[str]) -> list[str]:
+    """`--set a=1 b=2` as `--set a=1 --set b=2`: words with an equals sign that follow a setting are settings too."""
+    found: list[str] = []
+    setting = False
+    for word in words:
+        if setting and found[-1] != "--set" and not word.startswith("-"):
+            if "=" in word:
+                found.append("--set")
+            else:
+                setting = False
+        elif word.startswith("-"):
+            setting = word == "--set" or word.startswith("--set=")
+        found.append(word)
+    return found
+
+
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
+    words = sys.argv[1:]
+    if words == ["--version"]:
+        print(f"inexact-muon {inexact_muon.__version__}")
+        return
     try:
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="inexact-muon")
+        tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, prog="inexact-muon", description=DESCRIPTION, args=separate_settings(words)
+        )
     except (ValueError, TypeError, OSError) as error:
         path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
         print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)

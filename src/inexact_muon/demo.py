@@ -12,7 +12,6 @@ import msgspec
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from inexact_muon import catalogue
 from inexact_muon.lab import study, verify_study
@@ -23,6 +22,7 @@ from inexact_muon.lab.files import replace
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.report.build import announce, build
 from inexact_muon.report.tables import LENT
+from inexact_muon.terminal import Row, Sheet
 
 STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers", "matrix")
 MORE = ("cnn-iterations", "gpt-iterations")
@@ -100,13 +100,8 @@ def show_oracles(out: Path, console: Console) -> None:
     """The same, with the table printed."""
     save_oracles(out, console)
     title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
-    shown = Table(title=title)
-    for name in catalogue.header():
-        first = name == "oracle"
-        shown.add_column(name, justify="left" if first else "right", no_wrap=first, min_width=0 if not first else 24)
-    for r in catalogue.rows():
-        shown.add_row(*catalogue.cells(r))
-    console.print(shown)
+    rows = [Row(catalogue.cells(r)) for r in catalogue.rows()]
+    Sheet(title, tuple(catalogue.header()), rows, left=("oracle",)).print(console)
 
 
 def studies() -> Path:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from inexact_muon.schedules.grammar import nearest
+from inexact_muon.terminal import Row, Sheet
 from inexact_muon.theory import BOUNDS, Statement, StochasticOptimum
 
 EXAMPLE: dict[str, Any] = {
@@ -58,12 +58,10 @@ FORMATS = (".svg", ".png", ".html", ".json")
 
 def show_all(console: Console) -> None:
     """Every statement: name, source, kind, formula."""
-    table = Table(title=f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one")
-    for title in ("name", "source", "kind", "statement"):
-        table.add_column(title, no_wrap=title != "statement")
-    for s in BOUNDS.values():
-        table.add_row(s.name, s.source, s.kind, s.statement)
-    console.print(table, markup=False)
+    title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
+    columns = ("name", "source", "kind", "statement")
+    rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
+    Sheet(title, columns, rows, left=columns, prose=("statement",), narrow="blocks").print(console)
 
 
 def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console) -> None:
@@ -74,15 +72,10 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     result = s.function(**values)
     console.print(f"{s.name}: {s.source}, {s.kind}", markup=False, highlight=False)
     console.print(s.statement, markup=False, highlight=False, soft_wrap=True)
-    table = Table()
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
-    for p, value in values.items():
-        table.add_row(p + ("" if p in given else " (assumed)"), text(value))
-    table.add_section()
-    for field, value in fields(s, result):
-        table.add_row(field, text(value))
-    console.print(table)
+    rows = [Row([p + ("" if p in given else " (assumed)"), text(value)]) for p, value in values.items()]
+    found = [Row([field, text(value)]) for field, value in fields(s, result)]
+    columns = ("quantity", "value")
+    Sheet("", columns, [*rows, *found], left=("quantity",), prose=("value",), closing=len(found)).print(console)
     if isinstance(result, StochasticOptimum) and result.clipped:
         console.print("alpha is at its upper end 1, no momentum: the formula asks for 1 or more, or there is no noise")
     if plot:
@@ -104,7 +97,7 @@ def parameters(s: Statement) -> list[str]:
 
 
 def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
-    """("delta=0.1", "deltas=0.1,0.2") as values."""
+    """("delta=0.1", "deltas=0.1,0.2" or "deltas=[0.1, 0.2]") as values."""
     found: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -114,7 +107,7 @@ def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
             raise ValueError(f"{s.name} has no parameter {key!r}: {nearest(key, parameters(s))}")
         example = EXAMPLE[key]
         try:
-            numbers = value if isinstance(example, str) else [float(part) for part in value.split(",")]
+            numbers = value if isinstance(example, str) else [float(part) for part in _inside(value).split(",")]
         except ValueError:
             raise ValueError(f"{key} must be a number, or numbers with commas between them, got {value!r}") from None
         if isinstance(numbers, list) and not isinstance(example, list):
@@ -124,6 +117,11 @@ def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
         else:
             found[key] = numbers
     return found
+
+
+def _inside(value: str) -> str:
+    """A list without its brackets."""
+    return value[1:-1] if value.startswith("[") and value.endswith("]") else value
 
 
 def fields(s: Statement, result: Any) -> Iterator[tuple[str, Any]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod, parse
+from inexact_muon.polar.costs import CPU
+from inexact_muon.terminal import Row, Sheet
+from inexact_muon.terminal import console as open_console
 from inexact_muon.tune import carry, checkpoints, rules, spectra
 
 NUMBERS = ("delta", "gap", "overshoot", "factor", "stochastic factor")
@@ -22,6 +23,10 @@ LEFT = (
     *("gamma_B/gamma_A", "alpha_B/alpha_A"),
 )
 """Columns of words."""
+PROSE = ("why", "from")
+"""Columns that may be wrapped."""
+WIDTH = 220
+"""Where the output is not a terminal."""
 
 
 def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None) -> None:
@@ -35,13 +40,13 @@ def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None
     n, m = read_shape(shape)
     method = method.at(n, m)
     name, layers = spectra.resolve(spectrum, side=min(n, m))
-    console, table = _console(), _table(f"{method}, normaliser {method.normaliser}", "on", *NUMBERS)
+    console, rows = open_console(WIDTH), []
     for layer in layers:
         on = f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" if len(layers) > 1 else name
-        table.add_row(on, *_cells(predict(method, layer.values)))
+        rows.append(Row([on, *_cells(predict(method, layer.values))]))
     if len(layers) > 1:
-        table.add_row("together", *_cells(spectra.judge_layers(method, layers)), style="bold")
-    console.print(table)
+        rows.append(Row(["together", *_cells(spectra.judge_layers(method, layers))], "bold"))
+    _print(console, f"{method}, normaliser {method.normaliser}", ("on", *NUMBERS), rows)
     lower = method.map.lower or 1e-3
     console.print(f"error bound at lower {lower:g}: {method.error_bound(lower):.4g}")
     console.print(f"cost for {n} x {m}: {method.flops(n, m):.4g} floating point operations")
@@ -50,22 +55,22 @@ def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None
 def transfer(lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None) -> None:
     """The four rules side by side, the one asked for marked, and the reason."""
     made = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
-    taken, console = made[rules.find(rule).name], _console()
-    judged = _table(f"judged on {taken.spectrum}", "oracle", *NUMBERS)
-    for role, text, found in (("from", source, taken.source), ("to", target, taken.target)):
-        judged.add_row(f"{role} {parse(text)}", *_cells(found))
-    console.print(judged)
+    taken, console = made[rules.find(rule).name], open_console(WIDTH)
+    ends = (("from", source, taken.source), ("to", target, taken.target))
+    judged = [Row([f"{role} {parse(text)}", *_cells(found)]) for role, text, found in ends]
+    _print(console, f"judged on {taken.spectrum}", ("oracle", *NUMBERS), judged)
     titles = ("rule", "lr", "momentum (PyTorch)", "alpha = 1 - momentum", "lr factor", "alpha factor")
     formulas = ("gamma_B/gamma_A", "alpha_B/alpha_A", "from")
-    table = _table(f"lr {lr:g}, momentum {momentum:g}, alpha {1.0 - momentum:.4g}, carried", *titles, *formulas)
+    rows = []
     for name, carried in made.items():
         row = rules.RULES[name]
         values = (carried.lr, carried.momentum, carried.alpha, carried.lr_factor, carried.alpha_factor)
         cells = [f"{value:.4g}" for value in values]
         cells[2] += " (cut to 1)" if carried.clipped else ""
         mark, style = ("-> ", "bold") if carried is taken else ("", "")
-        table.add_row(f"{mark}{name}", *cells, row.lr, row.alpha, row.source, style=style)
-    console.print(table)
+        rows.append(Row([f"{mark}{name}", *cells, row.lr, row.alpha, row.source], style))
+    title = f"lr {lr:g}, momentum {momentum:g}, alpha {1.0 - momentum:.4g}, carried"
+    _print(console, title, (*titles, *formulas), rows)
     console.print(taken.why, soft_wrap=True)
     console.print(
         "No rule beat keeping both clearly in training: docs/cotuning.md says how each did, and what it assumes.",
@@ -75,7 +80,7 @@ def transfer(lr: float, momentum: float, source: str, target: str, rule: str, sp
 
 def _checkpoint(method: PolarMethod | None, path: Path) -> None:
     """Every momentum matrix under the oracle in use and the candidates, the bottleneck and the advice."""
-    console, found = _console(), checkpoints.read(path)
+    console, found = open_console(WIDTH), checkpoints.read(path)
     steps = track(found, description="decomposing", console=console, disable=not console.is_terminal)
     reports = [checkpoints.examine(momentum, method) for momentum in steps]
     _print_in_use(console, path, reports)
@@ -84,13 +89,14 @@ def _checkpoint(method: PolarMethod | None, path: Path) -> None:
 
 
 def _print_in_use(console: Console, path: Path, reports: Sequence[checkpoints.LayerReport]) -> None:
-    table = _table(f"momentum in {path}", "layer", "shape", "sigma_1/sigma_r", "oracle in use", *NUMBERS)
+    rows = []
     for r in reports:
         values, (n, m) = r.layer.values, r.layer.shape
         numbers = _cells(r.in_use) if r.in_use is not None else [""] * len(NUMBERS)
         ratio = f"{values[0] / values[-1]:.1e}"
-        table.add_row(r.layer.name, f"{n} x {m}", ratio, str(r.oracle or "not in the file"), *numbers)
-    console.print(table)
+        rows.append(Row([r.layer.name, f"{n} x {m}", ratio, str(r.oracle or "not in the file"), *numbers]))
+    titles = ("layer", "shape", "sigma_1/sigma_r", "oracle in use", *NUMBERS)
+    _print(console, f"momentum in {path}", titles, rows)
     if all(r.in_use is None for r in reports):
         console.print("The file does not name its oracle: inexact-muon delta ORACLE --checkpoint FILE judges one.")
     used = [(r.layer.name, r.in_use) for r in reports if r.in_use is not None]
@@ -107,37 +113,41 @@ def _print_in_use(console: Console, path: Path, reports: Sequence[checkpoints.La
 def _print_candidates(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:
     title = "stochastic factor of candidates: pe:5 is polar-express:5"
     heads = [f"{'pe' if m.name == 'polar-express' else m.name}:{m.steps}" for m in checkpoints.CANDIDATES]
-    table = _table(title, "layer", *heads, "cheapest", "which is, for the shape")
+    rows = []
     for r in reports:
         best, judged = r.cheapest
         cells = [f"{i.stochastic_factor:.3f}" for i in (*r.candidates, judged)]
-        table.add_row(r.layer.name, *cells, str(best))
-    table.add_section()
+        rows.append(Row([r.layer.name, *cells, str(best)]))
     columns = zip(*((*r.candidates, r.cheapest[1]) for r in reports), strict=True)
     worst = [checkpoints.bottleneck(column) for column in columns]
     methods = [(*checkpoints.CANDIDATES, r.cheapest[0]) for r in reports]
     flops = [
         sum(row[k].flops(*r.layer.shape) for row, r in zip(methods, reports, strict=True)) for k in range(len(worst))
     ]
-    table.add_row("worst-layer factor", *(f"{squared**0.5:.3f}" for _, squared in worst))
-    table.add_row("flops of all", *(f"{f:.1e}" for f in flops))
-    console.print(table)
+    rows.append(Row(["worst-layer factor", *(f"{squared**0.5:.3f}" for _, squared in worst), ""]))
+    rows.append(Row(["flops of all", *(f"{f:.1e}" for f in flops), ""]))
+    _print(console, title, ("layer", *heads, "cheapest", "which is, for the shape"), rows, closing=2)
 
 
 def _print_advice(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:
-    title = "recommended: the cheapest on a CPU whose gap and overshoot are small on this spectrum"
-    table = _table(title, "layer", "oracle", "why", "cost in n x n x n products", "flops", "flops in use")
-    totals = [0, 0]
+    titles = ("layer", "oracle", "why", "cost", "cost in use", "flops", "flops in use")
+    rows, totals = [], [0, 0]
     for r in reports:
-        row, method = [r.layer.name, "none is good enough", "", ""], r.advice.method if r.advice is not None else None
+        row = [r.layer.name, "none is good enough", "", ""]
         if r.advice is not None:
             row[1:] = [str(r.advice.method), r.advice.why, f"{r.advice.cost:.3g}"]
-        flops = [oracle.flops(*r.layer.shape) if oracle is not None else 0 for oracle in (method, r.oracle)]
+        used = "" if r.oracle is None else f"{CPU.of(r.oracle, *r.layer.shape):.3g}"
+        methods = (r.advice.method if r.advice is not None else None, r.oracle)
+        flops = [0 if method is None else method.flops(*r.layer.shape) for method in methods]
         totals = [total + f for total, f in zip(totals, flops, strict=True)]
-        table.add_row(*row, *(f"{f:.3g}" if f else "" for f in flops))
-    table.add_section()
-    table.add_row("together", "", "", "", *(f"{f:.3g}" if f else "" for f in totals), style="bold")
-    console.print(table)
+        rows.append(Row([*row, used, *(f"{f:.3g}" if f else "" for f in flops)]))
+    rows.append(Row(["together", "", "", "", "", *(f"{f:.3g}" if f else "" for f in totals)], "bold"))
+    title = "recommended: the cheapest on a CPU whose gap and overshoot are small on this spectrum"
+    _print(console, f"{title}; cost in n x n x n products", titles, rows, closing=1)
+    if all(r.kept for r in reports):
+        console.print(
+            "Keep what you use: it is good enough, and the one that is cheapest on a CPU takes more time or more flops."
+        )
 
 
 def read_shape(text: str) -> tuple[int, int]:
@@ -148,15 +158,8 @@ def read_shape(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 220)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title)
-    for column in columns:
-        table.add_column(column, justify="left" if column in LEFT else "right", overflow="fold")
-    return table
+def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequence[Row], closing: int = 0) -> None:
+    Sheet(title, columns, rows, left=LEFT, prose=PROSE, closing=closing).print(console)
 
 
 def _cells(i: Inexactness) -> list[str]:

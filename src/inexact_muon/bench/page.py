@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from inexact_muon.bench import growth, oracles, steps
 from inexact_muon.bench.timing import WARM
 from inexact_muon.schedules.grammar import nearest
+from inexact_muon.terminal import Row, Sheet
 
 Report = dict[str, Any]
 
@@ -101,12 +101,8 @@ def closing(report: Report) -> list[str]:
 def show(report: Report, console: Console) -> None:
     """The tables on a terminal."""
     for title, header, rows in tables(report):
-        table = Table(title=title)
-        for k, name in enumerate(header):
-            table.add_column(name, justify="left" if k < 2 else "right")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        keys = sum(name in ("spectrum", "oracle", "matrices", "optimizer") for name in header)
+        Sheet(title, tuple(header), [Row(row) for row in rows], left=tuple(header[:keys]), keys=keys).print(console)
     for sentence in closing(report):
         console.print(sentence)
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from inexact_muon.lab.spec import Named, RunSpec
 from inexact_muon.lab.store import Outcome
 from inexact_muon.lab.study import Plan, field_of
+from inexact_muon.terminal import number
 
 LIVE_EVERY, PLAIN_EVERY = 0.25, 10.0
 """Seconds between two pictures of the table, and between lines of progress when the output is not a terminal."""
@@ -89,7 +90,7 @@ class Board:
         for run, (step, loss) in self.running.items():
             steps = self.specs[run].steps
             bar = ProgressBar(total=steps, completed=step, width=20)
-            table.add_row(run, self.label(run), f"{step}/{steps}", bar, "" if loss is None else f"{loss:.4f}")
+            table.add_row(run, self.label(run), f"{step}/{steps}", bar, "" if loss is None else number(loss))
         bar = ProgressBar(total=len(self.specs), completed=len(self.ended), width=40)
         head = Text(f"{self.plan.name}: {len(self.ended)} of {len(self.specs)} runs, {clock(self.left())} left")
         rows: list[Any] = [head, bar, table]
@@ -117,12 +118,12 @@ def short(value: Any) -> str:
     """A value in a few characters; a whole section by its name."""
     if isinstance(value, Named):
         return str(type(value).__struct_config__.tag)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def figures(outcome: Outcome) -> str:
     """ "loss=1.2345 accuracy=0.9871"."""
-    return " ".join(f"{k}={'not finite' if v is None else f'{v:.5g}'}" for k, v in outcome.result.items())
+    return " ".join(f"{k}={'not finite' if v is None else number(v)}" for k, v in outcome.result.items())
 
 
 def clock(seconds: float | None) -> str:

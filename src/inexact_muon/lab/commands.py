@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from inexact_muon.lab.store import Outcome, Store
 from inexact_muon.lab.study import Plan, read_changes
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.schedules.grammar import nearest
+from inexact_muon.terminal import console as open_console
 
 
 def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int, pick: str) -> None:
@@ -52,7 +52,7 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
 def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSpec]:
     """The run of a spec file, or the one of a study whose id begins with `pick`."""
     if not pick:
-        spec = specs.load(path, changes)
+        spec = _load(path, changes)
         return _alone(spec, path.stem), spec
     plan = study.load(path, changes)
     found = [spec for spec in plan.runs if spec.id.startswith(pick)]
@@ -61,6 +61,15 @@ def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSp
         labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in known)
         raise LabError(f"--pick {pick} must be the beginning of one id of {path}: {labels}")
     return plan, found[0]
+
+
+def _load(path: Path, changes: dict[str, Any]) -> RunSpec:
+    try:
+        return specs.load(path, changes)
+    except LabError as error:
+        if "got `array`" in str(error) and any(isinstance(value, list) for value in changes.values()):
+            raise LabError(f"{error}; a run has one value; lists are for `inexact-muon sweep`") from None
+        raise
 
 
 def _alone(spec: RunSpec, name: str) -> Plan:
@@ -103,7 +112,7 @@ def sweep_file(
     if engine == "local":
         workers = min(workers or os.cpu_count() or 1, len(plan.runs))
     options = EngineOptions(workers=workers, address=address, logs=folder / "submitit")
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = open_console(120)
     try:
         outcomes = sweep(plan, folder, lambda: ENGINES[engine](options), console, retry)
     except KeyboardInterrupt:

@@ -59,6 +59,13 @@ def explain(message: str, raw: Any, kind: Any) -> str:
     return f"{path}: {what[0].lower()}{what[1:]}" if path else what
 
 
+def takes_list(kind: Any, raw: Any, field: str) -> bool:
+    """Whether a value of the dotted field is a list, in the section that `raw` names."""
+    node = _walk(inspect.type_info(kind), raw, field.split("."))
+    types = node.types if isinstance(node, inspect.UnionType) else [node]
+    return any(isinstance(t, inspect.CollectionType | inspect.TupleType) for t in types)
+
+
 def _dotted(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from inexact_muon.lab import store
 from inexact_muon.lab.board import label, short
 from inexact_muon.lab.study import field_of
+from inexact_muon.terminal import Row, Sheet, number
 
 BARS = "▁▂▃▄▅▆▇█"
 COLOURS = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
@@ -44,20 +45,21 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
     varied = _varied(folder)
     metrics = list(dict.fromkeys(name for record in found for name in record["result"]))
     about = store.about(folder)
-    table = Table(title=about.get("title") or about.get("name"))
-    for title in ("run", "state", *(name.rpartition(".")[2] for name in varied), "step", *metrics, "seconds"):
-        table.add_column(title, justify="left" if title in ("run", "state") else "right", no_wrap=title == "run")
-    for record in found:
-        state = record["state"]
-        table.add_row(
-            record["id"],
-            f"[{COLOURS[state]}]{state}[/]",
-            *(short(record[name]) for name in varied),
-            f"{record['step']}/{record['steps']}",
-            *(number(record["result"].get(name)) for name in metrics),
-            "" if record["seconds"] is None else f"{record['seconds']:.1f}",
+    rows = [
+        Row(
+            [
+                record["id"],
+                Text(record["state"], style=COLOURS[record["state"]]),
+                *(short(record[name]) for name in varied),
+                f"{record['step']}/{record['steps']}",
+                *(number(record["result"].get(name)) for name in metrics),
+                "" if record["seconds"] is None else number(record["seconds"], 3),
+            ]
         )
-    console.print(table)
+        for record in found
+    ]
+    titles = ("run", "state", *(name.rpartition(".")[2] for name in varied), "step", *metrics, "seconds")
+    Sheet(about.get("title") or about.get("name", ""), titles, rows, left=("run", "state")).print(console)
     states = [record["state"] for record in found]
     console.print(", ".join(f"{states.count(s)} {s}" for s in COLOURS if s in states))
 
@@ -66,18 +68,20 @@ def show_run(folder: Path, run_id: str, console: Console) -> None:
     """One run: its spec, its result, its curves in a line each, its traceback if it failed."""
     run = store.find(folder, run_id)
     console.print(f"{run.id} {run.state}, step {step_of(folder, run)} of {run.spec.steps}, attempts {run.attempts}")
-    console.print(label(run.spec, _varied(folder)), markup=False)
+    console.print(label(run.spec, _varied(folder)), markup=False, soft_wrap=True)
     console.print_json(msgspec.json.encode(run.spec).decode())
     curves = store.read_curves(folder, run.id)
     for kind, name in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy"), ("lmo", "sum")):
         values = [r[name] for r in curves if r["kind"] == kind and r.get(name) is not None]
         if values:
-            console.print(f"{kind + ' ' + name:<20} {sparkline(values)} {values[0]:.4f} -> {values[-1]:.4f}")
+            ends = f"{number(values[0])} -> {number(values[-1])}"
+            bars = sparkline(values, min(40, max(1, console.width - 22 - len(ends))))
+            console.print(f"{kind + ' ' + name:<20} {bars} {ends}", soft_wrap=True)
     if run.outcome:
         for name, value in run.outcome.result.items():
             console.print(f"{name:<20} {number(value)}")
-        seconds = ", ".join(f"{part} {value:.2f}" for part, value in run.outcome.seconds.items())
-        console.print(f"{'seconds':<20} {seconds}")
+        seconds = ", ".join(f"{part} {number(value, 3)}" for part, value in run.outcome.seconds.items())
+        console.print(f"{'seconds':<20} {seconds}", soft_wrap=True)
         if run.outcome.error:
             console.print(run.outcome.error, markup=False, highlight=False)
     for path in sorted(store.run_folder(folder, run.id).glob("*")):
@@ -96,11 +100,6 @@ def sparkline(values: list[float], width: int = 40) -> str:
     chosen = [values[i * len(values) // min(width, len(values))] for i in range(min(width, len(values)))]
     low, high = min(chosen), max(chosen)
     return "".join(BARS[round((v - low) / (high - low) * 7) if high > low else 0] for v in chosen)
-
-
-def number(value: float | None) -> str:
-    """A metric; one that is not finite has no value."""
-    return "-" if value is None else f"{value:.4f}"
 
 
 def _varied(folder: Path) -> list[str]:

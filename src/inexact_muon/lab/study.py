@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from inexact_muon.lab.decode import decode, read_toml
+from inexact_muon.lab.decode import decode, read_toml, takes_list
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec import Number, RunSpec, Section, overlay
 
@@ -52,7 +52,12 @@ class Plan(Section, frozen=True):
 
 
 def load(path: Path, changes: dict[str, Any] | None = None) -> Plan:
-    """The plan of a study file; `changes` maps dotted fields to values that win over base and grid."""
+    """The plan of a study file.
+
+    Args:
+        changes: dotted fields -> values that win over base and grid. A list takes the place of the grid's axis, or is a
+            new axis; for a field that is a list itself a list of lists does.
+    """
     raw = read_toml(path)
     if "base" not in raw and "problem" in raw:
         raise LabError(f"{path} is one run (it has no base); use `inexact-muon run {path}`")
@@ -63,21 +68,49 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Pla
     """Every combination of every grid with every seed, each run once."""
     runs: dict[str, RunSpec] = {}
     fields: dict[str, list[Any]] = {}
+    changes = changes or {}
     for grid in study.grid or [{}]:
-        axes = dict(leaves(grid, where))
+        axes = {**dict(leaves(grid, where)), "seed": list(study.seeds)}
+        changed = _axes(changes, _first(study.base, axes, changes))
+        axes |= changed
+        order = sorted(axes, key=lambda field: field in changed)  # what is changed wins, so it is written last
         for combination in itertools.product(*axes.values()):
-            for seed in study.seeds:
-                chosen = {**dict(zip(axes, combination, strict=True)), "seed": seed, **(changes or {})}
-                raw = copy.deepcopy(study.base)
-                for field, value in chosen.items():
-                    overlay(raw, field, copy.deepcopy(value))
-                    fields.setdefault(field, []).append(value)
-                spec = decode(raw, RunSpec, where)
-                runs[spec.id] = spec
+            chosen = dict(zip(axes, combination, strict=True))
+            raw = copy.deepcopy(study.base)
+            for field in order:
+                overlay(raw, field, copy.deepcopy(chosen[field]))
+            for field, value in chosen.items():
+                fields.setdefault(field, []).append(value)
+            spec = decode(raw, RunSpec, where)
+            runs[spec.id] = spec
     varied = tuple(field for field, values in fields.items() if any(v != values[0] for v in values))
     several = len(study.grid) > 1  # then a field that one grid lacks varies too
     varied = tuple(dict.fromkeys((*varied, *(f for g in study.grid if several for f, _ in leaves(g, where)))))
     return Plan(name=study.name, title=study.title, figure=study.figure, varied=varied, runs=tuple(runs.values()))
+
+
+def _first(base: dict[str, Any], axes: dict[str, list[Any]], changes: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a grid's first run, for the names of its sections."""
+    raw = copy.deepcopy(base)
+    for field, values in axes.items():
+        overlay(raw, field, copy.deepcopy(values[0]))
+    for field, value in changes.items():
+        if not isinstance(value, list):
+            overlay(raw, field, copy.deepcopy(value))
+    return raw
+
+
+def _axes(changes: dict[str, Any], raw: dict[str, Any]) -> dict[str, list[Any]]:
+    """The values to try for each field that is changed."""
+    made = {}
+    for field, value in changes.items():
+        several = isinstance(value, list)
+        if several and takes_list(RunSpec, raw, field):
+            several = bool(value) and all(isinstance(entry, list) for entry in value)
+        if several and not value:
+            raise LabError(f"--set {field}=[] has no value to try: name one or more, such as {field}=[1,2]")
+        made[field] = value if several else [value]
+    return made
 
 
 def leaves(table: dict[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, list[Any]]]:

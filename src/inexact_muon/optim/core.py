@@ -218,7 +218,12 @@ class LMOOptimizer(Optimizer):
         except (ValueError, IndexError) as error:
             if "does not divide" in str(error):
                 raise
-            raise ValueError(f"{ball.name} needs a matrix, got a parameter of shape {tuple(p.shape)}") from None
+            pairs = (entry for entry in group["params"] if isinstance(entry, tuple))
+            name = next((f"{name} of" for name, other in pairs if other is p), "a parameter of")
+            raise ValueError(
+                f"{ball.name} needs a matrix, got {name} shape {tuple(p.shape)}: Muon.for_model(model, lr) gives such "
+                "parameters AdamW, as does a group of their own with algorithm='adamw'"
+            ) from None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -301,6 +306,8 @@ class LMOOptimizer(Optimizer):
 
         A parameter of several matrices counts as one point of the product of their balls.
         """
+        if self.telemetry.every == 0:
+            raise RuntimeError("nothing is measured since sample_every is 0: pass sample_every=10 to the optimizer")
         found = {name: self.telemetry.samples.get(id(p)) for name, p, _ in self.named()}
         return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
 

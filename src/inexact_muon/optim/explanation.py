@@ -1,15 +1,16 @@
-"""What an optimizer really does: one row per parameter, and what looks wrong."""
+"""What an optimizer does with each parameter: one row per parameter, and what looks wrong."""
 
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 from math import prod
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from torch.optim import Optimizer
 
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Spectral
@@ -19,101 +20,155 @@ from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import Auto
 
+WIDTH = 200
+"""Width of the printed table where neither a terminal nor COLUMNS says one."""
+
+COLUMNS = (
+    *("parameter", "shape", "matrices", "algorithm", "why", "lr", "weight_decay", "scale", "oracle", "flops", "cost"),
+    *("delta", "last"),
+)
+"""Columns of the table, which are fields of `Line`."""
+
+WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle", "last")
+OPTIONAL = ("flops", "scale", "matrices")
+WRAPPERS = ("optimizer", "_optimizer", "optim")
+"""Attributes in which wrappers hold their optimizer: Accelerate's and Lightning's, torch's ZeroRedundancyOptimizer."""
+
 
 @dataclass(frozen=True)
 class Line:
-    """One parameter."""
+    """One parameter.
 
-    name: str
+    Attributes:
+        parameter: its name, or its number where it has none.
+        shape: its shape.
+        matrices: shapes of the matrices that the oracle sees; empty for AdamW.
+        algorithm: the ball, or adamw.
+        why: the rule by which it got this.
+        sure: False where that rule is a guess; printed as a question mark after the algorithm.
+        lr: learning rate.
+        weight_decay: decoupled weight decay; a step multiplies the parameter by 1 - lr weight_decay.
+        scale: factor of the step by shape and radius.
+        oracle: the polar method.
+        flops: floating point operations of its oracle in one step.
+        cost: their share of those of all parameters.
+        delta: `error_bound` at the interval for which the oracle was designed (at 1e-3 for published lists).
+        last: inexactness at the last sampled step, if there was one; printed as delta, gap, overshoot.
+    """
+
+    parameter: str
     shape: tuple[int, ...]
-    view: str
+    matrices: str
     algorithm: str
     why: str
+    sure: bool
     lr: float
+    weight_decay: float
     scale: float
     oracle: str
     flops: int
-    share: float
-    design_error: float | None
+    cost: float
+    delta: float | None
     last: Inexactness | None
+
+    def cells(self) -> list[str]:
+        """The texts of COLUMNS."""
+        last = self.last
+        return [
+            self.parameter,
+            _times(self.shape),
+            self.matrices,
+            self.algorithm if self.sure else f"{self.algorithm} ?",
+            self.why,
+            f"{self.lr:.6g}",
+            f"{self.weight_decay:.6g}",
+            "" if self.algorithm == "adamw" else f"{self.scale:.3g}",
+            self.oracle,
+            f"{self.flops:.2g}" if self.flops else "",
+            f"{self.cost:.0%}" if self.flops else "",
+            "" if self.delta is None else f"{self.delta:.3f}",
+            "" if last is None else f"{last.delta:.2f}, {last.gap:+.3f}, {last.overshoot:.2f}",
+        ]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The rows, and sentences about whatever looks suspicious. Prints as a table."""
+    """The rows in the order of the model, and sentences about whatever looks suspicious.
+
+    Prints as a table as wide as the terminal; narrow terminals get fewer columns, then a block of lines for each
+    parameter. A notebook shows it as HTML.
+    """
 
     lines: tuple[Line, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences under the table."""
+        notes = []
+        if any(line.last is not None for line in self.lines):
+            notes.append("last: delta, gap, overshoot at the last sampled step.")
+        if not all(line.sure for line in self.lines):
+            notes.append('?: a guess; rules=[(name, "lmo" or "adamw")] of Muon.for_model decides.')
+        return (*notes, *(f"warning: {warning}" for warning in self.warnings))
+
     def __str__(self) -> str:
-        table = Table(title="What each parameter gets")
-        titles = (
-            "parameter",
-            "shape",
-            "matrices",
-            "algorithm",
-            "why",
-            "lr",
-            "scale",
-            "oracle",
-            "flops",
-            "cost",
-            "delta",
+        from rich.console import Console
+
+        from inexact_muon.terminal import Row, Sheet
+
+        stream, width = io.StringIO(), shutil.get_terminal_size((WIDTH, 24)).columns
+        rows = [Row(line.cells()) for line in self.lines]
+        sheet = Sheet(
+            "What each parameter gets", COLUMNS, rows, WORDS, prose=("why",), optional=OPTIONAL, narrow="blocks"
         )
-        for title in (*titles, "last delta, gap, overshoot"):
-            table.add_column(title, no_wrap=title in ("parameter", "shape"))
-        for line in self.lines:
-            delta = "" if line.design_error is None else f"{line.design_error:.3f}"
-            flops, cost = (f"{line.flops:.2g}", f"{line.share:.0%}") if line.flops else ("", "")
-            last = line.last
-            sampled = "" if last is None else f"{last.delta:.2f}, {last.gap:+.3f}, {last.overshoot:.2f}"
-            numbers = (f"{line.lr:g}", f"{line.scale:.3g}", line.oracle, flops, cost, delta, sampled)
-            table.add_row(line.name, _times(line.shape), line.view, line.algorithm, line.why, *numbers)
-        stream = io.StringIO()
-        Console(file=stream, width=200).print(table)
-        return stream.getvalue() + "".join(f"warning: {w}\n" for w in self.warnings)
+        sheet.print(Console(file=stream, width=width))
+        return stream.getvalue() + "".join(f"{note}\n" for note in self.notes)
+
+    def _repr_html_(self) -> str:
+        """The table for a notebook, with nothing from elsewhere."""
+        head = "".join(f"<th>{escape(title)}</th>" for title in COLUMNS)
+        rows = "".join(
+            "<tr>" + "".join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in line.cells()) + "</tr>"
+            for line in self.lines
+        )
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
 
-def explain(optimizer: LMOOptimizer) -> Explanation:
+def explain(optimizer: Optimizer | Any) -> Explanation:
     """What each parameter gets, why, at what cost and with what error by design.
 
-    The column delta is `error_bound` at the interval for which the oracle was designed (at 1e-3 for published lists).
+    Args:
+        optimizer: one of this library, also as Accelerate, Lightning or torch's ZeRO wrap it.
     """
-    if not isinstance(optimizer, LMOOptimizer):
-        raise TypeError(f"explain needs an optimizer of this library, got {type(optimizer).__name__}")
-    drafts = list(_drafts(optimizer))
-    measured = optimizer.inexactness()
+    found = unwrap(optimizer)
+    drafts = list(_drafts(found))
+    measured = found.inexactness() if found.telemetry.every else {}
     total = sum(flops for *_, flops in drafts) or 1
-    lines = []
-    for name, p, group, flops in drafts:
-        lmo = group["algorithm"] == "lmo"
-        ball, view = optimizer.ball_of(p, group), optimizer.view(group)
-        seen = view.shapes(p.shape)
-        polar = ball.polar if isinstance(ball, Spectral) else None
-        if polar is not None and lmo:
-            side = sides(max(seen, key=prod))
-            pending = isinstance(polar, Auto) and polar.known(*side, p.device) is None
-            polar = polar.at(*side, p.device)
-        lines.append(
-            Line(
-                name=name,
-                shape=tuple(p.shape),
-                view=" + ".join(_times(shape) for shape in seen) if lmo else "",
-                algorithm=ball.name if lmo else "adamw",
-                why=optimizer.why.get(name, "given"),
-                lr=float(group["lr"]) * optimizer.state.get(p, {}).get("lr_factor", 1.0),
-                scale=SCALES[group["scale"]](*sides(seen[0])) * group["radius"] if lmo else 1.0,
-                oracle="auto (not resolved yet)" if lmo and polar and pending else str(polar) if lmo and polar else "",
-                flops=flops,
-                share=flops / total,
-                last=measured.get(name),
-                design_error=polar.error_bound(polar.map.lower or 1e-3) if lmo and polar else None,
-            )
-        )
+    lines = [_line(found, draft, total, measured) for draft in drafts]
+    order = {name: place for place, name in enumerate(found.why)}
+    lines.sort(key=lambda line: order.get(line.parameter, len(order)))
     return Explanation(tuple(lines), tuple(_suspicious(lines)))
 
 
-def _drafts(optimizer: LMOOptimizer) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
+def unwrap(optimizer: Any) -> LMOOptimizer:
+    """The optimizer of this library inside the wrappers of training frameworks."""
+    inner: Any = optimizer
+    while inner is not None:
+        found = inner
+        inside = (getattr(found, name, None) for name in WRAPPERS)
+        inner = next((value for value in inside if isinstance(value, Optimizer) and value is not found), None)
+    if not isinstance(found, LMOOptimizer):
+        raise TypeError(f"explain needs an optimizer of this library, got {type(found).__name__}")
+    return found
+
+
+Draft = tuple[str, Any, dict[str, Any], int]
+"""Name, parameter, group, flops of its oracle."""
+
+
+def _drafts(optimizer: LMOOptimizer) -> Iterator[Draft]:
     for name, p, group in optimizer.named():
         flops, ball = 0, optimizer.ball_of(p, group)
         if group["algorithm"] == "lmo":
@@ -121,14 +176,42 @@ def _drafts(optimizer: LMOOptimizer) -> Iterator[tuple[str, Any, dict[str, Any],
         yield name, p, group, flops
 
 
+def _line(optimizer: LMOOptimizer, draft: Draft, total: int, measured: dict[str, Inexactness]) -> Line:
+    name, p, group, flops = draft
+    lmo = group["algorithm"] == "lmo"
+    ball, seen = optimizer.ball_of(p, group), optimizer.view(group).shapes(p.shape)
+    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), False
+    if polar is not None:
+        side = sides(max(seen, key=prod))
+        pending = isinstance(polar, Auto) and polar.known(*side, p.device) is None
+        polar = polar.at(*side, p.device)
+    return Line(
+        parameter=name,
+        shape=tuple(p.shape),
+        matrices=" + ".join(_times(shape) for shape in seen) if lmo else "",
+        algorithm=ball.name if lmo else "adamw",
+        why=optimizer.why.get(name, "given"),
+        sure=name not in getattr(optimizer, "unsure", ()),
+        lr=float(group["lr"]) * optimizer.state.get(p, {}).get("lr_factor", 1.0),
+        weight_decay=float(group["weight_decay"]),
+        scale=SCALES[group["scale"]](*sides(seen[0])) * group["radius"] if lmo else 1.0,
+        oracle="auto (not resolved yet)" if pending else str(polar) if polar else "",
+        flops=flops,
+        cost=flops / total,
+        delta=polar.error_bound(polar.map.lower or 1e-3) if polar else None,
+        last=measured.get(name),
+    )
+
+
 def _suspicious(lines: list[Line]) -> Iterator[str]:
-    entries = {line.name: prod(line.shape) for line in lines}
-    lmo = sum(entries[line.name] for line in lines if line.algorithm != "adamw")
+    entries = {line.parameter: prod(line.shape) for line in lines}
+    lmo = sum(entries[line.parameter] for line in lines if line.algorithm != "adamw")
     if lines and lmo < 0.05 * sum(entries.values()):
         yield f"only {lmo / max(1, sum(entries.values())):.1%} of the entries get an LMO: is this the model you meant?"
     for line in lines:
-        if line.algorithm == "adamw" and line.why.startswith("1-D") and entries[line.name] > 10**6:
-            yield f"{line.name} is 1-D with {entries[line.name]} entries: a flattened (FSDP1) parameter gets no LMO"
+        count = entries[line.parameter]
+        if line.algorithm == "adamw" and line.why.startswith("1-D") and count > 10**6:
+            yield f"{line.parameter} is 1-D with {count} entries: a flattened (FSDP1) parameter gets no LMO"
 
 
 def _times(shape: tuple[int, ...]) -> str:

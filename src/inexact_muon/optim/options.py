@@ -31,6 +31,16 @@ def parameters(given: Any) -> Any:
     return given
 
 
+def check_model(given: Any) -> nn.Module:
+    """The model, which `for_model` needs as a whole."""
+    if not isinstance(given, nn.Module):
+        raise TypeError(
+            f"for_model needs the model itself, got {type(given).__name__}: write Muon.for_model(model, lr), not "
+            "model.parameters()"
+        )
+    return given
+
+
 def check_options(group: dict[str, Any]) -> None:
     """Raises one sentence on the first option of a complete group that is out of its range."""
     lr, momentum = group["lr"], group["momentum"]

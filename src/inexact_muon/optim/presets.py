@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
+from inexact_muon.optim.options import check_model
 from inexact_muon.optim.routing import routes
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
@@ -104,7 +105,7 @@ class Muon(LMOOptimizer):
             split: glob on the name -> rows of the blocks of a fused weight.
             options: further arguments of Muon.
         """
-        made = routes(model, rules, split)
+        made = routes(check_model(model), rules, split)
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
         aside = {"lr": 3e-4, **(adamw or {})}

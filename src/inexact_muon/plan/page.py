@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from inexact_muon.plan.estimate import Estimate, Plan
 from inexact_muon.plan.oracles import LOWER, SPEED
+from inexact_muon.terminal import Row, Sheet
 
 FORMATS = (".svg", ".png", ".html", ".json")
 HEADER = ("GFLOP/rank", "MB sent/rank", "MB gradients/rank", "GB held/rank", "oracle ms", "link ms", "step ms", "share")
@@ -31,27 +31,19 @@ def number(x: float) -> str:
 
 def show(plan: Plan, console: Console) -> None:
     """Two tables, the assumptions, the recommendation."""
-    oracle = plan.strategies[0].oracle
-    table = _table(f"{plan.model.name}: strategies with {oracle}", ("strategy", "same update"))
-    for e in plan.strategies:
-        note = "yes" if e.strategy.exact else "no"
-        table.add_row(str(e.strategy), note, *cells(e), style=None if plan.fits(e) else "dim")
-    console.print(table)
+    rows = [
+        Row([str(e.strategy), "yes" if e.strategy.exact else "no", *cells(e)], "" if plan.fits(e) else "dim")
+        for e in plan.strategies
+    ]
+    title = f"{plan.model.name}: strategies with {plan.strategies[0].oracle}"
+    Sheet(title, ("strategy", "same update", *HEADER), rows, left=("strategy", "same update")).print(console)
     for strategy, why in plan.refused:
         console.print(f"{strategy}: left out, {why} here.")
-    table = _table(f"{plan.model.name}: precisions with {plan.precisions[0].strategy}", ("oracle", "dtype", "error"))
-    for e in plan.precisions:
-        table.add_row(str(e.oracle), e.oracle.dtype, f"{e.oracle.error:.3f}", *cells(e))
-    console.print(table)
+    rows = [Row([str(e.oracle), e.oracle.dtype, f"{e.oracle.error:.3f}", *cells(e)]) for e in plan.precisions]
+    title = f"{plan.model.name}: precisions with {plan.precisions[0].strategy}"
+    Sheet(title, ("oracle", "dtype", "error", *HEADER), rows, left=("oracle", "dtype")).print(console)
     for sentence in (*assumptions(plan), recommendation(plan)):
         console.print(sentence, soft_wrap=True)
-
-
-def _table(title: str, first: tuple[str, ...]) -> Table:
-    table = Table(title=title)
-    for name in (*first, *HEADER):
-        table.add_column(name, justify="left" if name in first[:2] else "right", no_wrap=name == first[0])
-    return table
 
 
 def assumptions(plan: Plan) -> list[str]:

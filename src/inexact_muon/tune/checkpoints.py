@@ -20,11 +20,15 @@ from torch import Tensor
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
+from inexact_muon.polar.costs import CPU
 from inexact_muon.tune.momenta import BUFFER, Momentum, momenta
 from inexact_muon.tune.spectra import Layer, spectrum_of
 
 CANDIDATES: tuple[PolarExpress | Jordan, ...] = (*(PolarExpress(steps) for steps in range(1, 9)), Jordan(5))
 """Oracles that every layer is judged under."""
+
+GAP, OVERSHOOT = 0.03, 1.07
+"""What is good enough on a layer's own spectrum."""
 
 
 def read(path: Path) -> list[Momentum]:
@@ -55,7 +59,10 @@ class LayerReport:
         in_use: its inexactness here.
         candidates: inexactness of each of `CANDIDATES`.
         cheapest: the cheapest oracle by error bound for this shape, and its inexactness.
-        advice: the cheapest oracle by gap and overshoot on this spectrum; None if no candidate is good enough.
+        advice: the cheapest oracle on a CPU whose gap and overshoot are at most GAP and OVERSHOOT on this spectrum, or
+            the one in use where that is good enough and another would take more time or more flops; None if no
+            candidate is good enough.
+        kept: whether the advice is to keep the oracle in use.
     """
 
     layer: Layer
@@ -64,24 +71,39 @@ class LayerReport:
     candidates: tuple[Inexactness, ...]
     cheapest: tuple[PolarMethod, Inexactness]
     advice: Choice | None
+    kept: bool
 
 
 def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
     """A layer under the oracle given, or else the one that its file names, and under the candidates."""
     layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
-    best = choose(*layer.shape).method
+    used = None if used is None else used.at(*layer.shape)
+    best, in_use = choose(*layer.shape).method, _judged(used, layer)
     try:
-        advice = choose(*layer.shape, spectrum=layer.values)
+        advice = choose(*layer.shape, spectrum=layer.values, gap=GAP, overshoot=OVERSHOOT)
     except ValueError:
         advice = None
+    keep = None if used is None or in_use is None else _keep(used, in_use, advice, layer.shape)
     return LayerReport(
         layer,
         used,
-        _judged(used, layer),
+        in_use,
         tuple(predict(method, layer.values) for method in CANDIDATES),
         (best, predict(best, layer.values)),
-        advice,
+        keep or advice,
+        keep is not None,
     )
+
+
+def _keep(used: PolarMethod, found: Inexactness, advice: Choice | None, shape: tuple[int, int]) -> Choice | None:
+    """The oracle in use as a choice, if it is good enough and the advice would take more time or more flops."""
+    if found.gap > GAP or found.overshoot > OVERSHOOT:
+        return None
+    cost = CPU.of(used, *shape)
+    if advice is not None and advice.cost < cost and advice.method.flops(*shape) < used.flops(*shape):
+        return None
+    why = f"keep what you use: gap {found.gap:.3g} <= {GAP:g}, overshoot {found.overshoot:.3g} <= {OVERSHOOT:g}"
+    return Choice(used, cost, why)
 
 
 def bottleneck(found: Sequence[Inexactness]) -> tuple[int, float]:
