@@ -26,6 +26,7 @@ MODULES = {
     "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
     "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
     "inexact_muon.lab.problems": "What a training problem of your own returns.",
+    "inexact_muon.integrations.transformers": "transformers' Trainer.",
     "inexact_muon.testing": "Contract suites for oracles and balls of your own.",
 }
 """Module -> what it is for."""

@@ -36,6 +36,7 @@ LAYERS = {
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "polar", "tune", "terminal"),
     "testing": ("lmo", "polar", "schedules"),
+    "integrations": ("optim",),
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
     "plan": ("lab", "schedules", "terminal"),
     "report": ("lab", "schedules", "tune"),

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,16 @@ from inexact_muon import Muon, polar
 from inexact_muon.cli import COMMANDS
 from inexact_muon.lab import store
 from pages import (
+    CLIENTS,
     LANGUAGES,
     PAGES,
     ROOT,
+    Block,
     blocks,
     checkout,
     commands,
     every_command,
+    libraries,
     name,
     run_block,
     run_python,
@@ -30,6 +34,7 @@ from pages import (
     type_in,
 )
 from torch_features import HAS_MUON, NO_MUON
+from torchvision_stub import import_timm
 
 FAST = " --set steps=3 validation=1 evaluate_every=0 telemetry.every=2"
 """What makes a sweep short; everything else of the command is as written."""
@@ -127,6 +132,27 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert run_python(page) or any(block.title for block in blocks(page))
+
+
+WITH_CLIENTS = [block for page in PAGES for block in blocks(page) if libraries(block)]
+
+
+def test_each_client_has_a_block() -> None:
+    assert set().union(*(libraries(block) for block in WITH_CLIENTS)) == set(CLIENTS)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
+@pytest.mark.parametrize("block", WITH_CLIENTS, ids=str)
+def test_code_with_a_client_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for library in libraries(block):
+        if find_spec(library) is None:
+            pytest.skip(f"{library} is not installed: the set-up of the Makefile brings it")
+        if library == "timm":
+            import_timm()
+    assert run_block(block, {"__name__": "__page__"})
 
 
 @pytest.mark.slow
