@@ -60,6 +60,9 @@ class Facts:
 
 def decide(site: Site, facts: Facts) -> Finding:
     """The role of a parameter."""
+    if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
+        named = isinstance(site.module, nn.ParameterDict)
+        return decide(site.up(1, site.own if named else site.path[-1]), facts)
     if id(site.parameter) in facts.embeddings:
         tied = id(site.parameter) in facts.tied
         return Finding("embedding", "adamw", "tied with an embedding" if tied else "embedding")
@@ -164,8 +167,8 @@ def _loose(site: Site) -> Finding:
         view, sure = found
         if sure:
             return Finding("expert", "lmo", "a matrix for each expert", view, True)
-        why = "a matrix for each expert, but which side is the input is not known"
-        return Finding("expert", "adamw", why, view, True, sure=False)
+        why = "a matrix for each expert; which side is the input is not known: taken as (out, in)"
+        return Finding("expert", "lmo", why, view, True, sure=False)
     if len(shape) == 2 and experts.is_router(site, shape[0]):
         return Finding("router", "lmo", "router: LMO or AdamW is a matter of taste", Whole(), True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):
