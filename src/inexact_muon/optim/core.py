@@ -21,6 +21,7 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.agreement import agree, settle, square
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
+from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
@@ -213,9 +214,7 @@ class LMOOptimizer(Optimizer):
             for task, answer in solving.answers([(group, p) for group, p in moving if id(p) in shared]):
                 solving.write(task, answer)
         for chunk in self.alone.batches(self, [(group, p) for group, p in moving if id(p) not in shared]):
-            for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
-                move_(batch, zs, lengths)
-                remember_(batch, seen)
+            self._move(chunk)
         resting = [(group, p) for group, p in ready if group["algorithm"] == "adamw"]
         for group, p in ((group, p) for group, p in resting if id(p) in shared):
             self._move_adamw(group, p, known.get(id(p)))
@@ -224,6 +223,12 @@ class LMOOptimizer(Optimizer):
         for group in self.param_groups:
             group["turn"] += 1
         return loss
+
+    def _move(self, chunk: Sequence[Batch]) -> None:
+        """All answers, then all changes: a ball that raises leaves nothing half done. Nothing of it lives on."""
+        for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
+            move_(batch, zs, lengths)
+            remember_(batch, seen)
 
     def _is_shared(self, p: Tensor) -> bool:
         """Whether other ranks hold some of a parameter, or a strategy moves it elsewhere."""

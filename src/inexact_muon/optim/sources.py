@@ -88,7 +88,7 @@ def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def translated_state(entry: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
     """A parameter's state with our names: `step` is a float32 tensor, 1 where a momentum buffer has none."""
-    found = {key: value for key, value in entry.items() if key != "step"}
+    found = dict(entry)
     step = entry.get("step", 1.0 if algorithm == "lmo" else None)
     if entry and step is None:
         raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
