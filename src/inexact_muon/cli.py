@@ -69,6 +69,8 @@ def delta(
     Examples: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum gpt-late;
     inexact-muon delta --checkpoint checkpoint.pt
 
+    Checkpoints are read as data: nothing in them is run, and what is not plain data is refused (SECURITY.md).
+
     Args:
         oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.
         shape: rows x columns, for the cost and the length of a synthetic spectrum.

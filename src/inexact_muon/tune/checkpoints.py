@@ -1,13 +1,11 @@
 """Momentum buffers of a saved optimizer, and what each oracle makes of them.
 
 Files: `.pt` of torch.save, opened with weights_only; `.safetensors`, tensors whose name holds "momentum"; a folder of
-torch.distributed.checkpoint, of which the momentum tensors alone are read. The folder's `.metadata` is a pickle that
-torch itself opens: look only at folders that you trust.
+torch.distributed.checkpoint, of which the momentum tensors alone are read. Nothing that they hold is run (`folders`).
 """
 
 from __future__ import annotations
 
-import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from torch import Tensor
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
+from inexact_muon.tune.folders import read_folder
 from inexact_muon.tune.momenta import BUFFER, Momentum, momenta
 from inexact_muon.tune.spectra import Layer, spectrum_of
 
@@ -123,25 +122,4 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_distributed(path: Path) -> dict[str, Tensor]:
     if not (path / ".metadata").is_file():
         raise ValueError(f"{path} is a folder without .metadata, so not one of torch.distributed.checkpoint")
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    try:
-        entries = FileSystemReader(path).read_metadata().state_dict_metadata
-    except Exception as error:  # whatever unpickling raises
-        raise ValueError(f"{path}/.metadata cannot be read ({type(error).__name__}): it may be cut short") from None
-    wanted: dict[str, Any] = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype)
-        for name, entry in entries.items()
-        if BUFFER in name and isinstance(entry, TensorStorageMetadata)
-    }
-    if wanted:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nothing is distributed here is what we want
-            try:
-                load(wanted, checkpoint_id=path, no_dist=True)
-            except CheckpointException:
-                raise ValueError(f"{path} cannot be read: parts of it may be missing") from None
-    return wanted
+    return read_folder(path, lambda name: BUFFER in name)
