@@ -56,7 +56,7 @@ def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor
         metadata = read_pickle((folder / ".metadata").read_bytes(), NAMES)
     except NameNotAllowed as error:
         raise ValueError(
-            f"{folder}/.metadata names {_printable(str(error))}, which torch's metadata never does: nothing of it was run"
+            f"{folder}/.metadata names {_printable(str(error))}, which torch never does there: nothing of it was run"
         ) from None
     except ValueError:
         raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be cut short") from None
