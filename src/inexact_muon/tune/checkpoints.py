@@ -36,7 +36,10 @@ def read(path: Path) -> list[Momentum]:
         loaded = _read_safetensors(path)
     else:
         loaded = _read_torch(path)
-    found = momenta(loaded)
+    try:
+        found = momenta(loaded)
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply, or holds itself: no optimizer saves that") from None
     if not found:
         raise ValueError(
             f"{path} holds no momentum matrix: save optimizer.state_dict() of a Muon that has made a step, "
