@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.ready
+MINUTES ?= 30
 
-.PHONY: demo test test-slow lint types docs bench figures screenshots study-theory clean
+.PHONY: demo test test-slow fuzz lint types docs bench figures screenshots study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -13,6 +14,9 @@ test: $(SETUP)
 
 test-slow: $(SETUP)
 	$(BIN)/python -m pytest -n 2 -m slow
+
+fuzz: $(SETUP)
+	$(BIN)/python tools/fuzz.py --minutes $(MINUTES)
 
 lint: $(SETUP)
 	$(BIN)/ruff check .

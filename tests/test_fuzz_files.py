@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzzing import fuzz
 from inexact_muon import cli
 from odd_values import mutated, tensors, values
 from test_tune_checkpoints import MAKERS, stepped
@@ -53,19 +54,40 @@ def check(value: Any) -> None:
         assert "\x1b" not in err
 
 
+@fuzz(20)
 @given(st.data())
 def test_honest_files_with_a_few_changes(data: st.DataObject) -> None:
     check(data.draw(mutated(HONEST[data.draw(st.sampled_from(sorted(HONEST)))])))
 
 
+@fuzz(20)
 @given(values())
 def test_anything_that_is_safe(value: Any) -> None:
     check(value)
 
 
+@fuzz(20)
 @given(st.dictionaries(st.text(max_size=4).map(lambda s: f"{s}momentum_buffer"), tensors(), max_size=3))
 def test_tensors_by_name(value: dict[str, torch.Tensor]) -> None:
     check(value)
+
+
+def nested(depth: int) -> Any:
+    value: Any = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def holding_itself() -> Any:
+    value: dict[str, Any] = {}
+    value["optimizer"] = value
+    return value
+
+
+def test_nested_too_deeply() -> None:
+    check(holding_itself())
+    check(nested(300))
 
 
 @pytest.mark.parametrize("name", MAKERS)
