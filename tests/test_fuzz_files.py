@@ -95,3 +95,43 @@ def test_honest_files_are_tables(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         torch.save(HONEST[name], Path(folder) / "c.pt")
         assert outcome(Path(folder) / "c.pt")[0] == 0
+
+
+def broken(change: Any) -> Any:
+    value = HONEST["ours"]
+    groups = [dict(group) for group in value["param_groups"]]
+    state = {key: dict(entry) for key, entry in value["state"].items()}
+    result = {"state": state, "param_groups": groups}
+    return change(result) or result
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda v: v["param_groups"][0].pop("params") and None, "group 0 of the checkpoint has no list of parameters"),
+        (lambda v: v.update(param_groups=["text"]), "group 0 of the checkpoint has no list of parameters"),
+        (lambda v: v.update(param_groups=5), "param_groups of the checkpoint must be a list, got int"),
+        (lambda v: v["param_groups"][0].update(params=[[0], [1]]), "has no list of parameters"),
+        (lambda v: v["param_groups"][0].update(param_names=["a"]), "2 parameters and other param_names"),
+        (lambda v: v["param_groups"][0].update(view="split(rows=0)"), "cannot be cut as its view"),
+        (lambda v: v["state"][0].update(momentum_buffer=torch.eye(3).to_sparse()), "sparse, expanded or without data"),
+        (lambda v: v["state"][0].update(momentum_buffer=torch.ones(1).expand(1 << 20, 1 << 20)), "sparse, expanded"),
+        (lambda v: [v["param_groups"][0].pop("ball"), v["param_groups"][0].update(ns_steps=10**30), v][2], "ns_steps"),
+    ],
+)
+def test_what_is_wrong_is_said(change: Any, words: str, tmp_path: Path) -> None:
+    torch.save(broken(change), tmp_path / "c.pt")
+    code, _, err = outcome(tmp_path / "c.pt")
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_names_of_a_file_do_not_control_the_terminal(tmp_path: Path) -> None:
+    torch.save(
+        broken(lambda v: v["param_groups"][0].update(param_names=["\x1b[31m[/b]", "b\ud800"])), tmp_path / "c.pt"
+    )
+    code, out, _ = outcome(tmp_path / "c.pt")
+    assert code == 0
+    assert "?[31m[/b]" in out
+    assert "b?" in out

@@ -111,6 +111,8 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
     whole = getattr(x, "full_tensor", lambda: x)()
     if whole.layout != torch.strided or whole.is_meta or whole.nbytes > whole.untyped_storage().nbytes():
         raise ValueError(f"the momentum of {name} is sparse, expanded or without data: no optimizer here saves that")
+    if whole.dtype.itemsize < 2:  # torch computes next to nothing in 8 bits
+        whole = whole.float()
     if not bool(whole.isfinite().all()):
         raise ValueError(f"the momentum of {name} holds a NaN or an infinity: that run had diverged")
     try:
