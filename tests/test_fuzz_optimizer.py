@@ -180,7 +180,7 @@ class Programs(RuleBasedStateMachine):
         self.optimizer = clone(self.optimizer)
 
     @rule(kind=st.sampled_from(("cosine", "one-cycle", "cyclic")))
-    @precondition(lambda self: self.scheduler is None and self.saved is None)
+    @precondition(lambda self: self.scheduler is None)
     def schedule(self, kind: str) -> None:
         lrs = torch.optim.lr_scheduler
         for group in self.optimizer.param_groups:
@@ -198,14 +198,21 @@ class Programs(RuleBasedStateMachine):
         self.saved = (through_disk(self.optimizer.state_dict()), weights, copy.deepcopy(self.twins))
 
     @rule()
-    @precondition(lambda self: self.saved is not None and self.scheduler is None)
+    @precondition(lambda self: self.saved is not None)
     def load(self) -> None:
+        """Into an optimizer made anew, as after a restart."""
+        self.scheduler = None
         assert self.saved is not None
         file, weights, twins = self.saved
-        self.optimizer.load_state_dict(copy.deepcopy(file))
         self.twins = copy.deepcopy(twins)
-        for p, w in zip(self.params(), weights, strict=True):
-            p.data.copy_(w)
+        made = [
+            {"params": [nn.Parameter(w.clone())], **twin.options, "lr": 0.123}
+            for w, twin in zip(weights, self.twins, strict=True)
+        ]
+        self.optimizer = LMOOptimizer(made, 0.1, 0.9, ball="sign", on_nonfinite=self.nonfinite)
+        self.optimizer.load_state_dict(copy.deepcopy(file))
+        for group, old in zip(self.optimizer.param_groups, file["param_groups"], strict=True):
+            assert {**group, "params": []} == {**old, "params": []}
 
     @invariant()
     def equals_the_twin(self) -> None:

@@ -201,7 +201,7 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
 
 def _option(key: str, value: Any) -> Any:
     """An option of a file that training may change: a number."""
-    if not _number(value) or isinstance(value, bool):
+    if not _number(value) or (key in SCHEDULED and isinstance(value, bool)):
         raise ValueError(f"{key} of the checkpoint must be a number, got {_shown(value)}")
     if key == "turn" and not (isinstance(value, int) and 0 <= value < 2**53):
         raise ValueError(f"turn of the checkpoint must be a count of steps, got {_shown(value)}")
