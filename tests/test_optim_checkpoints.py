@@ -342,3 +342,43 @@ def test_tensors_are_not_shared_with_the_file() -> None:
     before: Tensor = file["state"][0]["momentum_buffer"].clone()
     train(net, [optimizer], 1)
     assert torch.equal(file["state"][0]["momentum_buffer"], before)
+
+
+def test_an_oracle_of_ones_own_loads() -> None:
+    """Its text cannot be read, and need not be: the constructor's value is kept."""
+    from test_tune_checkpoints import Own
+
+    net = model()
+    matrices = [p for _, p in named(net, True)]
+    optimizer = Muon(matrices, polar=Own())
+    train(net, [optimizer], 1)
+    other = Muon(matrices, polar=Own())
+    other.load_state_dict(through_disk(optimizer.state_dict()))
+    assert all(torch.equal(other.state[p]["momentum_buffer"], optimizer.state[p]["momentum_buffer"]) for p in matrices)
+    train(net, [other], 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f["state"][0].update(step=torch.tensor([1.0, 2.0])), "must be a count of steps"),
+        (lambda f: f["state"][0].update(step="x"), "must be a count of steps"),
+        (lambda f: f["state"][0].update(momentum_buffer=5.0, exp_avg=5.0), "not a tensor with its data"),
+        (lambda f: f["state"].update({0: 5}), "is not a dict by name"),
+        (lambda f: f["param_groups"][0].update(turn="x"), "turn of the checkpoint must be a number"),
+        (lambda f: f["param_groups"][0].update(lr=[1, 2]), "lr of the checkpoint must be a number"),
+        (lambda f: f["param_groups"][0].pop("params"), "has no list of parameters"),
+        (lambda f: f["param_groups"][1].update(param_names=f["param_groups"][0]["param_names"]), "param"),
+        (lambda f: f["param_groups"].append(5), "is not a dict of options"),
+    ],
+)
+def test_damaged_files_are_refused_before_anything_changes(change: Any, words: str) -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.02)
+    train(net, [optimizer], 1)
+    file = copy.deepcopy(optimizer.state_dict())
+    change(file)
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(ValueError, match=words):
+        optimizer.load_state_dict(file)
+    assert str(before) == str(optimizer.state_dict())

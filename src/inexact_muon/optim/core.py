@@ -363,7 +363,8 @@ class LMOOptimizer(Optimizer):
         finally:
             handle.remove()
         for group in self.param_groups:
-            self._register(group["ball"], Ball, parse)
+            if group["ball"] not in self._values:  # somebody's own cannot be read from text
+                self._register(group["ball"], Ball, parse)
         restore_buffers(self, mapped)
 
     def __getstate__(self) -> dict[str, Any]:
