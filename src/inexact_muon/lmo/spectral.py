@@ -18,6 +18,9 @@ from inexact_muon.polar.exact import decompose
 from inexact_muon.polar.probes import probes
 from inexact_muon.polar.scaling import to_unit_entries
 
+MOST_STEPS = 10_000
+"""Power iterations of `Nuclear`: a decomposition is cheaper long before."""
+
 
 @dataclass(frozen=True)
 class Spectral(Ball):
@@ -35,6 +38,11 @@ class Spectral(Ball):
     }
 
     polar: PolarMethod = field(default_factory=PolarExpress)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.polar, PolarMethod):
+            raise TypeError(f"spectral: polar must be a polar method, got {self.polar!r}")
 
     def _norm(self, x: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(x, 2)
@@ -99,8 +107,10 @@ class Nuclear(Ball):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1:
-            raise ValueError(f"nuclear: steps must be at least 1, got {self.steps}")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int):
+            raise TypeError(f"nuclear: steps must be an integer, got {self.steps!r}")
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"nuclear: steps must be at least 1 and at most {MOST_STEPS}, got {self.steps}")
 
     def _norm(self, x: Tensor) -> Tensor:
         return torch.linalg.svdvals(x).sum(-1)

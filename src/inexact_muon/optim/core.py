@@ -32,6 +32,7 @@ from inexact_muon.optim.loading import check_structure, matched, restore_buffers
 from inexact_muon.optim.options import (
     check_betas,
     check_options,
+    check_state_dtype,
     named_betas,
     nonfinite,
     parameters,
@@ -131,7 +132,7 @@ class LMOOptimizer(Optimizer):
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
-        self.state_dtype = state_dtype
+        self.state_dtype = check_state_dtype(state_dtype)
         self.team = Team(strategy, process_group)
         check_strategy(self.team.strategy, self.precision)
         defaults = {
@@ -322,9 +323,14 @@ class LMOOptimizer(Optimizer):
         assert p.grad is not None
         if p.grad.layout != torch.strided:
             raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-        if self.on_nonfinite == "raise" and not bool(is_finite(p.grad) if known is None else known):
+        if self.on_nonfinite != "raise":
+            return
+        buffers = (self.state.get(p, {}).get(key) for key in ("momentum_buffer", "exp_avg"))
+        dtype = next((b.dtype for b in buffers if b is not None), self.state_dtype or p.dtype)
+        if not bool(is_finite(p.grad.to(dtype)) if known is None else known):
             raise ValueError(
-                f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed"
+                f"the gradient of a parameter of shape {tuple(p.shape)}, as {str(dtype).removeprefix('torch.')}, "
+                "is not finite; nothing was changed"
             )
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:

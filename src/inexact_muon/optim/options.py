@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from inexact_muon.optim.scales import SCALES
+from inexact_muon.polar._base import DTYPES
 from inexact_muon.schedules.grammar import nearest
 
 MOMENTUM_INITS = ("first-gradient", "zero")
@@ -100,6 +102,15 @@ def nonfinite(word: str) -> str:
     if word not in ("skip", "raise"):
         raise ValueError(f"on_nonfinite must be skip or raise, got {word!r}")
     return word
+
+
+def check_state_dtype(dtype: Any) -> torch.dtype | None:
+    """Validate state_dtype."""
+    if dtype is not None and dtype not in DTYPES.values():
+        known = ", ".join(f"torch.{name}" for name in DTYPES)
+        raise ValueError(f"state_dtype must be None or one of {known}, got {dtype!r}")
+    found: torch.dtype | None = dtype
+    return found
 
 
 def tensors_of(params: Any) -> Iterable[Tensor]:
