@@ -43,6 +43,11 @@ def frobenius(x: Tensor) -> Tensor:
     return torch.where(norm == 0, torch.ones_like(norm), norm)
 
 
+def guard(dtype: torch.dtype) -> float:
+    """The relative amount by which `guarded` raises a bound."""
+    return _GUARD[dtype]
+
+
 def guarded(bound: Tensor, dtype: torch.dtype) -> Tensor:
     """The bound plus what rounding to `dtype` can add; 1 where it is zero."""
     return torch.where(bound == 0, torch.ones_like(bound), bound * (1.0 + _GUARD[dtype]))
