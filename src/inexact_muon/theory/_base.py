@@ -98,7 +98,8 @@ def check_oracle(gap: Numbers, overshoot: Numbers) -> None:
     check_overshoot(overshoot)
     if not np.all(np.asarray(overshoot, dtype=float) >= kept * (1.0 - 1e-9)):
         raise ValueError(
-            f"overshoot {shown(overshoot)} is below 1 - gap for gap {shown(gap)}: no answer keeps more descent than its norm"
+            f"overshoot {shown(overshoot)} is below 1 - gap for gap {shown(gap)}: "
+            "no answer keeps more descent than its norm"
         )
 
 
