@@ -227,7 +227,7 @@ def test_the_nuclear_ball_where_the_largest_singular_value_is_repeated() -> None
         ((0.5, 0.1, 0.1, 0), 0.3),
         ((0.5, 0, 0, 0.5), 1.0),
     ):
-        d_hat = -torch.diag(torch.tensor(weights)).double()
+        d_hat = -torch.diag(torch.tensor(weights, dtype=torch.float64))
         assert measure(ball, m, d_hat).delta == pytest.approx(delta, abs=1e-9), weights
     v = torch.tensor([[0.6, 0.8, 0.0, 0.0]]).double()
     assert measure(ball, m, -v.mT @ v).delta == pytest.approx(0.0, abs=1e-7)

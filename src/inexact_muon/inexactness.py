@@ -126,7 +126,7 @@ def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
 
     With E = I - X X^T, X = -d_hat and eps = ||E^4||_F^(1/4) >= ||E||_2, every singular value p of X has
     |1 - p^2| <= eps, so X is within 1 - sqrt(1 - eps) of its own polar factor if eps < 1. That is the one of m up
-    to `_turned`, which is computed from m X^T and added. Products and a Cholesky factorisation suffice while the sum is
+    to `_turned`, which is computed from m X^T and added. Products and the eigenvalues of m X^T suffice while the sum is
     below `CERTAIN`. Otherwise (m rank deficient or X far from it, an answer in half precision, unrelated singular
     vectors) the three numbers are those of a decomposition, as `measure(exact=True)` gives them.
 
@@ -151,7 +151,7 @@ def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
     values = [delta, delta.clamp(max=1.0), overshoot]
     if bool((~(delta < CERTAIN)).any()):
         found, _, _ = assess(ball, m, d_hat, exact=True)
-        exact = [torch.as_tensor(value, device=x.device) for value in (found.delta, found.gap, found.overshoot)]
+        exact = [torch.as_tensor(v, dtype=x.dtype, device=x.device) for v in (found.delta, found.gap, found.overshoot)]
         values = [torch.where(delta < CERTAIN, v, e) for v, e in zip(values, exact, strict=True)]
     return Inexactness(*(value if delta.ndim else float(value) for value in values))
 
@@ -159,9 +159,9 @@ def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
 def _turned(m: Tensor, x: Tensor, gram: Tensor, eps: Tensor) -> Tensor:
     """A bound on the distance between the polar factors of m and of x, inf where there is none.
 
-    With S = x x^T and H the symmetric part of m x^T, both commuting, H S^-1 x has the polar factor of x if H > 0. m differs
-    from such a matrix by D, which is what is left over of m, of the symmetry and of the commutator; polar factors
-    of matrices with smallest singular value s differ by at most 3 ||D||_F / s.
+    With S = x x^T and H the symmetric part of m x^T, both commuting, H S^-1 x has the polar factor of x if H > 0. m
+    differs from such a matrix by D: what is left over of m, of the symmetry and of the commutator. Polar factors of
+    matrices with smallest singular value s differ by at most 3 ||D||_F / s; doubled for terms of second order.
     """
     product = m @ x.mT
     half = 0.5 * (product + product.mT)
@@ -172,11 +172,9 @@ def _turned(m: Tensor, x: Tensor, gram: Tensor, eps: Tensor) -> Tensor:
     commutator = half @ gram - gram @ half
     parts = (rest, product - half, commutator)
     off = sum(torch.linalg.matrix_norm(part) for part in parts) / (1.0 - eps).clamp(min=0.5)
-    # ||H^-1||_F >= 1 / its smallest eigenvalue.
-    root, info = torch.linalg.cholesky_ex(half)
-    inverse = torch.linalg.matrix_norm(torch.cholesky_inverse(torch.where((info == 0)[..., None, None], root, safe)))
-    bound = 3.0 * off * inverse * (1.0 + eps).sqrt() * 2.0
-    return torch.where(bad | (info != 0), torch.inf, bound)
+    smallest = torch.linalg.eigvalsh(half)[..., 0]
+    bound = 2.0 * 3.0 * off * (1.0 + eps).sqrt() / torch.where(smallest > 0, smallest, 1.0)
+    return torch.where(bad | (smallest <= 0), torch.inf, bound)
 
 
 def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
