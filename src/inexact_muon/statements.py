@@ -69,7 +69,7 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     s = find(name)
     given = read_settings(s, settings)
     values = {p: given.get(p, EXAMPLE[p]) for p in parameters(s)}
-    result = s.function(**values)
+    result = evaluate(s, values)
     console.print(f"{s.name}: {s.source}, {s.kind}", markup=False, highlight=False)
     console.print(s.statement, markup=False, highlight=False, soft_wrap=True)
     rows = [Row([p + ("" if p in given else " (assumed)"), text(value)]) for p, value in values.items()]
@@ -81,6 +81,22 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     if plot:
         draw(s, values, plot)
         console.print(f"written: {plot}", soft_wrap=True)
+
+
+def evaluate(s: Statement, values: dict[str, Any]) -> Any:
+    """The statement at these values.
+
+    Raises:
+        ValueError: a value is out of its range, or the result leaves the range of float64 on its way.
+    """
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return s.function(**values)
+    except (ArithmeticError, MemoryError, RuntimeError):
+        given = ", ".join(f"{p}={text(value)}" for p, value in values.items())
+        raise ValueError(
+            f"{s.name} leaves the range of floating point numbers at {given}: choose values nearer to 1"
+        ) from None
 
 
 def find(name: str) -> Statement:
@@ -154,7 +170,7 @@ def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
         for delta in np.linspace(0.0, 0.95, 96).tolist():
             varied = {"delta": delta, "gap": delta, "overshoot": 1.0 + delta}
             varied |= {f"{p}s": [x] * len(fixed[f"{p}s"]) for p, x in varied.items() if f"{p}s" in fixed}
-            result = statement.function(**{p: varied.get(p, fixed[p]) for p in needed})
+            result = evaluate(statement, {p: varied.get(p, fixed[p]) for p in needed})
             rows += [
                 {"curve": label, "delta": delta, "quantity": field, "value": float(value)}
                 for field, value in fields(statement, result)

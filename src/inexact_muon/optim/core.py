@@ -30,6 +30,7 @@ from inexact_muon.optim.options import (
     check_gradient,
     check_options,
     check_parameter,
+    check_state_dtype,
     named_betas,
     nonfinite,
     parameters,
@@ -130,7 +131,7 @@ class LMOOptimizer(Optimizer):
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
-        self.state_dtype = state_dtype
+        self.state_dtype = check_state_dtype(state_dtype)
         self.team = Team(strategy, process_group)
         check_strategy(self.team.strategy, self.precision)
         values = {
@@ -203,7 +204,7 @@ class LMOOptimizer(Optimizer):
         drawn = list(self._drawn())
         ready, known = agree(drawn, self.team.place, self.team.wire, self.named, self.state_dtype)
         for _, p in ready:
-            check_gradient(p, known.get(id(p)), self.on_nonfinite)
+            check_gradient(p, known.get(id(p)), self.on_nonfinite, self._dtype_of(p))
         self.telemetry.begin(lambda: costs(self, ready))
         moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
         if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
@@ -286,6 +287,11 @@ class LMOOptimizer(Optimizer):
             name: stats_of(group, self.state.get(p, {}), self.telemetry.samples.get(id(p)))
             for name, p, group in self.named()
         }
+
+    def _dtype_of(self, p: Tensor) -> torch.dtype:
+        """The dtype in which the state sees a gradient."""
+        buffers = (self.state.get(p, {}).get(key) for key in ("momentum_buffer", "exp_avg"))
+        return next((b.dtype for b in buffers if b is not None), self.state_dtype or p.dtype)
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices: all that the oracles do in a step."""
