@@ -232,9 +232,9 @@ class LMOOptimizer(Optimizer):
             remember_(batch, seen)
 
     def _is_shared(self, p: Tensor) -> bool:
-        """Whether other ranks hold some of a parameter, or a strategy moves it elsewhere."""
+        """Whether a parameter is a DTensor, other ranks hold some of it, or a strategy moves it elsewhere."""
         place = self.team.place(p)
-        return place is None or place.shared or self.team.strategy.averages
+        return hasattr(p, "device_mesh") or place is None or place.shared or self.team.strategy.averages
 
     def _resolve(self) -> None:
         """Chooses the oracles of `polar="auto"` for shapes that have none yet."""
@@ -299,8 +299,10 @@ class LMOOptimizer(Optimizer):
         for ball in dict.fromkeys(balls):
             places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
             given = [m for i, other in enumerate(balls) if other == ball for m in matrices[i]]
-            for i, z in zip(places, ball.directions(given, limit_on(given[0].device, self.memory_limit)), strict=True):
-                found[i].append(z)
+            if given:
+                limit = limit_on(given[0].device, self.memory_limit)
+                for i, z in zip(places, ball.directions(given, limit), strict=True):
+                    found[i].append(z)
         return found
 
     def _move_adamw(self, group: dict[str, Any], p: Tensor, known: bool | None) -> None:

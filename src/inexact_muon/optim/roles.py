@@ -60,9 +60,6 @@ class Facts:
 
 def decide(site: Site, facts: Facts) -> Finding:
     """The role of a parameter."""
-    if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
-        named = isinstance(site.module, nn.ParameterDict)
-        return decide(site.up(1, site.own if named else site.path[-1]), facts)
     if id(site.parameter) in facts.embeddings:
         tied = id(site.parameter) in facts.tied
         return Finding("embedding", "adamw", "tied with an embedding" if tied else "embedding")
@@ -162,6 +159,9 @@ def _lora_of(site: Site) -> Finding:
 
 def _loose(site: Site) -> Finding:
     """Not the weight of a known layer: experts, or AdamW."""
+    if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
+        named = isinstance(site.module, nn.ParameterDict)
+        site = site.up(1, site.own if named else site.path[-1])
     found, shape = experts.stack(site), tuple(site.parameter.shape)
     if found is not None:
         view, sure = found
