@@ -9,6 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "inexact_muon"
 LAYERS = {
+    "defaults": (),
     "schedules": (),
     "terminal": (),
     "theory": ("schedules",),
@@ -19,8 +20,8 @@ LAYERS = {
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory"),
     "parallel": ("lmo", "polar", "schedules"),
-    "optim": ("estimate", "inexactness", "lmo", "parallel", "polar", "schedules", "theory", "tune", "terminal"),
-    "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune", "terminal"),
+    "optim": ("defaults", "estimate", "inexactness", "lmo", "parallel", "polar", "schedules", "theory", "tune", "terminal"),
+    "lab": ("defaults", "inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune", "terminal"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "polar", "tune", "terminal"),
     "testing": ("lmo", "polar", "schedules"),
@@ -39,7 +40,7 @@ INSIDE_FUNCTIONS = (
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""
 
-TORCH_FREE = ("plan", "report", "schedules", "statements", "terminal", "theory")
+TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "terminal", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

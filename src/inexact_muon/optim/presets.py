@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
@@ -100,7 +101,7 @@ class Muon(LMOOptimizer):
         Args:
             polar: the oracle; "auto" is `polar.cheapest` for each shape and device, decided at the first step; a
                 checkpoint's choice stays.
-            adamw: lr (default 3e-4), betas, weight_decay and eps of the AdamW groups.
+            adamw: lr (default `defaults.ADAMW_LR`), betas, weight_decay and eps of the AdamW groups.
             rules: (glob on the name, "lmo" or "adamw") pairs that come before anything else.
             split: glob on the name -> rows of the blocks of a fused weight.
             options: further arguments of Muon.
@@ -108,7 +109,7 @@ class Muon(LMOOptimizer):
         made = routes(check_model(model), rules, split)
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
-        aside = {"lr": 3e-4, **(adamw or {})}
+        aside = {"lr": ADAMW_LR, **(adamw or {})}
         groups: dict[tuple[Any, ...], dict[str, Any]] = {}
         for route in made:
             lmo = route.algorithm == "lmo"

@@ -24,7 +24,7 @@ STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 _ORACLE = re.compile(r"([a-z][a-z-]*)\s*[:(]?\s*(?:(?:steps|poles)=)?(\d+)?,?\s*(.*?)\)?\s*")
 POLICIES = ("adaptive", "budget")
 """Not oracles: they choose one for each layer, and have no number of iterations."""
-_COUNTS = {"exact-svd": None, "zolotarev": 3}
+_COUNTS = {"exact-svd": None, "auto": None, "zolotarev": 3}
 """Iterations (poles) of an oracle that is written without them; 5 for all others."""
 
 
