@@ -20,7 +20,18 @@ LAYERS = {
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory"),
     "parallel": ("lmo", "polar", "schedules"),
-    "optim": ("defaults", "estimate", "inexactness", "lmo", "parallel", "polar", "schedules", "theory", "tune", "terminal"),
+    "optim": (
+        "defaults",
+        "estimate",
+        "inexactness",
+        "lmo",
+        "parallel",
+        "polar",
+        "schedules",
+        "theory",
+        "tune",
+        "terminal",
+    ),
     "lab": ("defaults", "inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune", "terminal"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "polar", "tune", "terminal"),
@@ -35,7 +46,7 @@ LAYERS = {
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
 INSIDE_FUNCTIONS = (
-    *("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py"),
+    *("cli.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py"),
     "explanation.py",
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""

@@ -266,7 +266,7 @@ def test_the_step_of_a_running_run_comes_from_its_curves(tmp_path: Path) -> None
     opened = store.Store(tmp_path, PLAN)
     opened.begin(IDS[0])
     opened.run_folder(IDS[0]).mkdir()
-    curves.Curves(opened.run_folder(IDS[0]) / store.CURVES, 0).append("train", 4, loss=1.0)
+    curves.Curves(opened.run_folder(IDS[0]) / store.CURVES).append("train", 4, {"loss": 1.0})
     assert listing.records(tmp_path)[0]["step"] == 4
     opened.close()
 

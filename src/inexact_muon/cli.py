@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -285,8 +290,6 @@ def plan(
     from inexact_muon.plan.layout import Layout
     from inexact_muon.terminal import console as open_console
 
-    if tokens is not None and tokens < 1:
-        raise ValueError(f"tokens must be at least 1, got {tokens}")
     machine = estimate.Machine(flops, link, efficiency, memory)
     where = Layout(gpus, tp, sharded=layout == "fsdp")
     tried = estimate.strategies(period, rank, top)
@@ -345,6 +348,11 @@ def separate_settings(words: Sequence[str]) -> list[str]:
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     words = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # paths and exceptions may hold what no encoding has
+    warnings.showwarning = show_warning
+    interrupts = Interrupts()
     if words == ["--version"]:
         print(f"inexact-muon {inexact_muon.__version__}")
         return
@@ -352,13 +360,41 @@ def main() -> None:
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="inexact-muon", description=DESCRIPTION, args=separate_settings(words)
         )
-    except (ValueError, TypeError, OSError) as error:
-        path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
-        print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
     except KeyboardInterrupt as error:
         print(f"inexact-muon: interrupted{'; ' if str(error) else ''}{error}", file=sys.stderr)
         raise SystemExit(130) from None
+    except Exception as error:
+        if interrupts.seen and not isinstance(error, ValueError):  # an import turns Ctrl-C into errors of its own
+            print("inexact-muon: interrupted", file=sys.stderr)
+            raise SystemExit(130) from None
+        if not isinstance(error, ValueError | TypeError | OSError):
+            raise
+        path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
+        print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+class Interrupts:
+    """Notes Ctrl-C before Python raises it: extension modules that are being imported may swallow the exception."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        raise KeyboardInterrupt
+
+
+def show_warning(
+    message: Warning | str, category: type[Warning], file: str, line: int, to: Any = None, text: str | None = None
+) -> None:
+    """A warning of the lab as a sentence, all others as Python shows them."""
+    if category.__name__ == "LabWarning":
+        print(f"inexact-muon: warning: {message}", file=sys.stderr)
+    else:
+        (to or sys.stderr).write(warnings.formatwarning(message, category, file, line, text))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     s = find(name)
     given = read_settings(s, settings)
     values = {p: given.get(p, EXAMPLE[p]) for p in parameters(s)}
-    result = s.function(**values)
+    result = evaluate(s, values)
     console.print(f"{s.name}: {s.source}, {s.kind}", markup=False, highlight=False)
     console.print(s.statement, markup=False, highlight=False, soft_wrap=True)
     rows = [Row([p + ("" if p in given else " (assumed)"), text(value)]) for p, value in values.items()]
@@ -81,6 +82,18 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     if plot:
         draw(s, values, plot)
         console.print(f"written: {plot}", soft_wrap=True)
+
+
+def evaluate(s: Statement, values: dict[str, Any]) -> Any:
+    """The statement at these values; one sentence if a number leaves the range of double precision."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return s.function(**values)
+    except (ArithmeticError, MemoryError) as error:
+        raise ValueError(
+            f"{s.name} cannot be computed at these values ({str(error) or type(error).__name__}): one of them is too large "
+            "or too small for double precision"
+        ) from None
 
 
 def find(name: str) -> Statement:
@@ -110,6 +123,8 @@ def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
             numbers = value if isinstance(example, str) else [float(part) for part in _inside(value).split(",")]
         except ValueError:
             raise ValueError(f"{key} must be a number, or numbers with commas between them, got {value!r}") from None
+        if isinstance(numbers, list) and not all(map(isfinite, numbers)):
+            raise ValueError(f"{key} must be finite, got {value!r}")
         if isinstance(numbers, list) and not isinstance(example, list):
             if len(numbers) != 1:
                 raise ValueError(f"{key} is one number, got {value!r}")
@@ -154,7 +169,7 @@ def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
         for delta in np.linspace(0.0, 0.95, 96).tolist():
             varied = {"delta": delta, "gap": delta, "overshoot": 1.0 + delta}
             varied |= {f"{p}s": [x] * len(fixed[f"{p}s"]) for p, x in varied.items() if f"{p}s" in fixed}
-            result = statement.function(**{p: varied.get(p, fixed[p]) for p in needed})
+            result = evaluate(statement, {p: varied.get(p, fixed[p]) for p in needed})
             rows += [
                 {"curve": label, "delta": delta, "quantity": field, "value": float(value)}
                 for field, value in fields(statement, result)
