@@ -2,8 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.ready
+# The oldest supported torch in an environment of its own; its wheel brings gigabytes of CUDA packages.
+OLDEST := build/oldest
+OLDEST_TORCH := $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: demo test test-slow lint types docs bench figures screenshots study-theory clean
+.PHONY: demo test test-slow test-oldest lint types docs bench figures screenshots study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -13,6 +16,10 @@ test: $(SETUP)
 
 test-slow: $(SETUP)
 	$(BIN)/python -m pytest -n 2 -m slow
+
+test-oldest: $(OLDEST)/.ready
+	$(OLDEST)/bin/python -c 'import torch; print("torch", torch.__version__)'
+	$(OLDEST)/bin/python -m pytest -n 2 -rs
 
 lint: $(SETUP)
 	$(BIN)/ruff check .
@@ -48,5 +55,14 @@ $(SETUP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inexact-muon needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[lab,safetensors,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[lab,safetensors,clients,docs,dev]'
+	# timm without its dependencies: it wants torchvision, which has no build for this torch; tests stub what is missing.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --constraint constraints.txt timm
 	touch $(SETUP)
+
+$(OLDEST)/.ready: pyproject.toml constraints.txt
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	sed 's/^torch==.*/torch==$(OLDEST_TORCH)/' constraints.txt > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST)/constraints.txt hatchling editables
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint $(OLDEST)/constraints.txt --editable '.[lab,safetensors,docs,dev]'
+	touch $@

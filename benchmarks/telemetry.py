@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from inexact_muon.bench.steps import SETS, Bag
+from inexact_muon.bench.steps import MATRICES, SETS, Bag
 from inexact_muon.bench.timing import interleaved
 from inexact_muon.optim import Muon
 
@@ -24,7 +24,7 @@ def run(rounds: int = 5) -> list[dict[str, object]]:
     with Progress(transient=True) as progress:
         task = progress.add_task("telemetry", total=len(SETS) * (rounds + 2))
         for name, shapes in SETS.items():
-            made = {f"every {k}": Muon.for_model(Bag(shapes), 1e-3, sample_every=k) for k in (0, 1, 10)}
+            made = {f"every {k}": Muon.for_model(Bag(shapes), 1e-3, rules=MATRICES, sample_every=k) for k in (0, 1, 10)}
             works = {
                 key: (lambda optimizer=optimizer: [optimizer.step() for _ in range(STEPS)])
                 for key, optimizer in made.items()

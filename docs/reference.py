@@ -19,12 +19,14 @@ MODULES = {
     "inexact_muon": "The package: what most people need.",
     "inexact_muon.polar": "Polar methods: m to approximately U V^T.",
     "inexact_muon.lmo": "Balls: norm, dual norm and oracle.",
-    "inexact_muon.optim": "Optimizers, step lengths, views, routing, telemetry.",
+    "inexact_muon.optim": "Optimizers, step lengths, routing, telemetry.",
+    "inexact_muon.views": "How a parameter is cut into matrices.",
     "inexact_muon.parallel": "Many ranks: strategies, compressors, bytes on the wire.",
     "inexact_muon.tune": "Transfer between oracles, recorded spectra, precision policies.",
     "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
     "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
     "inexact_muon.lab.problems": "What a training problem of your own returns.",
+    "inexact_muon.integrations.transformers": "transformers' Trainer.",
     "inexact_muon.testing": "Contract suites for oracles and balls of your own.",
 }
 """Module -> what it is for."""

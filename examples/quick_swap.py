@@ -32,8 +32,9 @@ def train(model: nn.Module, *optimizers: torch.optim.Optimizer) -> tuple[float, 
 model = network()
 inner = [model[2].weight]
 rest = [p for p in model.parameters() if p is not inner[0]]
-pair = torch.optim.Muon(inner, lr=0.02, weight_decay=0.0), torch.optim.AdamW(rest, lr=3e-3, weight_decay=0.0)
-print("torch.optim.Muon and AdamW: {:.4f} -> {:.4f}".format(*train(model, *pair)))
+if hasattr(torch.optim, "Muon"):  # since torch 2.9
+    pair = torch.optim.Muon(inner, lr=0.02, weight_decay=0.0), torch.optim.AdamW(rest, lr=3e-3, weight_decay=0.0)
+    print("torch.optim.Muon and AdamW: {:.4f} -> {:.4f}".format(*train(model, *pair)))
 
 model = network()
 print(

@@ -7,6 +7,7 @@ a line that starts with the name of a command is typed too.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -23,6 +24,9 @@ from types import ModuleType
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = ("python", "toml", "sh", "text", "diff", "bibtex")
+CLIENTS = ("accelerate", "lightning", "peft", "timm", "transformers")
+"""Libraries that a block may import; such blocks are run in the slow tier and skipped where a library is missing."""
+
 WORDS = ("inexact-muon", "make", "python", "torchrun", "pip")
 FENCE = re.compile(r"^( *)```(\w*) *(.*)$")
 
@@ -121,13 +125,23 @@ def type_in(command: str, folder: Path, source: Path = ROOT / "src") -> str:
     return done.stdout
 
 
+def libraries(block: Block) -> set[str]:
+    """The client libraries that a block of Python imports."""
+    if block.language != "python":
+        return set()
+    nodes = list(ast.walk(ast.parse(block.text)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.split(".")[0] for name in names} & set(CLIENTS)
+
+
 def run_python(page: Path) -> int:
-    """The page's code in the current folder and one namespace, as in a notebook; files are written. How many ran."""
+    """The page's code in the current folder and one namespace, as in a notebook; files are written. How many ran.
+
+    Blocks that import a client library are left out: each of them stands alone.
+    """
     space: dict[str, object] = {"__name__": "__page__"}
-    count = 0
-    for block in blocks(page):
-        count += run_block(block, space)
-    return count
+    return sum(run_block(block, space) for block in blocks(page) if not libraries(block))
 
 
 def run_block(block: Block, space: dict[str, object], folder: Path | None = None) -> bool:

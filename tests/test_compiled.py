@@ -40,18 +40,32 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     compiled._compiled.cache_clear()
 
 
+def captures_as_written() -> bool:
+    """torch 2.6 captures x.add_(y, alpha=a) as a product and a sum: one rounding more."""
+    options: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        options.extend(node.kwargs for node in graph.graph.nodes)
+        return graph.forward
+
+    torch.compile(lambda x: x.add_(x, alpha=0.5), backend=backend)(torch.ones(2))
+    return {"alpha": 0.5} in options
+
+
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_what_is_captured_is_the_method(compiles: list[int], method: polar.PolarMethod) -> None:
     ms = [torch.randn(shape, generator=torch.Generator().manual_seed(k)) for k, shape in enumerate(SHAPES)]
     wanted, found = method.orthogonalise_all(ms), polar.Compiled(method).orthogonalise_all(ms)
     assert compiles
-    assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=0.0 if captures_as_written() else 1e-5)
 
 
 def test_more_shapes_than_dynamo_recompiles_and_each_only_once(compiles: list[int]) -> None:
     oracle = polar.Compiled(polar.PolarExpress(3))
-    before = torch._dynamo.config.get_config_copy()
-    limit = torch._dynamo.config.recompile_limit
+    settings = torch._dynamo.config
+    before = settings.get_config_copy()
+    limit = settings.recompile_limit if hasattr(settings, "recompile_limit") else settings.cache_size_limit  # torch 2.6
     matrices = [torch.randn(4 + k, 30) for k in range(limit + 4)]
     for m in matrices:
         oracle(m)
@@ -59,7 +73,7 @@ def test_more_shapes_than_dynamo_recompiles_and_each_only_once(compiles: list[in
     for m in matrices:
         oracle(2.5 * m)
     assert len(compiles) == limit + 4
-    assert torch._dynamo.config.get_config_copy() == before
+    assert settings.get_config_copy() == before
 
 
 def test_an_optimizer_steps_with_it_as_without(compiles: list[int]) -> None:

@@ -61,6 +61,6 @@ def test_core_dependencies_are_few() -> None:
 
 def test_what_the_set_up_installs_is_pinned() -> None:
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    for extra in ("lab", "safetensors", "docs", "dev"):
+    for extra in ("lab", "safetensors", "clients", "docs", "dev"):
         for dependency in PROJECT["optional-dependencies"][extra]:
             assert re.split(r"[<>=]", dependency)[0] in pinned, dependency

@@ -57,7 +57,7 @@ def test_it_is_resolved_at_the_first_step_and_stays(name: str, monkeypatch: pyte
     optimizer.step()
     for line in explain(optimizer).lines:
         if line.algorithm == "spectral":
-            n, m = max((tuple(map(int, s.split("x")))[-2:] for s in line.view.split(" + ")), key=math.prod)
+            n, m = max((tuple(map(int, s.split("x")))[-2:] for s in line.matrices.split(" + ")), key=math.prod)
             assert line.oracle == str(polar.cheapest(n, m))
     monkeypatch.setattr(auto, "cheapest", lambda *_, **__: polar.Cans(7))
     later = Muon.for_model(model, 0.02)

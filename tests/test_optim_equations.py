@@ -21,6 +21,7 @@ from inexact_muon.optim import (
     sign_sgd,
     spectral_descent,
 )
+from torch_features import needs_torch_muon
 
 Problem = tuple[list[torch.nn.Parameter], list[list[torch.Tensor]]]
 
@@ -99,6 +100,7 @@ def test_every_ball_trains(ball: str) -> None:
     torch.testing.assert_close(params[0].detach(), w, rtol=0, atol=1e-12)
 
 
+@needs_torch_muon
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("adjust", [None, "original", "match_rms_adamw"])
 @pytest.mark.parametrize("shapes", [[(12, 20)], [(20, 12)], [(16, 16)]])
@@ -117,6 +119,7 @@ def test_parity_with_torch(nesterov: bool, adjust: str | None, shapes: list[tupl
         assert float(moved) < 0.002
 
 
+@needs_torch_muon
 def test_parity_with_torch_in_its_own_dtype() -> None:
     """With products in bfloat16, one step: rounding, and the 1.6% by which we keep singular values below 1."""
     ours, gradients = problem([(24, 40)], 1, torch.float32)

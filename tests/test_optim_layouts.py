@@ -77,6 +77,7 @@ def in_one_process(function: Any, *arguments: Any) -> Any:
         dist.destroy_process_group()
 
 
+@pytest.mark.filterwarnings("ignore:DTensor random operators")  # torch 2.6, of any tensor on a CPU mesh
 @pytest.mark.parametrize("dim", [0, 1, None])
 def test_one_rank_is_no_rank(dim: int | None) -> None:
     for a, b in zip(alone(False, True), in_one_process(sharded, (dim,), False, True), strict=True):

@@ -13,6 +13,7 @@ import torch
 from inexact_muon import Muon, Scion, lmo, polar
 from inexact_muon.optim import LMOOptimizer, clip_grad_norm_, gluon
 from test_optim_equations import problem, train
+from torch_features import needs_grad_dtype, needs_torch_muon
 
 MAKERS: dict[str, Callable[[Any], LMOOptimizer]] = {
     "muon": lambda p: Muon(p, lr=0.02),
@@ -71,6 +72,7 @@ def test_copies_step_alike(name: str, clone: Callable[[Any], Any]) -> None:
     assert torch.equal(copied[0], params[0])
 
 
+@needs_torch_muon
 def test_buffers_of_torch_muon_load() -> None:
     params, gradients = problem([(6, 9)], 6, torch.float32)
     theirs = torch.optim.Muon(params, lr=0.05, momentum=0.8, weight_decay=0.0)
@@ -204,6 +206,7 @@ def test_the_scale_of_the_gradient_does_not_matter(factor: float) -> None:
     torch.testing.assert_close(one[0].detach(), other[0].detach(), rtol=0, atol=2e-3)
 
 
+@needs_grad_dtype
 def test_gradients_of_another_dtype() -> None:
     p = torch.nn.Parameter(torch.randn(4, 6, dtype=torch.float64))
     q = torch.nn.Parameter(p.detach().clone())
@@ -314,6 +317,7 @@ def test_sparse_gradients_are_refused_before_anything_changes() -> None:
     assert torch.equal(params[0], before)
 
 
+@needs_torch_muon
 def test_swapping_is_one_line() -> None:
     """Positional order, keywords and defaults of torch.optim.Muon."""
     import inspect

@@ -1,5 +1,6 @@
 """Every parameter gets what it should, shows why, and its scale comes from the matrix that the oracle saw."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from torch import nn
 
 from inexact_muon import Muon, Scion, explain, lmo, polar
 from inexact_muon.optim import Flatten, LMOOptimizer, Split, Whole, presets, routes
-from inexact_muon.optim.views import parse
+from inexact_muon.views import parse
 from models import MODELS
+from role_cases import ROLES, Named, block, frozen, nano
+from routing_table import check, check_step
 
 EXPECTED: dict[str, dict[str, str]] = {
     "gpt": {
@@ -54,6 +57,56 @@ def test_routes(name: str) -> None:
         route = made[parameter]
         assert (str(route.view) if route.algorithm == "lmo" else "adamw") == expected, (parameter, route.why)
         assert route.why
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_roles(name: str) -> None:
+    make, expected = ROLES[name]
+    torch.manual_seed(0)
+    model = make()
+    check(model, expected)
+    if name != "parametrisations":  # torch cannot make these there
+        with torch.device("meta"):
+            check(make(), expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_step(model)
+
+
+def test_the_model_says_what_its_output_is() -> None:
+    """Whatever it is called and wherever it lies; a part of the model may say it too."""
+
+    class Saying(Named):
+        def get_output_embeddings(self) -> nn.Module:
+            return self.first
+
+    model = Saying(first=nn.Linear(16, 16), blocks=nn.ModuleList([block(), block()]))
+    for outer in (model, nn.ModuleDict({"a": model, "b": nn.LayerNorm(16)})):
+        roles = {r.name.removeprefix("a."): r.role for r in routes(outer)}
+        assert roles["first.weight"] == "head"
+        assert roles["blocks.1.mlp.c_proj.weight"] == "hidden"
+
+
+def test_old_weight_norm() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = Named(conv=nn.utils.weight_norm(nn.Conv1d(4, 8, 3)), head=nn.utils.weight_norm(nn.Linear(8, 3)))
+    expected = {"conv.weight_v": "flatten() 8x12 @1", "head.weight_v": "adamw decay"}
+    check(model, {**expected, r"\w+\.(weight_g|bias)": "adamw"})
+
+
+def test_lora_as_parameters_of_the_layer() -> None:
+    layer = nn.Linear(12, 20).requires_grad_(False)
+    layer.lora_A, layer.lora_B = nn.Parameter(torch.zeros(2, 12)), nn.Parameter(torch.zeros(20, 2))
+    turned = nn.Linear(12, 20).requires_grad_(False)
+    turned.lora_A, turned.lora_B = nn.Parameter(torch.zeros(12, 2)), nn.Parameter(torch.zeros(2, 20))
+    expected = {
+        "a.lora_A": "whole() 2x12 @1",
+        "a.lora_B": "whole() 20x2 @3.16",
+        "b.lora_A": "transposed(inner=whole()) 2x12 @1",
+        "b.lora_B": "transposed(inner=whole()) 20x2 @3.16",
+    }
+    check(Named(a=layer, b=turned), expected)
 
 
 def test_every_parameter_once_and_ties_whatever_the_order() -> None:
@@ -112,11 +165,126 @@ def test_a_model_is_not_its_parameters(make: Any) -> None:
         make(nn.Linear(4, 4), lr=0.1)
 
 
+def test_rules_with_options() -> None:
+    rules: Any = [
+        ("*.bias", {"weight_decay": 0.3}),
+        ("*.h.0.*", {"lr": 0.01}),
+        ("lm_head.*", {"algorithm": "lmo", "lr": 1.0}),
+    ]
+    model = nano(tied=False)
+    optimizer = Muon.for_model(model, 0.02, rules=rules, weight_decay=0.1, polar="jordan:5")
+    groups = {name: group for name, _, group in optimizer.named()}
+    assert {groups[n]["weight_decay"] for n in groups if n.endswith("bias")} == {0.3}
+    assert groups["transformer.h.0.attn.c_attn.weight"]["lr"] == 0.01
+    assert groups["transformer.h.1.attn.c_attn.weight"]["lr"] == 0.02
+    assert (groups["lm_head.weight"]["algorithm"], groups["lm_head.weight"]["lr"]) == ("lmo", 1.0)
+    assert groups["transformer.h.0.ln_1.weight"]["weight_decay"] == 0.0
+    with pytest.raises(ValueError, match="unknown option 'learning_rate'"):
+        Muon.for_model(nano(), 0.02, rules=[("*.bias", {"learning_rate": 0.3})])
+
+
+def test_groups_have_readable_names() -> None:
+    rules = [("lm_head.*", {"lr": 0.5}), ("transformer.h.0.mlp.*weight", "lmo")]
+    optimizer = Muon.for_model(nano(tied=False), 0.02, rules=rules, polar="jordan:5")
+    assert [group["name"] for group in optimizer.param_groups] == [
+        "lmo split(rows=3)",
+        "lmo",
+        "adamw no decay",
+        "adamw rule 'lm_head.*'",
+    ]
+
+
+def test_what_decays() -> None:
+    """Matrices and untied outputs; what the model or one of its parts says does not, nor what a parameter says."""
+
+    class Saying(Named):
+        def no_weight_decay(self) -> set[str]:
+            return {"0.attn.c_attn.weight"}
+
+        def no_weight_decay_keywords(self) -> set[str]:
+            return {"c_fc"}
+
+    model = nano(tied=False)
+    model.transformer.h = Saying(**{str(i): b for i, b in enumerate(model.transformer.h)})
+    model.lm_head.weight._no_weight_decay = True
+    decays = {r.name for r in routes(model) if r.decay}
+    expected = ("0.attn.c_proj", "0.mlp.c_proj", "1.attn.c_attn", "1.attn.c_proj", "1.mlp.c_proj")
+    assert decays == {f"transformer.h.{name}.weight" for name in expected}
+    for name, _, group in Muon.for_model(model, 0.02, weight_decay=0.1, polar="jordan:5").named():
+        assert group["weight_decay"] == (0.1 if name in decays else 0.0)
+
+
+def test_rules_see_through_wrappers() -> None:
+    rule = "transformer.h.0.*.weight"
+    made = {r.name: r.rule for r in routes(Named(_orig_mod=nano(tied=False)), rules=[(rule, "adamw")])}
+    assert made["_orig_mod.transformer.h.0.mlp.c_fc.weight"] == rule
+
+
+def test_a_split_may_be_any_view() -> None:
+    model = nano()
+    for view in (Split(3, 4), "split(rows=3, groups=4)"):
+        made = {r.name: r for r in routes(model, split={"*.c_attn.weight": view})}
+        assert made["transformer.h.0.attn.c_attn.weight"].view == Split(3, 4)
+    with pytest.raises(ValueError, match="convolution kernel, which cannot be split"):
+        routes(nn.Conv2d(3, 4, 3), split={"weight": 2})
+    with pytest.raises(ValueError, match="does not divide the 48 rows"):
+        routes(model, split={"*.c_attn.weight": 5})
+
+
+def test_lost_matrices_are_warned_of() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(16, 16))
+
+    model = Named(own=Own(), hidden=nn.Linear(16, 16), head=nn.Linear(16, 3))
+    with pytest.warns(UserWarning, match=r"50% of the entries of hidden matrices get AdamW \(own.weight\).*rules="):
+        optimizer = Muon.for_model(model, 0.02)
+    assert optimizer.why["own.weight"].startswith("unsure: 2-D parameter of Own")
+    layers = nn.ModuleList([block(), block(), block(), Named(mlp=Named(c_fc=Own()))])
+    with pytest.warns(UserWarning, match=r"same name in other blocks get the LMO \(3.mlp.c_fc.weight\)"):
+        Muon.for_model(Named(layers=layers).layers, 0.02)
+    for word in ("adamw", "lmo"):
+        Muon.for_model(model, 0.02, rules=[("own.*", word)])
+
+
+def test_for_model_wants_the_model() -> None:
+    with pytest.raises(TypeError, match=r"got generator: write Muon.for_model\(model, lr\)"):
+        Muon.for_model(nn.Linear(3, 4).parameters(), 0.02)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"weight has no shape yet: run a batch"):
+        Muon.for_model(nn.LazyLinear(4), 0.02)
+
+
+def test_unfrozen_parameters_join_their_kind() -> None:
+    model = frozen(nano(tied=False), "transformer.h.0", "transformer.wte")
+    options: Any = {"rules": [("*.ln_1.*", {"lr": 0.7})], "polar": "jordan:5"}
+    optimizer = Muon.for_model(model, 0.02, **options)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    before = {name: group["name"] for name, _, group in optimizer.named()}
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.add_unfrozen(model) == []
+    model.requires_grad_(True)
+    added = optimizer.add_unfrozen(model)
+    assert added == [name for name, _ in model.named_parameters() if name not in before]
+    fresh = {name: group["name"] for name, _, group in Muon.for_model(model, 0.02, **options).named()}
+    assert {name: group["name"] for name, _, group in optimizer.named()} == fresh
+    assert {name: group["lr"] for name, _, group in optimizer.named()}["transformer.h.0.mlp.c_fc.weight"] == 0.01
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    scheduler.step()
+    assert set(optimizer.why) == set(fresh)
+    with pytest.raises(ValueError, match="use add_param_group"):
+        Muon(nn.Linear(3, 4, bias=False).parameters()).add_unfrozen(model)
+
+
 def test_split_by_option() -> None:
     model = MODELS["vit"][0]()
     made = {r.name: r for r in routes(model, split={"*.fc1.weight": (16, 48)})}
     assert made["blocks.0.fc1.weight"].view == Split((16, 48))
-    assert made["blocks.0.qkv.weight"].view == Whole()
+    assert made["blocks.0.qkv.weight"].view == Split(3), "what is not named stays as it is recognised"
+    assert {r.name: r for r in routes(model, split={"*.qkv.weight": 1})}["blocks.0.qkv.weight"].view == Whole()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -174,8 +342,8 @@ def test_blocks_of_a_fused_weight_are_independent() -> None:
     optimizer = LMOOptimizer([p], 1.0, 0.0, ball=lmo.Spectral(polar=polar.ExactSVD()), view=Split(3))
     p.grad = g
     optimizer.step()
-    for block in p.detach().split(4):
-        torch.testing.assert_close(block.mT @ block, torch.eye(4), atol=1e-5, rtol=0)
+    for part in p.detach().split(4):
+        torch.testing.assert_close(part.mT @ part, torch.eye(4), atol=1e-5, rtol=0)
 
 
 def test_experts_are_a_batch() -> None:

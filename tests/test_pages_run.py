@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,19 +17,24 @@ from inexact_muon import Muon, polar
 from inexact_muon.cli import COMMANDS
 from inexact_muon.lab import store
 from pages import (
+    CLIENTS,
     LANGUAGES,
     PAGES,
     ROOT,
+    Block,
     blocks,
     checkout,
     commands,
     every_command,
+    libraries,
     name,
     run_block,
     run_python,
     targets,
     type_in,
 )
+from torch_features import HAS_MUON, NO_MUON
+from torchvision_stub import import_timm
 
 FAST = " --set steps=3 validation=1 evaluate_every=0 telemetry.every=2"
 """What makes a sweep short; everything else of the command is as written."""
@@ -49,6 +55,7 @@ ELSEWHERE = {
     "make demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
     "make test": (".ci/run", "CI itself"),
     "make test-slow": (".ci/run", "CI itself"),
+    "make test-oldest": ("docs/releases.md", "gigabytes: by hand before a release"),
     "make docs": (".ci/run", "CI itself"),
     "make test lint types": (".ci/run", "CI itself"),
     "inexact-muon demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
@@ -120,9 +127,32 @@ def own_registry() -> Iterator[None]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not HAS_MUON and any("torch.optim.Muon(" in block.text for block in blocks(page)):
+        pytest.skip(NO_MUON)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert run_python(page) or any(block.title for block in blocks(page))
+
+
+WITH_CLIENTS = [block for page in PAGES for block in blocks(page) if libraries(block)]
+
+
+def test_each_client_has_a_block() -> None:
+    assert set().union(*(libraries(block) for block in WITH_CLIENTS)) == set(CLIENTS)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
+@pytest.mark.parametrize("block", WITH_CLIENTS, ids=str)
+def test_code_with_a_client_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for library in libraries(block):
+        if find_spec(library) is None:
+            pytest.skip(f"{library} is not installed: the set-up of the Makefile brings it")
+        if library == "timm":
+            import_timm()
+    assert run_block(block, {"__name__": "__page__"})
 
 
 @pytest.mark.slow

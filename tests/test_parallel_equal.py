@@ -19,8 +19,17 @@ from inexact_muon import Muon
 from ranks import on_ranks
 
 STEPS = 20
-SHAPES = ((12, 8), (8, 12), (9, 9), (2, 9), (9, 3), (1, 4), (3, 4, 7), (12, 6))
-"""Wide, tall and square; fewer rows than ranks; a stack of matrices; the last one is fused, three blocks of 4 x 6."""
+CUT = {
+    "split:3": (12, 6),
+    "split(rows=(2, 1), groups=4)": (12, 5),
+    "transposed": (5, 12),
+    "transposed(inner=split(rows=(2, 1), groups=4))": (7, 12),
+    "stacked(count=3, transposed=True)": (12, 5),
+}
+"""View -> the shape of a parameter that it cuts; pieces end inside of blocks."""
+
+SHAPES = ((12, 8), (8, 12), (9, 9), (2, 9), (9, 3), (1, 4), (3, 4, 7), *CUT.values())
+"""Wide, tall and square; fewer rows than ranks; a stack of matrices; those that are cut."""
 
 LAYOUTS: dict[str, tuple[int | None, ...]] = {
     "rows": (0,),
@@ -51,8 +60,9 @@ def gradients(step: int, condition: float, dtype: torch.dtype) -> list[Tensor]:
 def trained(params: list[Any], place: Callable[[Tensor], Any], condition: float, **options: Any) -> Muon:
     """`place` lays a whole tensor out; momentum 0.5, so that conditioning stays that of the gradients."""
     stack = "adamw" if options.pop("adamw", False) else "lmo"
-    groups = [{"params": params[:-2]}, {"params": params[-2:-1], "algorithm": stack}]
-    groups.append({"params": params[-1:], "view": "split:3"})
+    plain, cut = params[: -len(CUT)], params[-len(CUT) :]
+    groups: list[dict[str, Any]] = [{"params": plain[:-1]}, {"params": plain[-1:], "algorithm": stack}]
+    groups += [{"params": [p], "view": view} for p, view in zip(cut, CUT, strict=True)]
     optimizer = Muon(groups, lr=0.02, momentum=0.5, sample_every=7, **options)
     for step in range(STEPS):
         for p, g in zip(params, gradients(step, condition, params[0].dtype), strict=True):

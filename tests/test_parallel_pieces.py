@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from math import prod
 
 import pytest
 import torch
@@ -12,12 +13,12 @@ from torch import nn
 
 from cases import POLARS
 from inexact_muon import Muon
-from inexact_muon.optim.views import Flatten, Split, View, Whole
 from inexact_muon.parallel.place import Place, place_of
 from inexact_muon.parallel.tasks import assign, interleaved
 from inexact_muon.parallel.wire import Wire
 from inexact_muon.plan.layout import owners
 from inexact_muon.plan.models import Weight
+from inexact_muon.views import Flatten, Split, Stacked, Transposed, View, Whole, parse
 from matrices import matrix
 
 
@@ -56,17 +57,60 @@ def test_methods_without_one_say_so() -> None:
         POLARS["exact-svd()"].multiplier(torch.eye(3)[None])
 
 
+CUT: dict[View, tuple[int, ...]] = {
+    Whole(): (6, 4),
+    Flatten(): (6, 4, 3),
+    Flatten(transposed=True): (6, 4, 3),
+    Flatten(groups=3): (6, 2, 3),
+    Flatten(groups=3, transposed=True): (6, 2, 3),
+    Split(3): (6, 4),
+    Split((1, 3, 2)): (6, 4),
+    Split((1, 2), 2): (6, 4),
+    Split(2, 3): (2, 6, 4),
+    Split(2): (3, 4, 2),
+    Stacked(3): (6, 4),
+    Stacked(3, transposed=True): (6, 4),
+    Transposed(): (6, 4),
+    Transposed(Split((1, 2), 2)): (4, 6),
+    Transposed(Split(2)): (3, 5, 4),
+}
+"""Every view with the shape of a tensor that it cuts."""
+
+
+@pytest.mark.parametrize(("view", "shape"), CUT.items(), ids=str)
+def test_views_are_values_with_text_and_the_shapes_they_say(view: View, shape: tuple[int, ...]) -> None:
+    assert parse(str(view)) == view
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    matrices = view.cut(x)
+    assert [tuple(m.shape) for m in matrices] == view.shapes(shape)
+    assert torch.equal(view.join(matrices, shape), x)
+    assert view.join(matrices, shape).is_contiguous()
+    assert sorted(torch.cat([m.flatten() for m in matrices]).tolist()) == sorted(x.flatten().tolist())
+
+
+def lines(x: torch.Tensor) -> set[frozenset[float]]:
+    return {frozenset(row.tolist()) for row in x.flatten(0, -2)}
+
+
 @settings(deadline=None)
-@given(st.sampled_from([Whole(), Flatten(), Split(3), Split((1, 3, 2))]), st.integers(1, 7))
-def test_pieces_of_views_make_up_the_whole(view: View, ranks: int) -> None:
-    x = torch.arange(24.0).reshape(6, 4)
-    chunk = -(-6 // ranks)
-    spans = [(min(r * chunk, 6), min((r + 1) * chunk, 6)) for r in range(ranks)]
-    cut = [view.cut_piece(x[a:b], a, x.shape) for a, b in spans]
+@given(st.sampled_from(list(CUT.items())), st.integers(1, 7), st.integers(0, 2))
+def test_pieces_of_views_make_up_the_whole(case: tuple[View, tuple[int, ...]], ranks: int, dim: int) -> None:
+    view, shape = case
+    dim %= len(shape)
+    x = torch.arange(float(prod(shape))).reshape(shape)
+    chunk = -(-shape[dim] // ranks)
+    spans = [(min(r * chunk, shape[dim]), min((r + 1) * chunk, shape[dim])) for r in range(ranks)]
+    pieces = [x.narrow(dim, a, b - a) for a, b in spans if b > a]
+    first = [tuple(a if d == dim else 0 for d in range(len(shape))) for a, b in spans if b > a]
+    cut = [view.cut_piece(piece, at, shape) for piece, at in zip(pieces, first, strict=True)]
+    for parts, piece, at in zip(cut, pieces, first, strict=True):
+        assert torch.equal(view.join_piece(parts, piece.shape, at, shape), piece)
+    axis = view.axes(len(shape))[dim]
     for i, whole in enumerate(view.cut(x)):
-        assert torch.equal(torch.cat([parts[i] for parts in cut]), whole)
-    for parts, (a, b) in zip(cut, spans, strict=True):
-        assert torch.equal(view.join(parts, x[a:b].shape), x[a:b])
+        if axis is not None:  # the parts of a matrix lie along one of its sides
+            found = torch.cat([parts[i] for parts in cut], axis)
+            for a, b in ((found, whole), (found.mT, whole.mT)):  # columns of a kernel may come in another order
+                assert lines(a) == lines(b)
 
 
 def test_messages_travel_while_the_next_one_computes() -> None:

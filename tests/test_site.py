@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ from pages import ROOT, load_module
 
 REFERENCE = load_module(ROOT / "docs/reference.py")
 NAV = (ROOT / "mkdocs.yml").read_text()
+CLIENTS = ("Trainer", "Lightning", "Accelerate", "timm", "LoRA", "EMA", "QK-clip", "KellerJordan", "dion")
+"""Names under which people look for docs/use-with.md; each is in the title of one of its sections."""
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +114,14 @@ def test_nothing_comes_from_the_network(site: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_search_index_has_a_section_for(name: str, site: Path) -> None:
+    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
+    titles = [entry["title"] for entry in entries if entry["location"].startswith("use-with.html#")]
+    assert any(name in title for title in titles), titles
+
+
+@pytest.mark.slow
 def test_search_works_from_a_file_without_a_network(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -130,5 +141,10 @@ def test_search_works_from_a_file_without_a_network(site: Path) -> None:
             if page.locator(".md-search-result__item").count():
                 break
         assert page.locator(".md-search-result__item").count() >= 3
+        for name in CLIENTS:
+            page.fill("input[name=query]", name)
+            page.press("input[name=query]", "End")  # the search listens to keys
+            found = f'.md-search-result__item a[href*="use-with.html#"]:has-text("{name}")'
+            page.wait_for_selector(found, state="attached", timeout=60000)
         assert not failed
         opened.close()

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict, theory
-from inexact_muon.optim import views
 from inexact_muon.polar.costs import CPU
 from inexact_muon.tune import checkpoints
 from inexact_muon.tune.momenta import Momentum, cut, momenta
+from torch_features import HAS_MUON, NO_MUON
 
 NAMES = ("0.weight", "1.weight")
 
@@ -54,6 +54,8 @@ ORACLES = {
 
 
 def stepped(name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    if name.startswith("torch") and not HAS_MUON:
+        pytest.skip(NO_MUON)
     net = model()
     optimizer = MAKERS[name](net)
     for _ in range(3):
@@ -121,6 +123,7 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         checkpoints.read(tmp_path / "c.safetensors")
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch 2.6 in its own save
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     from torch.distributed import checkpoint
@@ -130,7 +133,7 @@ def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     before = [b.clone() for b in buffers(optimizer)]
     weights, state = get_state_dict(net, optimizer)
     with pytest.warns(UserWarning, match="single process"):
-        checkpoint.save({"model": weights, "optim": state}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+        checkpoint.save({"model": weights, "optim": state}, checkpoint_id=tmp_path / "dcp")
     found = {m.name: m.matrix for m in checkpoints.read(tmp_path / "dcp")}
     assert found.keys() == set(NAMES)
     order = [n for n, p in net.named_parameters() for group in optimizer.param_groups if p in set(group["params"])]
@@ -152,16 +155,10 @@ def test_anything_else_is_refused_in_a_sentence(content: bytes, tmp_path: Path) 
         checkpoints.read(tmp_path / "x.pt")
 
 
-@pytest.mark.parametrize("view", ["whole", "flatten", "split(rows=3)", "split(rows=(4, 2))"])
-@pytest.mark.parametrize("shape", [(6, 4), (6, 2, 3, 3), (6, 4, 5)], ids=str)
-def test_cut_is_the_twin_of_the_views(view: str, shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape)
-    if view == "flatten" or (x.ndim == 2) or (view == "whole" and x.ndim == 3):
-        expected = [m for part in views.parse(view).cut(x) for m in part.reshape(-1, *part.shape[-2:])]
-        for ours, theirs in zip(cut(x, view), expected, strict=True):
-            assert torch.equal(ours, theirs)
-    elif x.ndim == 4:
-        assert torch.equal(cut(x, view)[0], x.flatten(1)), "kernels of foreign optimizers"
+def test_kernels_of_foreign_optimizers_are_flattened() -> None:
+    x = torch.randn(6, 2, 3, 3)
+    assert torch.equal(cut(x)[0], x.flatten(1))
+    assert len(cut(torch.randn(5, 4, 3))) == 5
 
 
 def test_every_view_of_a_model_is_read(tmp_path: Path) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import signal
 import sys
-import threading
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, Literal
 
 import tyro
 
 import inexact_muon
+from inexact_muon.process import prepare
 
 Settings = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """`--set a=1 b=2`, `--set a=1 --set b=2`, or both: see `separate_settings`."""
@@ -348,11 +344,7 @@ def separate_settings(words: Sequence[str]) -> list[str]:
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     words = sys.argv[1:]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # paths and exceptions may hold what no encoding has
-    warnings.showwarning = show_warning
-    interrupts = Interrupts()
+    interrupts = prepare()
     if words == ["--version"]:
         print(f"inexact-muon {inexact_muon.__version__}")
         return
@@ -372,29 +364,6 @@ def main() -> None:
         path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
         print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-class Interrupts:
-    """Notes Ctrl-C before Python raises it: extension modules that are being imported may swallow the exception."""
-
-    def __init__(self) -> None:
-        self.seen = False
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self)
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.seen = True
-        raise KeyboardInterrupt
-
-
-def show_warning(
-    message: Warning | str, category: type[Warning], file: str, line: int, to: Any = None, text: str | None = None
-) -> None:
-    """A warning of the lab as a sentence, all others as Python shows them."""
-    if category.__name__ == "LabWarning":
-        print(f"inexact-muon: warning: {message}", file=sys.stderr)
-    else:
-        (to or sys.stderr).write(warnings.formatwarning(message, category, file, line, text))
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def evaluate(s: Statement, values: dict[str, Any]) -> Any:
             return s.function(**values)
     except (ArithmeticError, MemoryError) as error:
         raise ValueError(
-            f"{s.name} cannot be computed at these values ({str(error) or type(error).__name__}): one of them is too large "
-            "or too small for double precision"
+            f"{s.name} cannot be computed at these values ({str(error) or type(error).__name__}): "
+            "one of them is too large or too small for double precision"
         ) from None
 
 

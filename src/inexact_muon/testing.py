@@ -16,7 +16,7 @@ from torch import Tensor
 from inexact_muon.lmo import Ball
 from inexact_muon.polar import POLARS, ExactSVD, PolarMethod, Zolotarev, parse
 from inexact_muon.polar.exact import decompose
-from inexact_muon.polar.scaling import frobenius, gram_bound, guarded
+from inexact_muon.polar.scaling import gram_bound, guarded
 from inexact_muon.schedules import Polished, Schedule
 
 
@@ -98,6 +98,6 @@ def check_ball(ball: Ball, m: Tensor | None = None) -> None:
 
 def _normaliser(method: PolarMethod, m: Tensor) -> Tensor:
     if method.normaliser == "frobenius":
-        return frobenius(m)
+        return torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True)
     m = m.mT if m.shape[-2] > m.shape[-1] else m
     return gram_bound(m @ m.mT, method.normaliser)

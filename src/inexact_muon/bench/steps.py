@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from inexact_muon.bench.oracles import GPT2_LAYER, quintics
 from inexact_muon.bench.timing import Work, interleaved, native_bfloat16, peak_memory
 from inexact_muon.optim import Muon
+from inexact_muon.polar.batching import LIMIT
 from inexact_muon.schedules.published import JORDAN
 
 SMALL = ((128, 128),) * 12 + ((512, 128),) * 3 + ((128, 512),) * 3
@@ -34,6 +35,9 @@ PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 """Name -> (module, class, what its parameter group needs)."""
 
 
+MATRICES = (("*", "lmo"),)
+
+
 class Plain(torch.optim.Optimizer):
     """Muon as a short script has it: float32, five direct quintic steps, one matrix at a time."""
 
@@ -52,7 +56,7 @@ class Plain(torch.optim.Optimizer):
 
 
 class Bag(nn.Module):
-    """A module of nothing but matrices, so that routing takes every one for hidden."""
+    """A module of nothing but matrices; `rules=MATRICES` gives the LMO to all of them."""
 
     def __init__(self, shapes: tuple[tuple[int, int], ...]) -> None:
         super().__init__()
@@ -72,8 +76,8 @@ def optimizers(shapes: tuple[tuple[int, int], ...], peers: bool) -> dict[str, to
     made: dict[str, torch.optim.Optimizer] = {
         ADAMW: torch.optim.AdamW(params()),
         PLAIN: Plain(params()),
-        TORCH: torch.optim.Muon(params()),
-        OURS: Muon.for_model(Bag(shapes), 1e-3),
+        **({TORCH: torch.optim.Muon(params())} if hasattr(torch.optim, "Muon") else {}),  # since torch 2.9
+        OURS: Muon.for_model(Bag(shapes), 1e-3, rules=MATRICES),
         "Muon(polar-express:5)": Muon(params()),
     }
     if peers:
@@ -129,10 +133,10 @@ def memory() -> list[dict[str, Any]]:
         "4 of 2048x2048": ((2048, 2048),) * 4,
         "64 experts of 256x512": ((256, 512),) * 64,
     }.items():
-        optimizer = Muon.for_model(Bag(shapes), 1e-3)
+        optimizer = Muon.for_model(Bag(shapes), 1e-3, rules=MATRICES)
         peak = peak_memory(optimizer.step)
         largest = max(n * m for n, m in shapes) * 4
-        allowed = max(6 * largest, optimizer.memory_limit)
+        allowed = max(6 * largest, LIMIT)
         rows.append({"set": name, "peak": peak, "copies of the largest": peak / largest, "allowed": allowed})
     return rows
 

@@ -74,8 +74,8 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
     console.print(", ".join(f"{states.count(s)} {s}" for s in COLOURS if s in states) or "no runs yet")
     if stopped:
         console.print(
-            f"{len(stopped)} runs skipped steps of parameters whose gradient was not finite; the column has the most of "
-            f"one parameter: inexact-muon show {folder} {stopped[0]['id']} names them",
+            f"{len(stopped)} runs skipped steps of parameters whose gradient was not finite; the column has the most "
+            f"of one: inexact-muon show {folder} {stopped[0]['id']} names them",
             soft_wrap=True,
             highlight=False,
         )

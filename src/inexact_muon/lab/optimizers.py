@@ -10,7 +10,9 @@ from torch import nn
 
 from inexact_muon import lmo, optim, polar
 from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.problems.noisy import Point
 from inexact_muon.lab.spec import SGD, AdamW, Muon, RunSpec, Scion, SignSGD
+from inexact_muon.optim.routing import Rules
 from inexact_muon.tune.policy import Policy, parse_policy
 
 
@@ -45,6 +47,11 @@ def oracle_or_policy(text: str) -> polar.PolarMethod | Policy:
     return oracle(text)
 
 
+def rules(model: nn.Module) -> Rules:
+    """The one parameter of a matrix problem is not the weight of a layer: it gets the LMO by a rule."""
+    return (("*", "lmo"),) if isinstance(model, Point) else ()
+
+
 def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
     """Muon for hidden matrices and AdamW for the rest."""
     return optim.Muon.for_model(
@@ -56,6 +63,7 @@ def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
         nesterov=options.nesterov,
         weight_decay=options.weight_decay,
         adjust_lr_fn=options.scale,
+        rules=rules(model),
     )
 
 
@@ -67,14 +75,14 @@ def scion(model: nn.Module, options: Scion) -> torch.optim.Optimizer:
     """
     inside = lmo.Spectral(polar=oracle(options.polar), scale="rms")
     groups: list[dict[str, Any]] = []
-    for route in optim.routes(model):
+    for route in optim.routes(model, rules(model)):
         parameter = route.parameter
         ball: lmo.Ball = lmo.Sign()
         radius = 1.0
         if route.algorithm == "lmo":
             ball = inside
             radius = options.radius / (parameter.shape[-1] if parameter.ndim == 4 else 1)
-        elif parameter.ndim == 2 and "embedding" not in route.why:
+        elif parameter.ndim == 2 and route.role == "head":
             ball, radius = lmo.Sign(scale="rms"), options.head_radius
         entry = [(route.name, parameter)]
         groups.append({"params": entry, "ball": ball, "radius": radius, "view": str(route.view)})

@@ -28,7 +28,9 @@ from inexact_muon.optim.scales import SCALES as SCALES
 from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
 from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
 from inexact_muon.optim.schedule import constant_optimal as constant_optimal
-from inexact_muon.optim.views import Flatten as Flatten
-from inexact_muon.optim.views import Split as Split
-from inexact_muon.optim.views import View as View
-from inexact_muon.optim.views import Whole as Whole
+from inexact_muon.views import Flatten as Flatten
+from inexact_muon.views import Split as Split
+from inexact_muon.views import Stacked as Stacked
+from inexact_muon.views import Transposed as Transposed
+from inexact_muon.views import View as View
+from inexact_muon.views import Whole as Whole

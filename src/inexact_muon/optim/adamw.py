@@ -1,38 +1,133 @@
-"""AdamW for the parameters that no LMO should get, as a function of plain tensors."""
+"""AdamW for the parameters that no LMO should get (arXiv 1711.05101, Algorithm 2), as torch.optim.AdamW computes it.
+
+    m <- b1 m + (1-b1) g,  v <- b2 v + (1-b2) g^2,  t counts from 1
+    W <- (1 - lr decay) W - lr (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
+
+torch's fused kernel does it where all tensors have one dtype. On an accelerator it can skip a whole call only, so that
+large tensors get a call each, and of the many small ones those to be skipped get back what they had.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor
 
-Number = float | Tensor
-"""A float where the host knows the value, else a tensor of one element."""
+Entry = tuple[Tensor, dict[str, Any], dict[str, Any]]
+"""(parameter, its state, its group)"""
+
+LARGE = 2**18
+"""Entries from which on a tensor gets a call of its own."""
 
 
-def cast(weight: Number, like: Tensor) -> Any:
-    """A weight as `lerp` wants it."""
-    return weight.to(like.dtype) if isinstance(weight, Tensor) else weight
-
-
-def adamw_(
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Number,
-    betas: tuple[float, float],
-    eps: float,
-    on: Number = 1.0,
-) -> Tensor:
-    """The direction d of AdamW (arXiv 1711.05101, Algorithm 2), as torch.optim.AdamW computes it; moments in place.
-
-    m <- b1 m + (1-b1) g,  v <- b2 v + (1-b2) g^2,  step counts from 1
-    d = (m/(1-b1^step)) / (sqrt(v/(1-b2^step)) + eps),  W <- (1 - lr wd) W - lr d
+def adamw_(entries: Sequence[Entry], finite: Tensor | None) -> None:
+    """One step of parameters of one device and dtype whose groups have the same options; counts it in their states.
 
     Args:
-        on: 0 leaves the moments as they are.
+        finite: whose gradients are finite, a flag for each; None if all are.
     """
-    first.lerp_(gradient, cast((1.0 - betas[0]) * on, first))
-    second.lerp_(gradient * gradient, cast((1.0 - betas[1]) * on, second))
-    one, two = (1.0 - beta**step for beta in betas)
-    return (first / one).div_((second / two).sqrt_().add_(eps))
+    states = [state for _, state, _ in entries]
+    steps = [state["step"] for state in states]
+    if finite is None:
+        torch._foreach_add_(steps, 1.0)
+        if _fused_takes(entries):
+            _fused(entries, None)
+        else:
+            for p, state, group in entries:
+                _one(p, state, group)
+        return
+    on = finite.to(torch.float32)
+    torch._foreach_add_(steps, list(on.unbind()))
+    torch._foreach_add_([state["skipped"] for state in states], list((1.0 - on).unbind()))
+    if not _fused_takes(entries):
+        for (p, state, group), flag in zip(entries, on.unbind(), strict=True):
+            _one(p, state, group, flag)
+        return
+    large = [k for k, (p, _, _) in enumerate(entries) if p.numel() >= LARGE]
+    off, each = (1.0 - on).unbind(), finite.unbind()
+    for k in large:
+        _fused([entries[k]], off[k])
+    small = [k for k in range(len(entries)) if k not in large]
+    if small:
+        _masked([entries[k] for k in small], torch.stack([each[k] for k in small]) if large else finite)
+
+
+def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Entries that one call of `adamw_` can take, in the order of the groups."""
+    keys = ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize")
+
+    def key(entry: Entry) -> tuple[Any, ...]:
+        p, state, group = entry
+        options = tuple(id(group[k]) if isinstance(group[k], Tensor) else group[k] for k in keys)
+        return (str(p.device), p.dtype, state["exp_avg"].dtype, *options)
+
+    return [list(some) for _, some in groupby(entries, key=key)]
+
+
+def _fused_takes(entries: Sequence[Entry]) -> bool:
+    return all(
+        p.grad is not None
+        and p.device.type in ("cpu", "cuda")
+        and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
+        for p, state, _ in entries
+    )
+
+
+def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
+    """torch's kernel; `skip` is 1 where nothing shall change."""
+    ps = [p for p, _, _ in entries]
+    gradients = [p.grad for p in ps if p.grad is not None]
+    first, second, steps = ([state[key] for _, state, _ in entries] for key in ("exp_avg", "exp_avg_sq", "step"))
+    group = entries[0][2]
+    torch._fused_adamw_(
+        ps,
+        gradients,
+        first,
+        second,
+        [],
+        steps,
+        lr=group["lr"],
+        beta1=group["momentum"],
+        beta2=group["beta2"],
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=group["maximize"],
+        found_inf=skip,
+    )
+
+
+def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | None = None) -> None:
+    """The equations, for dtypes that the kernel does not take; `on` is 0 where nothing shall change."""
+    assert p.grad is not None
+    first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+    gradient = p.grad.to(first.dtype)
+    gradient = -gradient if group["maximize"] else gradient
+    square = gradient * gradient
+    made: float | Tensor = float(step) if on is None else step.clamp(min=1.0)
+    rate, kept = group["lr"], group["lr"] * group["weight_decay"]
+    if on is not None:
+        gradient, square = torch.where(on > 0, gradient, first), torch.where(on > 0, square, second)
+        rate, kept = rate * on, kept * on
+    first.lerp_(gradient, 1.0 - group["momentum"])
+    second.lerp_(square, 1.0 - group["beta2"])
+    one, two = (1.0 - beta**made for beta in (group["momentum"], group["beta2"]))
+    direction = (first / one).div_((second / two).sqrt_().add_(group["eps"]))
+    if group["weight_decay"]:
+        p.mul_(1.0 - kept)
+    p.sub_(direction * rate)
+
+
+def _masked(entries: Sequence[Entry], finite: Tensor) -> None:
+    """The kernel on all of them at once; then those whose gradient is not finite get back what they had."""
+    ps = [p for p, _, _ in entries]
+    written = [*ps, *(state[key] for key in ("exp_avg", "exp_avg_sq") for _, state, _ in entries)]
+    before = torch.cat([x.reshape(-1) for x in written])
+    _fused(entries, None)
+    after = torch.cat([x.reshape(-1) for x in written])
+    flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite.unbind(), ps, strict=True)]).repeat(3)
+    parts = torch.split(torch.where(flag, after, before), [x.numel() for x in written])
+    torch._foreach_copy_(written, [part.view(x.shape) for part, x in zip(parts, written, strict=True)])

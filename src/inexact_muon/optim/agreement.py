@@ -6,7 +6,7 @@ there is one and whether it is finite is decided together, by one small reductio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,11 @@ Locate = Callable[[Tensor], Place | None]
 
 
 def agree(
-    entries: Sequence[Entry], locate: Locate, wire: Wire, name: Callable[[Tensor], str], dtype: torch.dtype | None
+    entries: Sequence[Entry],
+    locate: Locate,
+    wire: Wire,
+    named: Callable[[], Iterable[tuple[str, Tensor, Any]]],
+    dtype: torch.dtype | None,
 ) -> tuple[list[Entry], dict[int, bool]]:
     """(entries with a gradient, whether it is finite for those that several ranks hold).
 
@@ -34,8 +38,9 @@ def agree(
         flags = torch.tensor([_flags(p, dtype) for p in some], dtype=torch.uint8, device=some[0].device)
         for p, (there, missing, bad) in zip(some, wire.reduce(flags, place.groups, largest=True).tolist(), strict=True):
             if there and missing:
+                name = next(name for name, other, _ in named() if other is p)
                 raise ValueError(
-                    f"parameter {name(p)} of shape {tuple(p.shape)} has a gradient on some ranks and none on others; "
+                    f"parameter {name} of shape {tuple(p.shape)} has a gradient on some ranks and none on others; "
                     "nothing was changed: give it one everywhere (zeros will do), or none anywhere"
                 )
             finite[id(p)] = not bad

@@ -1,13 +1,7 @@
-"""The one `step()`: Algorithm 1 of the paper over any ball and any inexact oracle.
-
-    m <- momentum m + (1 - momentum) g                  momentum = 1 - alpha; the first m is g, or 0 if asked
-    d_hat <- ball(m),  or of  momentum m + (1 - momentum) g  with Nesterov
-    W <- (1 - lr weight_decay) W + lr scale length d_hat                                     unconstrained
-    W <- (1 - lr) W + lr radius d_hat                                         constrained (Frank-Wolfe)
+"""The optimizer: parameter groups, the one `step()`, and what it keeps. The equations are in `algorithm`.
 
 Ball (direction) and length are values and live on the optimizer; a parameter group carries their text, so that a
-checkpoint is plain data. A gradient that is not finite leaves its parameter and state untouched and is counted, by
-masks on the device.
+checkpoint is plain data. A gradient that is not finite leaves its parameter and state untouched and is counted.
 """
 
 from __future__ import annotations
@@ -25,34 +19,37 @@ from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.agreement import agree, settle, square
-from inexact_muon.optim.layout import gathered
+from inexact_muon.optim.algorithm import move_, remember_
+from inexact_muon.optim.alone import Alone
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
 from inexact_muon.optim.options import (
     check_betas,
+    check_gradient,
     check_options,
+    check_parameter,
     named_betas,
     nonfinite,
     parameters,
     tensors_of,
     unique_name,
 )
-from inexact_muon.optim.precision import Precision, check_strategy, look_at
+from inexact_muon.optim.precision import Precision, check_strategy, look
 from inexact_muon.optim.solving import Solving, costs
-from inexact_muon.optim.telemetry import SHARE, Telemetry
-from inexact_muon.optim.update import is_finite, make_job, momentum, move_adamw
-from inexact_muon.optim.views import View
-from inexact_muon.optim.views import parse as parse_view
+from inexact_muon.optim.telemetry import SHARE, Telemetry, stats_of
+from inexact_muon.optim.update import make_job, move_adamw
 from inexact_muon.parallel.compressed import synchronise
 from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.parallel.team import Team
 from inexact_muon.polar import Auto, PolarMethod
 from inexact_muon.polar.auto import key as shape_key
-from inexact_muon.polar.batching import LIMIT
+from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.tune.policy import Policy
 from inexact_muon.tune.rules import DEFAULT
+from inexact_muon.views import View
+from inexact_muon.views import parse as parse_view
 
 
 class LMOOptimizer(Optimizer):
@@ -82,6 +79,7 @@ class LMOOptimizer(Optimizer):
             the oracles' work; math.inf measures all of them.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
         memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
+            None: 256 MiB on a CPU, 6 GiB elsewhere.
         policy: chooses the oracle of each layer as it trains (`tune.Adaptive`, `tune.Budget`).
         reference: the oracle at which lr and momentum were tuned: they are carried to the one in use, layer by layer.
         rule: by which they are carried.
@@ -115,7 +113,7 @@ class LMOOptimizer(Optimizer):
         sample_every: int = 0,
         sample_share: float = SHARE,
         on_nonfinite: str = "skip",
-        memory_limit: int = LIMIT,
+        memory_limit: int | None = None,
         policy: Policy | None = None,
         reference: PolarMethod | None = None,
         rule: str = DEFAULT,
@@ -124,35 +122,26 @@ class LMOOptimizer(Optimizer):
         process_group: Any = None,
     ) -> None:
         self._values: dict[str, Any] = {}
-        self.why: dict[str, str] = {}
-        self.ordered = True
-        self.betas = check_betas(betas)
         self._resolved: dict[int, tuple[str, int]] = {}
+        self.why: dict[str, str] = {}
+        self.unsure: set[str] = set()
+        self.ordered, self.alone, self.betas = True, Alone(), check_betas(betas)
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
         self.state_dtype = state_dtype
         self.team = Team(strategy, process_group)
         check_strategy(self.team.strategy, self.precision)
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
+        values = {
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
-            "radius": radius,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "scale": scale,
-            "constrained": constrained,
-            "momentum_init": momentum_init,
             "view": self._register(view, View, parse_view),
-            "algorithm": algorithm,
-            "beta2": self.betas[1],
-            "eps": eps,
-            "maximize": maximize,
-            "keep": keep,
-            "turn": 0,
         }
+        numbers = {"lr": lr, "momentum": momentum, "beta2": self.betas[1], "eps": eps, "weight_decay": weight_decay}
+        numbers |= {"radius": radius, "keep": keep, "turn": 0}
+        words = {"scale": scale, "momentum_init": momentum_init, "algorithm": algorithm}
+        switches = {"nesterov": nesterov, "constrained": constrained, "maximize": maximize}
+        defaults = {**numbers, **values, **words, **switches}
         super().__init__(parameters(params), defaults)
 
     def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
@@ -200,30 +189,7 @@ class LMOOptimizer(Optimizer):
         super().add_param_group(group)
 
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
-        if not isinstance(p, Tensor):
-            raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
-        if p.is_complex():
-            raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
-        if self.team.strategy.averages and hasattr(p, "device_mesh"):
-            raise ValueError(
-                f"{self.team.strategy.name} needs a whole copy of each parameter on every rank, got a DTensor of shape "
-                f"{tuple(p.shape)}: use owner-rank, gram-reduced or block-periodic"
-            )
-        if group["algorithm"] == "adamw":
-            return
-        ball = self.ball(group)
-        try:
-            for shape in self.view(group).shapes(p.shape):
-                ball.check(p.new_empty(shape, device="meta"))
-        except (ValueError, IndexError) as error:
-            if "does not divide" in str(error):
-                raise
-            pairs = (entry for entry in group["params"] if isinstance(entry, tuple))
-            name = next((f"{name} of" for name, other in pairs if other is p), "a parameter of")
-            raise ValueError(
-                f"{ball.name} needs a matrix, got {name} shape {tuple(p.shape)}: Muon.for_model(model, lr) gives such "
-                "parameters AdamW, as does a group of their own with algorithm='adamw'"
-            ) from None
+        check_parameter(p, group, self.ball(group), self.view(group), self.team.strategy)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -234,34 +200,35 @@ class LMOOptimizer(Optimizer):
                 loss = closure()
         self._resolve()
         drawn = list(self._drawn())
-        ready, known = agree(drawn, self.team.place, self.team.wire, self._name, self.state_dtype)
+        ready, known = agree(drawn, self.team.place, self.team.wire, self.named, self.state_dtype)
         for _, p in ready:
-            self._check_gradient(p, known.get(id(p)))
+            check_gradient(p, known.get(id(p)), self.on_nonfinite)
         self.telemetry.begin(lambda: costs(self, ready))
         moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
         if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
-            self._look(moving, known)
-        solving = Solving(self, known)
-        for task, answer in solving.answers(moving):
-            solving.write(task, answer)
-        for group, p in ready:
-            if group["algorithm"] == "adamw":
-                self._move_adamw(group, p, known.get(id(p)))
+            self.precision.decide(look(self, moving, known), self.param_groups[0]["turn"])
+        shared = {id(p) for _, p in ready if self._is_shared(p)}
+        if shared:
+            solving = Solving(self, known)
+            for task, answer in solving.answers([(group, p) for group, p in moving if id(p) in shared]):
+                solving.write(task, answer)
+        for chunk in self.alone.batches(self, [(group, p) for group, p in moving if id(p) not in shared]):
+            for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
+                move_(batch, zs, lengths)
+                remember_(batch, seen)
+        resting = [(group, p) for group, p in ready if group["algorithm"] == "adamw"]
+        for group, p in ((group, p) for group, p in resting if id(p) in shared):
+            self._move_adamw(group, p, known.get(id(p)))
+        self.alone.adamw(self, [(group, p) for group, p in resting if id(p) not in shared])
         settle(self.telemetry, ready, self.team.place, self.team.wire)
         for group in self.param_groups:
             group["turn"] += 1
         return loss
 
-    def _look(self, moving: list[tuple[dict[str, Any], Tensor]], known: dict[int, bool]) -> None:
-        """Shows the precision control what the oracles are about to see."""
-        names = {id(p): name for name, p, _ in self.named()}
-        layers = []
-        for group, p in moving:
-            job, ball = make_job(p, group, self.state_of(p, ("momentum_buffer",)), known.get(id(p))), self.ball(group)
-            if isinstance(ball, Spectral) and bool(job.finite):
-                cut = self.view(group).cut(gathered(momentum(job)[0]))
-                layers.append(look_at(names[id(p)], job.state, ball.polar, cut))
-        self.precision.decide([layer for layer in layers if layer is not None], self.param_groups[0]["turn"])
+    def _is_shared(self, p: Tensor) -> bool:
+        """Whether other ranks hold some of a parameter, or a strategy moves it elsewhere."""
+        place = self.team.place(p)
+        return place is None or place.shared or self.team.strategy.averages
 
     def _resolve(self) -> None:
         """Chooses the oracles of `polar="auto"` for shapes that have none yet."""
@@ -289,9 +256,6 @@ class LMOOptimizer(Optimizer):
                 if group["keep"] >= 1.0 or Random(f"{group['turn']}/{place}").random() < group["keep"]:
                     yield group, p
 
-    def _name(self, p: Tensor) -> str:
-        return next(name for name, other, _ in self.named() if other is p)
-
     def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
         """(name or running index, parameter, group) of every parameter."""
         count = 0
@@ -313,26 +277,10 @@ class LMOOptimizer(Optimizer):
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Per parameter: lr, steps made and skipped; at the last sampled step the update's RMS and its ratio to W."""
-        table = {}
-        for name, p, group in self.named():
-            state, sample = self.state.get(p, {}), self.telemetry.samples.get(id(p))
-            row = {"lr": float(group["lr"])}
-            row |= {key: float(state[key]) for key in ("step", "skipped") if key in state}
-            if sample is not None:
-                row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
-                if sample.inexactness is not None:
-                    row |= {k: float(getattr(sample.inexactness, k)) for k in ("delta", "gap", "overshoot", "factor")}
-            table[name] = row
-        return table
-
-    def _check_gradient(self, p: Tensor, known: bool | None) -> None:
-        assert p.grad is not None
-        if p.grad.layout != torch.strided:
-            raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-        if self.on_nonfinite == "raise" and not bool(is_finite(p.grad) if known is None else known):
-            raise ValueError(
-                f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed"
-            )
+        return {
+            name: stats_of(group, self.state.get(p, {}), self.telemetry.samples.get(id(p)))
+            for name, p, group in self.named()
+        }
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices: all that the oracles do in a step."""
@@ -340,7 +288,7 @@ class LMOOptimizer(Optimizer):
         for ball in dict.fromkeys(balls):
             places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
             given = [m for i, other in enumerate(balls) if other == ball for m in matrices[i]]
-            for i, z in zip(places, ball.directions(given, self.memory_limit), strict=True):
+            for i, z in zip(places, ball.directions(given, limit_on(given[0].device, self.memory_limit)), strict=True):
                 found[i].append(z)
         return found
 
@@ -426,9 +374,11 @@ class LMOOptimizer(Optimizer):
             "memory_limit": self.memory_limit,
             "ordered": self.ordered,
             "_resolved": {},
+            "alone": Alone(),
             "betas": self.betas,
             "precision": self.precision,
             "why": self.why,
+            "unsure": self.unsure,
             "telemetry": telemetry,
             "team": self.team.again(),
         }

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from inexact_muon.lmo import Ball
 from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.update import is_finite
+from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.schedules.grammar import nearest
+from inexact_muon.views import View
 
 MOMENTUM_INITS = ("first-gradient", "zero")
 ALGORITHM = (
@@ -117,3 +122,39 @@ def tensors_of(params: Any) -> Iterable[Tensor]:
     if isinstance(params, Tensor):
         return [params]
     return [entry[1] if isinstance(entry, tuple) else entry for entry in params]
+
+
+def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View, strategy: Strategy) -> None:
+    """Raises one sentence if a parameter cannot be in this group."""
+    if not isinstance(p, Tensor):
+        raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
+    if p.is_complex():
+        raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
+    if strategy.averages and hasattr(p, "device_mesh"):
+        raise ValueError(
+            f"{strategy.name} needs a whole copy of each parameter on every rank, got a DTensor of shape "
+            f"{tuple(p.shape)}: use owner-rank, gram-reduced or block-periodic"
+        )
+    if group["algorithm"] == "adamw":
+        return
+    try:
+        for shape in view.shapes(p.shape):
+            ball.check(p.new_empty(shape, device="meta"))
+    except (ValueError, IndexError) as error:
+        if "does not divide" in str(error):
+            raise
+        pairs = (entry for entry in group["params"] if isinstance(entry, tuple))
+        name = next((f"{name} of" for name, other in pairs if other is p), "a parameter of")
+        raise ValueError(
+            f"{ball.name} needs a matrix, got {name} shape {tuple(p.shape)}: Muon.for_model(model, lr) gives such "
+            "parameters AdamW, as does a group of their own with algorithm='adamw'"
+        ) from None
+
+
+def check_gradient(p: Tensor, known: bool | None, on_nonfinite: str) -> None:
+    """Raises one sentence on a gradient that the step cannot take, before anything has changed."""
+    assert p.grad is not None
+    if p.grad.layout != torch.strided:
+        raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
+    if on_nonfinite == "raise" and not bool(is_finite(p.grad) if known is None else known):
+        raise ValueError(f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed")

@@ -8,9 +8,10 @@ an integer and two floats, so that a checkpoint continues where it was.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,11 +19,16 @@ from torch import Tensor
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.optim.layout import gathered
+from inexact_muon.optim.update import make_job, momentum
 from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.tune.policy import Adaptive, Array, Budget, Policy, allocate, rms_error
 from inexact_muon.tune.rules import Factors, find
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.core import LMOOptimizer
 
 SMOOTH = 0.5
 """Weight of a new factor in the geometric mean with the old one, after the first."""
@@ -69,6 +75,21 @@ def check_strategy(strategy: Strategy, precision: Precision) -> None:
         raise ValueError(
             f"{strategy.name} and a policy or reference do not go together: each rank sees its own momentum"
         )
+
+
+def look(
+    optimizer: LMOOptimizer, moving: Sequence[tuple[dict[str, Any], Tensor]], known: Mapping[int, bool]
+) -> list[Layer]:
+    """What the oracles are about to see, layer by layer; without those whose gradient is not finite or zero."""
+    names = {id(p): name for name, p, _ in optimizer.named()}
+    layers = []
+    for group, p in moving:
+        job = make_job(p, group, optimizer.state_of(p, ("momentum_buffer",)), known.get(id(p)))
+        ball = optimizer.ball(group)
+        if isinstance(ball, Spectral) and bool(job.finite):
+            cut = optimizer.view(group).cut(gathered(momentum(job)[0]))
+            layers.append(look_at(names[id(p)], job.state, ball.polar, cut))
+    return [layer for layer in layers if layer is not None]
 
 
 def look_at(name: str, state: dict[str, Any], oracle: PolarMethod, matrices: list[Tensor]) -> Layer | None:

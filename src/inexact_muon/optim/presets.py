@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.grouping import Recipe, warn_of_lost_matrices
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
-from inexact_muon.optim.routing import routes
+from inexact_muon.optim.routing import Rules, Splits
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon.tune.policy import Policy, parse_policy
@@ -39,6 +40,8 @@ class Muon(LMOOptimizer):
             layer, by `rule`.
         core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit, rule, look_every.
     """
+
+    recipe: Recipe | None = None
 
     def __init__(
         self,
@@ -90,8 +93,8 @@ class Muon(LMOOptimizer):
         *,
         polar: PolarMethod | Policy | str = "auto",
         adamw: Mapping[str, Any] | None = None,
-        rules: Sequence[tuple[str, str]] = (),
-        split: Mapping[str, int | tuple[int, ...]] | None = None,
+        rules: Rules = (),
+        split: Splits | None = None,
         **options: Any,
     ) -> Muon:
         """Muon for the hidden matrices of a model and AdamW for the rest, in one optimizer; see `routing`.
@@ -102,26 +105,51 @@ class Muon(LMOOptimizer):
             polar: the oracle; "auto" is `polar.cheapest` for each shape and device, decided at the first step; a
                 checkpoint's choice stays.
             adamw: lr (default `defaults.ADAMW_LR`), betas, weight_decay and eps of the AdamW groups.
-            rules: (glob on the name, "lmo" or "adamw") pairs that come before anything else.
-            split: glob on the name -> rows of the blocks of a fused weight.
-            options: further arguments of Muon.
+            rules: (glob on the name, "lmo", "adamw" or options) pairs that come before anything else; options are those
+                of a parameter group and may hold "algorithm": ("*.bias", {"weight_decay": 0.1}).
+            split: glob on the name -> rows of the blocks of a fused weight whose layout is not recognised.
+            options: further arguments of Muon. weight_decay applies to matrices and untied outputs only: not to norms,
+                biases, embeddings and what `model.no_weight_decay()` names, unless a rule sets it.
         """
-        made = routes(check_model(model), rules, split)
+        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
+        made = recipe.routes(check_model(model))
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
-        aside = {"lr": ADAMW_LR, **(adamw or {})}
-        groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for route in made:
-            lmo = route.algorithm == "lmo"
-            entry: dict[str, Any] = {"algorithm": route.algorithm, "view": str(route.view), **({} if lmo else aside)}
-            group = groups.setdefault((route.algorithm, str(route.view)), {"params": [], **entry})
-            group["params"].append((route.name, route.parameter))
+        warn_of_lost_matrices(made)
         given = {"ns_steps", "ns_coefficients"} & {key for key, value in options.items() if value is not None}
         oracle = None if given and polar == "auto" else polar
-        optimizer = cls(list(groups.values()), lr, polar=oracle, **options)
-        optimizer.why = {route.name: route.why for route in made}
-        optimizer.ordered = False
+        optimizer = cls(recipe.groups(made), lr, polar=oracle, **options)
+        optimizer.why = {route.name: route.reason for route in made}
+        optimizer.unsure = {route.name for route in made if not route.sure}
+        optimizer.ordered, optimizer.recipe = False, recipe
         return optimizer
+
+    def add_unfrozen(self, model: nn.Module) -> list[str]:
+        """Takes over parameters of the model that require a gradient by now; returns their names.
+
+        They are routed as `for_model` routed the others and join the group of their kind, with the learning rate that
+        it has now, so that schedulers go on; a kind that is new gets a new group.
+        """
+        if self.recipe is None:
+            raise ValueError("add_unfrozen repeats what for_model was given: use add_param_group for this optimizer")
+        known = {id(p) for group in self.param_groups for p in group["params"]}
+        made = [route for route in self.recipe.routes(model) if id(route.parameter) not in known]
+        mine = {group["name"]: group for group in self.param_groups if "name" in group}
+        for entry in self.recipe.groups(made):
+            group = mine.get(entry["name"])
+            if group is None:
+                self.add_param_group(entry)
+                continue
+            for name, p in entry["params"]:
+                self._check_parameter(p, group)
+                group["params"].append(p)
+                group["param_names"].append(name)
+        self.why |= {route.name: route.reason for route in made}
+        self.unsure |= {route.name for route in made if not route.sure}
+        return [route.name for route in made]
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "recipe": self.recipe}
 
 
 class Scion(LMOOptimizer):

@@ -1,126 +1,159 @@
-"""Which parameter gets what: by the type of its module, then by shape, then by name; and why.
+"""Which parameter gets what, by its role in the model, and why.
 
-hidden matrices          LMO, as they are; stacks of expert matrices likewise
-convolution kernels      LMO on out x (in * kernel)
-fused query-key-value    LMO on each block of rows
-embeddings, heads, norms, biases, depthwise kernels, vectors      AdamW
+hidden matrices              LMO, as they are; stored as (in, out) transposed; each part of a fused weight by itself
+convolution kernels          LMO on out x (in * kernel), for each group of channels
+stacks of expert matrices    LMO on each; routers and LoRA pairs as plain matrices
+everything else              AdamW: embeddings, tied or not, outputs, norms, biases, depthwise kernels, and whatever is
+                             not the weight of a known layer
+
+Weight decay applies to matrices and to outputs that are not tied, unless `no_weight_decay()` of the model names them.
 """
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from inexact_muon.optim.views import Flatten, Split, View, Whole
+from inexact_muon.optim.layers import WRAPPERS, Site, sites
+from inexact_muon.optim.layouts import within
+from inexact_muon.optim.roles import Facts, Finding, decide
+from inexact_muon.views import Flatten, Split, View, Whole, parse
 
-HEADS = ("head", "lm_head", "classifier", "output", "logits", "unembed", "embed_out")
-FUSED = ("qkv", "c_attn", "wqkv", "query_key_value", "qkv_proj", "in_proj")
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+Rules = Sequence[tuple[str, str | Mapping[str, Any]]]
+Splits = Mapping[str, int | tuple[int, ...] | str | View]
 
 
 @dataclass(frozen=True)
 class Route:
-    """What one parameter gets, and why."""
+    """What one parameter gets, and why.
+
+    Attributes:
+        algorithm: lmo or adamw.
+        view: the matrices that the ball sees; whole for AdamW.
+        role: hidden, conv, expert, router, lora, head, embedding, norm, bias, vector or other.
+        decay: whether weight decay applies.
+        sure: False where the evidence is weak.
+        rule: the glob of the rule that applied, if one did.
+        options: what the rule sets in the parameter's group.
+    """
 
     name: str
     parameter: nn.Parameter
     algorithm: str
     view: View
     why: str
+    role: str = "hidden"
+    decay: bool = True
+    sure: bool = True
+    rule: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        """Why, and whether that is certain."""
+        return self.why if self.sure else f"unsure: {self.why}"
 
 
-def routes(
-    model: nn.Module,
-    rules: Sequence[tuple[str, str]] = (),
-    split: Mapping[str, int | tuple[int, ...]] | None = None,
-) -> list[Route]:
-    """One route for each parameter that requires a gradient; a tied weight has one.
+def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> list[Route]:
+    """One route for each parameter that requires a gradient, in the model's order; a tied weight has one.
+
+    Nothing is run, and parameters may be on the meta device.
 
     Args:
-        rules: (glob on the parameter's name, "lmo" or "adamw"), first match wins, before anything else. A glob that
-            matches nothing is an error, here and in split.
-        split: glob on the parameter's name -> rows of its blocks. Fused query-key-value weights with three square
-            blocks are recognised by name without it; `{}` switches that off.
+        rules: (glob on the parameter's name, "lmo", "adamw" or options of its group), the first match wins, before
+            anything else. Options may hold "algorithm". A glob that matches nothing is an error, here and in split.
+        split: glob on the parameter's name -> the number of blocks of rows, the rows of each, or a view; for weights
+            whose layout is not recognised, or is not what they compute; 1 leaves a weight whole.
     """
-    for glob, algorithm in rules:
+    _check(model, rules, split or {})
+    facts, unwanted = Facts.of(model), undecayed(model)
+    made = []
+    for site in sites(model):
+        if is_lazy(site.parameter):
+            raise ValueError(f"{site.name} has no shape yet: run a batch through the model before for_model")
+        finding = _split(decide(site, facts), site, split or {})
+        if site.name in unwanted or getattr(site.parameter, "_no_weight_decay", False):
+            finding = replace(finding, decay=False)
+        made.append(_ruled(site, finding, rules))
+    return made
+
+
+def undecayed(model: nn.Module) -> set[str]:
+    """Parameters that `no_weight_decay()` and `no_weight_decay_keywords()` of the model and its parts name (timm)."""
+    found: set[str] = set()
+    names = [name for name, _ in model.named_parameters()]
+    for prefix, module in model.named_modules():
+        start = f"{prefix}." if prefix else ""
+        inside = [name for name in names if name.startswith(start)]
+        found.update(start + name for name in _asked(module, "no_weight_decay"))
+        words = list(_asked(module, "no_weight_decay_keywords"))
+        found.update(name for name in inside if any(word in name[len(start) :] for word in words))
+    return found
+
+
+def matches(name: str, glob: str) -> bool:
+    """Whether a glob names a parameter, with or without the names that wrappers add."""
+    bare = ".".join(part for part in name.split(".") if part not in WRAPPERS)
+    return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare, glob)
+
+
+def _asked(module: nn.Module, name: str) -> Iterable[str]:
+    ask = getattr(type(module), name, None)
+    return ask(module) or () if callable(ask) else ()
+
+
+def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
+    for glob, wanted in rules:
+        algorithm = wanted if isinstance(wanted, str) else wanted.get("algorithm", "lmo")
         if algorithm not in ("lmo", "adamw"):
             raise ValueError(f"rules: {glob!r} asks for {algorithm!r}; say lmo or adamw")
     names = [name for name, _ in model.named_parameters()]
-    for what, glob in [("rules", glob) for glob, _ in rules] + [("split", glob) for glob in split or ()]:
-        if not any(fnmatch.fnmatchcase(name, glob) for name in names):
+    for what, glob in [("rules", glob) for glob, _ in rules] + [("split", glob) for glob in split]:
+        if not any(matches(name, glob) for name in names):
             near = (difflib.get_close_matches(glob, names, n=1, cutoff=0.0) or ["none"])[0]
             raise ValueError(
                 f"{what}: {glob!r} matches no parameter (one that is tied has its first name); near: {near}"
             )
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
-    found = list(_owned(model))
-    last = next((id(p) for _, p, m in reversed(found) if isinstance(m, nn.Linear) and p.ndim == 2), None)
-    made = []
-    for name, parameter, module in found:
-        algorithm, view, why = _decide(name, parameter, module, embeddings, last, split)
-        forced = next(((g, a) for g, a in rules if fnmatch.fnmatchcase(name, g)), None)
-        if forced is not None:
-            algorithm, why = forced[1], f"rule {forced[0]!r}"
-            if algorithm == "lmo" and parameter.ndim < 2:
-                raise ValueError(f"rules: {name} has shape {tuple(parameter.shape)} and cannot get a matrix LMO")
-        made.append(Route(name, parameter, algorithm, view if algorithm == "lmo" else Whole(), why))
-    return made
 
 
-def _owned(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, nn.Module]]:
-    """Trainable parameters with their module, each once."""
-    seen: set[int] = set()
-    for prefix, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if id(parameter) not in seen and parameter.requires_grad:
-                seen.add(id(parameter))
-                yield (f"{prefix}.{name}" if prefix else name), parameter, module
+def _split(finding: Finding, site: Site, split: Splits) -> Finding:
+    rows = next((rows for glob, rows in split.items() if matches(site.name, glob)), None)
+    if rows is None or site.parameter.ndim < 2:
+        return finding
+    if isinstance(rows, str | View):
+        view = parse(rows) if isinstance(rows, str) else rows
+    elif isinstance(finding.view, Flatten):
+        raise ValueError(f"split: {site.name} is a convolution kernel, which cannot be split: leave it out")
+    else:
+        view = within(Split(rows), finding.view) if rows != 1 else finding.view
+        if rows == 1:
+            view = type(finding.view)() if hasattr(finding.view, "inner") else Whole()
+    view.shapes(site.parameter.shape)  # says what does not fit
+    return replace(finding, view=view, why="split as asked", sure=True)
 
 
-def _decide(
-    name: str,
-    parameter: nn.Parameter,
-    module: nn.Module,
-    embeddings: set[int],
-    last: int | None,
-    split: Mapping[str, int | tuple[int, ...]] | None,
-) -> tuple[str, View, str]:
-    shape = tuple(parameter.shape)
-    kind = type(module).__name__
-    if id(parameter) in embeddings:
-        tied = not isinstance(module, nn.Embedding | nn.EmbeddingBag)
-        return "adamw", Whole(), "tied with an embedding" if tied else "embedding"
-    if parameter.ndim < 2:
-        return "adamw", Whole(), f"{parameter.ndim}-D ({kind})"
-    if isinstance(module, CONVOLUTIONS):
-        if module.groups > 1 and module.groups == module.in_channels:
-            return "adamw", Whole(), "depthwise convolution"
-        return "lmo", Flatten(), "convolution, flattened"
-    if min(shape[-2:]) == 1:
-        return "adamw", Whole(), "a matrix with one row or column"
-    rows = _rows(name, shape, split)
-    if rows is not None:
-        return "lmo", Split(rows), "fused weights, split"
-    if any(word in HEADS for word in name.lower().split(".")):
-        return "adamw", Whole(), "output layer by name"
-    if id(parameter) == last:
-        return "adamw", Whole(), "last linear layer: the output"
-    if parameter.ndim == 2:
-        return "lmo", Whole(), f"hidden matrix ({kind})"
-    if parameter.ndim == 3:
-        return "lmo", Whole(), "stack of matrices"
-    return "adamw", Whole(), f"{parameter.ndim}-D parameter of {kind}: no known matrix in it"
-
-
-def _rows(
-    name: str, shape: tuple[int, ...], split: Mapping[str, int | tuple[int, ...]] | None
-) -> int | tuple[int, ...] | None:
-    if split is not None:
-        return next((rows for glob, rows in split.items() if fnmatch.fnmatchcase(name, glob)), None)
-    words = name.lower().replace("_weight", "").split(".")
-    fused = any(word in FUSED for word in words) and len(shape) == 2 and shape[0] == 3 * shape[1]
-    return 3 if fused else None
+def _ruled(site: Site, finding: Finding, rules: Rules) -> Route:
+    glob, wanted = next(((g, w) for g, w in rules if matches(site.name, g)), (None, {}))
+    options = {"algorithm": wanted} if isinstance(wanted, str) else dict(wanted)
+    algorithm = options.pop("algorithm", finding.algorithm)
+    if glob is not None and algorithm == "lmo" and site.parameter.ndim < 2:
+        raise ValueError(f"rules: {site.name} has shape {tuple(site.parameter.shape)} and cannot get a matrix LMO")
+    forced = glob is not None and (algorithm != finding.algorithm or isinstance(wanted, str) or "algorithm" in wanted)
+    return Route(
+        name=site.name,
+        parameter=site.parameter,
+        algorithm=algorithm,
+        view=finding.view if algorithm == "lmo" else Whole(),
+        why=f"rule {glob!r}" if forced else finding.why,
+        role=finding.role,
+        decay=finding.decay or "weight_decay" in options,
+        sure=finding.sure or forced,
+        rule=glob,
+        options=options,
+    )

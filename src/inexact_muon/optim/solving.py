@@ -11,17 +11,16 @@ from torch import Tensor
 
 from inexact_muon.lmo import Ball
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import Number
 from inexact_muon.optim.agreement import Entry
 from inexact_muon.optim.layout import gathered, laid_out, same_layout
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.telemetry import combine, measuring_cost, oracle_flops
-from inexact_muon.optim.update import make_job, momentum, remember, walk
-from inexact_muon.optim.views import View
+from inexact_muon.optim.update import Number, make_job, momentum, remember, walk
 from inexact_muon.parallel.place import Place, local, place_of
 from inexact_muon.parallel.tasks import Answer, Task, assign, interleaved
-from inexact_muon.polar.batching import within, work
+from inexact_muon.polar.batching import limit_on, within, work
+from inexact_muon.views import View
 
 if TYPE_CHECKING:
     from inexact_muon.optim.core import LMOOptimizer
@@ -51,7 +50,8 @@ class Solving:
         owners = assign([(place, cost) for _, cost, place, _, _ in drafts])
         given = [(group, p, place, owner) for (*_, place, group, p), owner in zip(drafts, owners, strict=True)]
         for ranks, some in groupby(given, key=lambda draft: draft[2].ranks):
-            chunks = within(((draft, work(draft[1])) for draft in some), optimizer.memory_limit * len(ranks))
+            limit = limit_on(given[0][1].device, optimizer.memory_limit) * len(ranks)
+            chunks = within(((draft, work(draft[1])) for draft in some), limit)
             tasks = ([task for draft in chunk for task in self._task(*draft)] for chunk in chunks)
             for made, answers in interleaved((made, optimizer.team.strategy.run(made, self)) for made in tasks):
                 yield from zip(made, answers, strict=True)
@@ -104,7 +104,11 @@ class Solving:
 
     def blocks(self, task: Task) -> list[Tensor]:
         """This rank's piece, cut where the parameter is cut."""
-        return self._view(task).cut_piece(task.m, task.place.pieces[task.place.piece][0][0], task.place.shape)
+        return self._view(task).cut_piece(task.m, task.place.first, task.place.shape)
+
+    def axes(self, task: Task) -> tuple[int | None, ...]:
+        """Where the dimensions of the parameter lie in its matrices."""
+        return self._view(task).axes(len(task.place.shape))
 
     def uniform(self, task: Task) -> float:
         """The factor by shape, if there is one for all matrices."""
@@ -134,11 +138,13 @@ class Solving:
         """One factor where it is the same for all matrices, else it is in z."""
         if not zs:
             return Answer(torch.zeros_like(like), 1.0, torch.zeros_like(like) if self.wants(task) else None)
-        view = self._view(task)
-        plain = view.join(zs, like.shape)
+        view, place = self._view(task), task.place
+        start = (0,) * like.ndim if tuple(like.shape) == place.shape else place.first
+        plain = view.join_piece(zs, like.shape, start, place.shape)
         first = factors[0]
         if isinstance(first, Tensor) or any(factor != first for factor in factors):
-            scaled = view.join([z * factor for z, factor in zip(zs, factors, strict=True)], like.shape)
+            scaled_zs = [z * factor for z, factor in zip(zs, factors, strict=True)]
+            scaled = view.join_piece(scaled_zs, like.shape, start, place.shape)
             return Answer(scaled, 1.0, plain if self.wants(task) else None)
         return Answer(plain, first, plain if self.wants(task) else None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -126,3 +127,14 @@ def combine(answers: list[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> 
         total += float(dual.sum())
         achieved += float(descent.sum())
     return Inexactness(delta, 1.0 - achieved / total if total > 0 else 0.0, overshoot)
+
+
+def stats_of(group: dict[str, Any], state: dict[str, Any], sample: Sample | None) -> dict[str, float]:
+    """One parameter's row of `optimizer.stats()`."""
+    row = {"lr": float(group["lr"])}
+    row |= {key: float(state[key]) for key in ("step", "skipped") if key in state}
+    if sample is not None:
+        row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
+        if sample.inexactness is not None:
+            row |= {k: float(getattr(sample.inexactness, k)) for k in ("delta", "gap", "overshoot", "factor")}
+    return row

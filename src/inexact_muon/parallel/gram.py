@@ -30,12 +30,11 @@ def reducible(task: Task, solver: Solver) -> bool:
         return False
     if not all(ball.polar.at(*sides(shape), task.m.device).from_gram for shape in solver.shapes(task)):
         return False
-    shapes, stacked = solver.shapes(task), len(place.shape) > 2 and len(solver.shapes(task)[0]) > 2
-    rows = 1 if stacked else 0
-    if any(dim < rows for dim in place.cut) or (rows in place.cut and len(place.cut) > 1):
+    axes = solver.axes(task)
+    (side, *more) = {axes[dim] for dim in place.cut} or {None}
+    if more or side not in (-2, -1):
         return False
-    side = -2 if rows in place.cut else -1
-    return all(shape[side] == max(shape[-2:]) for shape in shapes)
+    return all(shape[side] == max(shape[-2:]) for shape in solver.shapes(task))
 
 
 def gram_reduced(tasks: Sequence[Task], solver: Solver) -> Run:

@@ -57,6 +57,11 @@ class Place:
         whole = tuple((0, size) for size in self.shape)
         return tuple(d for d in range(len(self.shape)) if any(piece[d] != whole[d] for piece in self.pieces))
 
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The index of this rank's first entry, in every dimension."""
+        return tuple(first for first, _ in self.pieces[self.piece])
+
     def copy_of(self, rank: int) -> int:
         """The copy of which this rank holds a piece."""
         return next(c for c, row in enumerate(self.holders) if rank in row)

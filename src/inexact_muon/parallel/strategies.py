@@ -194,12 +194,15 @@ def owned(tasks: Sequence[Task], solver: Solver) -> Run:
 
 def blockwise(tasks: Sequence[Task], solver: Solver, lr: float = 1.0) -> Run:
     """Each rank's own piece as matrices of its own; nothing is sent unless the answer is to be measured."""
-    blocks = [[x for x in solver.blocks(task) if x.numel()] for task in tasks]
-    found = solver.directions(tasks, blocks)
+    blocks = [solver.blocks(task) for task in tasks]
+    given = [[x for x in some if x.numel()] for some in blocks]
     answers = []
-    for task, given, zs in zip(tasks, blocks, found, strict=True):
-        factors = [lr * factor for factor in solver.factors(task, given, zs)]
-        answers.append(solver.answer(task, task.m, zs, factors))
+    for task, some, ms, zs in zip(tasks, blocks, given, solver.directions(tasks, given), strict=True):
+        solved = iter(zip(zs, [lr * factor for factor in solver.factors(task, ms, zs)], strict=True))
+        pairs = [next(solved) if x.numel() else (x, None) for x in some] if ms else []  # the view wants empty ones back
+        known = next((factor for _, factor in pairs if factor is not None), 1.0)
+        factors = [known if factor is None else factor for _, factor in pairs]
+        answers.append(solver.answer(task, task.m, [z for z, _ in pairs], factors))
     yield from _measured(tasks, answers, solver, exact=True)
     return answers
 
@@ -244,7 +247,8 @@ def _own(task: Task, answer: Answer) -> Answer:
 
 def _stacked(task: Task, solver: Solver) -> bool:
     """Whether the pieces are stacks of whole matrices."""
-    return task.place.cut == (0,) and len(solver.shapes(task)) == 1 and len(solver.shapes(task)[0]) > 2
+    axes = solver.axes(task)
+    return bool(task.place.cut) and all(axes[dim] == -3 for dim in task.place.cut)
 
 
 STRATEGIES: dict[str, type] = {

@@ -76,6 +76,9 @@ class Solver(Protocol):
     def blocks(self, task: Task) -> list[Tensor]:
         """This rank's piece, cut where the parameter is cut into matrices."""
 
+    def axes(self, task: Task) -> tuple[int | None, ...]:
+        """Where each dimension of the parameter lies in its matrices: -3 for a batch, -2, -1; None for several."""
+
     def directions(self, tasks: Sequence[Task], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """z of each matrix of each task."""
 

@@ -22,6 +22,9 @@ COPIES = 6
 LIMIT = 256 * 2**20
 """Bytes that the work on several matrices may take; a single one takes what it needs."""
 
+ACCELERATOR_LIMIT = 6 * 2**30
+"""The same on an accelerator: a constant, not free memory, because what is stacked together decides the last bits."""
+
 CACHE = 16 * 2**20
 """Bytes of work that a CPU does at once: more is not faster, and large temporaries cost page faults."""
 
@@ -29,6 +32,11 @@ _SAFE = 2.0**24
 
 Item = TypeVar("Item")
 Solve = Callable[[list[Tensor], torch.dtype], list[Tensor]]
+
+
+def limit_on(device: torch.device, limit: int | None) -> int:
+    """The limit given, or the default of the device."""
+    return limit if limit is not None else LIMIT if device.type == "cpu" else ACCELERATOR_LIMIT
 
 
 def solve_all(
@@ -45,7 +53,9 @@ def solve_all(
     for members in _alike(ms):
         for chunk in within((((i, part), work(part)) for i in members for part in _parts(ms[i], limit)), limit):
             stacks, places = _stacked([part for _, part in chunk])
-            solved = solve([_moderate(x) for x in stacks], compute_dtype(ms[members[0]]))
+            dtype = compute_dtype(ms[members[0]])
+            half = torch.finfo(dtype).bits < 32 and stacks[0].dtype != torch.float64  # there sizes are taken in float64
+            solved = solve([x if half else _moderate(x) for x in stacks], dtype)
             for (i, part), (stack, low) in zip(chunk, places, strict=True):
                 pieces[i].append(solved[stack][low : low + len(part)])
     return [_joined(found, m) for found, m in zip(pieces, ms, strict=True)]
@@ -94,7 +104,7 @@ def _stacked(parts: list[Tensor]) -> tuple[list[Tensor], list[tuple[int, int]]]:
     """Stacks, and for each part its (stack, first row)."""
     groups: dict[object, list[int]] = {}
     for k, part in enumerate(parts):
-        small = part[0].numel() <= STACKED
+        small = part[0].numel() <= STACKED and part.device.type == "cpu"
         groups.setdefault(tuple(part.shape[-2:]) if small else k, []).append(k)
     stacks: list[Tensor] = []
     places: list[tuple[int, int]] = [(0, 0)] * len(parts)

@@ -19,12 +19,15 @@ from math import comb
 import torch
 from torch import Tensor
 
-from inexact_muon.polar.scaling import frobenius, gram_bound, guarded
+from inexact_muon.polar.scaling import gram_bound, guarded
 from inexact_muon.polar.symmetric import symmetric_product
 from inexact_muon.schedules.scalar_map import Schedule
 
 Factor = Callable[[Tensor], tuple[float, Tensor]]
 """gram -> (a, B), standing for the matrix a I + B."""
+
+TINY = 1e-150
+"""Stands for the norm of a zero matrix, so that zero gives zero; below what float32 entries can have."""
 
 GRAM_ASPECT = 1.5
 """m/n above which the Gram form needs fewer products than the direct one, for every degree."""
@@ -37,27 +40,34 @@ def restarts(steps: int) -> tuple[int, ...]:
 
 def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
     """The factors one after the other, the first on xs over an upper bound on its largest singular value."""
-    wide = torch.finfo(dtype).bits >= 32
-    bound: Tensor | None = None
-    if wide:
-        # The bound is applied to n x n matrices only: no pass over X.
-        xs = [x.to(dtype) for x in xs]
-        gram = _gram(xs)
-        bound = guarded(gram_bound(gram, normalise), dtype)
-        gram = gram.div_(bound * bound)
-    else:
-        pairs = [normalised(x, dtype, normalise) for x in xs]
-        xs, gram = [x for x, _ in pairs], _join([g for _, g in pairs])
+    if torch.finfo(dtype).bits < 32:
+        return _run_half(xs, factors, dtype, normalise)
+    # The bound is applied to n x n matrices only: no pass over X.
+    xs = [x.to(dtype) for x in xs]
+    gram = _gram(xs)
+    bound = guarded(gram_bound(gram, normalise), dtype)
+    gram = gram.div_(bound * bound)
     for k, factor in enumerate(factors):
         a, b = factor(_gram(xs) if k else gram)
-        if wide:
-            if a:
-                b.diagonal(dim1=-2, dim2=-1).add_(a)
-            b = b if bound is None or k else b.div_(bound)
-        parts = zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)
-        # a I + B rounded to half precision would lose what B adds to a.
-        xs = [torch.bmm(q, x) if wide else torch.baddbmm(x, q, x, beta=a) for q, x in parts]
+        if a:
+            b.diagonal(dim1=-2, dim2=-1).add_(a)
+        b = b if k else b.div_(bound)
+        xs = [torch.bmm(q, x) for q, x in zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)]
     return list(xs)
+
+
+def _run_half(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
+    """The same in half precision: matrices of one shape in one stack, which the cast to `dtype` writes."""
+    solved: dict[int, Tensor] = {}
+    for shape in dict.fromkeys(x.shape[-2:] for x in xs):
+        places = [i for i, x in enumerate(xs) if x.shape[-2:] == shape]
+        x, gram = normalised([xs[i] for i in places], dtype, normalise)
+        for k, factor in enumerate(factors):
+            a, b = factor(torch.bmm(x, x.mT) if k else gram)
+            # a I + B rounded to half precision would lose what B adds to a.
+            x = torch.baddbmm(x, b, x, beta=a)
+        solved.update(zip(places, torch.split(x, [len(xs[i]) for i in places]), strict=True))
+    return [solved[i] for i in range(len(xs))]
 
 
 def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
@@ -68,20 +78,32 @@ def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
     return q.div_(bound)
 
 
-def normalised(x: Tensor, dtype: torch.dtype, normalise: str) -> tuple[Tensor, Tensor]:
-    """x over an upper bound on its largest singular value, in half precision, and its Gram matrix.
+def normalised(xs: Sequence[Tensor], dtype: torch.dtype, normalise: str) -> tuple[Tensor, Tensor]:
+    """xs over upper bounds on their largest singular values, one stack in half precision, and its Gram matrix.
 
-    The bound is computed in float32 or better from what was rounded to `dtype`.
+    Norms and quotients are taken in float64, whose range squares of any float32 entry fit, and rounded once: no pass
+    that brings entries to size 1 is needed. The bound is computed from what was rounded to `dtype`.
     """
+    n = xs[0].shape[-2]
+    sizes = [torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True, dtype=torch.float64) for x in xs]
+    size = _join(sizes).clamp_(min=TINY)
     if normalise == "frobenius":
-        x = (x / guarded(frobenius(x), dtype)).to(dtype)
+        x = _over(xs, guarded(size, dtype), dtype)
         return x, torch.bmm(x, x.mT)
-    n = x.shape[-2]
-    x = x * (n**0.5 / frobenius(x))  # rows of norm 1 on average: the Gram matrix suits half precision
-    rounded = x.to(dtype)
+    size.mul_(n**-0.5)  # rows of norm 1 on average: the Gram matrix suits half precision
+    rounded = _over(xs, size, dtype)
     gram = torch.bmm(rounded, rounded.mT)
-    bound = guarded(gram_bound(gram, normalise), dtype).to(x.dtype)
-    return (x / bound).to(dtype), gram.to(x.dtype).div(bound * bound).to(dtype)
+    bound = guarded(gram_bound(gram, normalise), dtype)
+    return _over(xs, size * bound, dtype), gram.div_(bound * bound)  # rounding `rounded` again would double its error
+
+
+def _over(xs: Sequence[Tensor], sizes: Tensor, dtype: torch.dtype) -> Tensor:
+    """Each matrix over its size, in one stack of this dtype: divided, rounded and stacked in one pass."""
+    stack = xs[0].new_empty((len(sizes), *xs[0].shape[-2:]), dtype=dtype)
+    counts = [len(x) for x in xs]
+    for x, size, out in zip(xs, torch.split(sizes, counts), torch.split(stack, counts), strict=True):
+        torch.div(x, size, out=out)
+    return stack
 
 
 def factors_of(schedule: Schedule, again: Sequence[int]) -> list[Factor]:

@@ -29,30 +29,27 @@ _GUARD = {
 
 def to_unit_entries(x: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
     """x times the power of two that brings its largest entry to [1, 2): exact, and the same for 2^k x."""
-    largest = x.abs().amax(dim=dim, keepdim=True)
+    largest = torch.linalg.vector_norm(x, torch.inf, dim=dim, keepdim=True).double()
+    # In float64 the power of two of any float32 is a normal number, so that one product is enough.
     exponent = 1 - torch.frexp(largest).exponent
-    # 2^exponent itself may overflow when x is subnormal: multiply twice.
+    if x.dtype != torch.float64:
+        return torch.mul(x, torch.ldexp(torch.ones_like(largest), exponent), out=torch.empty_like(x))
     half = torch.div(exponent, 2, rounding_mode="floor")
     one = torch.ones_like(largest)
     return x * torch.ldexp(one, half) * torch.ldexp(one, exponent - half)
 
 
-def frobenius(x: Tensor) -> Tensor:
-    """||x||_F per matrix, 1 where it is zero so that dividing by it leaves zero."""
-    norm = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
-    return torch.where(norm == 0, torch.ones_like(norm), norm)
-
-
 def guarded(bound: Tensor, dtype: torch.dtype) -> Tensor:
     """The bound plus what rounding to `dtype` can add; 1 where it is zero."""
-    return torch.where(bound == 0, torch.ones_like(bound), bound * (1.0 + _GUARD[dtype]))
+    return (bound == 0) + bound * (1.0 + _GUARD[dtype])
 
 
 def gram_bound(gram: Tensor, normalise: str) -> Tensor:
     """An upper bound on the largest singular value of X from X X^T."""
-    wide = gram.to(torch.promote_types(gram.dtype, torch.float32))
+    precise = torch.promote_types(gram.dtype, torch.float32)
     if normalise == "schatten4":
-        return torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True).sqrt()
+        return torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True, dtype=precise).sqrt()
+    wide = gram.to(precise)
     trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     if normalise == "frobenius":
         return trace.sqrt()

@@ -11,6 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -148,7 +149,6 @@ def _read_distributed(path: Path) -> dict[str, Tensor]:
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-    from torch.distributed.checkpoint.state_dict_loader import load
 
     try:
         entries = FileSystemReader(path).read_metadata().state_dict_metadata
@@ -163,7 +163,18 @@ def _read_distributed(path: Path) -> dict[str, Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that nothing is distributed here is what we want
             try:
-                load(wanted, checkpoint_id=path, no_dist=True)
+                _load_alone(wanted, path)
             except CheckpointException:
                 raise ValueError(f"{path} cannot be read: parts of it may be missing") from None
     return wanted
+
+
+def _load_alone(wanted: dict[str, Any], path: Path) -> None:
+    """Fills `wanted` from the folder without asking other ranks, whether or not a process group is there."""
+    from torch.distributed.checkpoint import state_dict_loader as loader
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+    if "no_dist" in signature(loader.load).parameters:
+        loader.load(wanted, checkpoint_id=path, no_dist=True)
+    else:  # torch 2.6
+        loader.load_state_dict(wanted, FileSystemReader(path), no_dist=True)

@@ -6,7 +6,6 @@ checkpoint; and tensors by name, such as a checkpoint of torch.distributed or a 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.lmo import parse as parse_ball
 from inexact_muon.polar import Jordan, PolarMethod, Polynomial
 from inexact_muon.schedules.published import JORDAN
+from inexact_muon.views import parse as parse_view
 
 BUFFER = "momentum_buffer"
 
@@ -49,18 +49,10 @@ def momenta(loaded: Any) -> list[Momentum]:
 
 
 def cut(x: Tensor, view: str = "whole") -> list[Tensor]:
-    """The matrices that a view of this text makes of x: whole (leading dimensions are a batch), flatten or split.
-
-    A twin of `inexact_muon.optim.views`, which lies above this package; kernels of foreign optimizers are flattened.
-    """
-    word, _, rest = view.partition("(")
-    if word == "flatten" or x.ndim == 4:
-        return [x.flatten(1)]
-    parts = [x]
-    if word == "split":
-        rows = ast.literal_eval(rest.removesuffix(")").partition("=")[2])
-        parts = list(torch.split(x, list(rows) if isinstance(rows, tuple) else x.shape[0] // rows))
-    return [matrix for part in parts for matrix in part.reshape(-1, *part.shape[-2:])]
+    """The matrices that a view of this text makes of x; kernels of foreign optimizers are flattened."""
+    if view.startswith("whole") and x.ndim == 4:
+        view = "flatten"
+    return [matrix for part in parse_view(view).cut(x) for matrix in part.reshape(-1, *part.shape[-2:])]
 
 
 def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,0 +1,123 @@
+"""The step of one process: what moves together, what the balls answer, and AdamW for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from inexact_muon.lmo import Spectral
+from inexact_muon.lmo._base import sides
+from inexact_muon.optim.adamw import adamw_, by_options
+from inexact_muon.optim.algorithm import hosted, momentum
+from inexact_muon.optim.algorithm import lengths as lengths_of
+from inexact_muon.optim.batches import Batch, Member, chunks
+from inexact_muon.optim.finite import flags, looked
+from inexact_muon.optim.telemetry import combine
+from inexact_muon.polar import Auto
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.core import LMOOptimizer
+
+Entry = tuple[dict[str, Any], Tensor]
+"""(group, parameter)"""
+
+
+@dataclass
+class Alone:
+    """Batches are made once and used until groups, parameters or states change."""
+
+    _plan: tuple[Any, list[Member], list[list[Batch]]] | None = None
+
+    def batches(self, optimizer: LMOOptimizer, entries: Sequence[Entry]) -> list[list[Batch]]:
+        """What moves together. Where the host may look, only what has a finite gradient; elsewhere flags say it."""
+        key = self._key(optimizer, entries)
+        known = self._plan is not None and self._plan[0] == key
+        if not known or not all(optimizer.state[m.p] is m.state for m in self._plan[1]):  # type: ignore[index]
+            members = [_member(optimizer, group, p) for group, p in entries]
+            self._plan = (key, members, list(chunks(members, optimizer.memory_limit)))
+        assert self._plan is not None
+        _, members, made = self._plan
+        here = [member for member in members if hosted(member.p)]
+        if here:
+            dtypes = [member.state["momentum_buffer"].dtype for member in here]
+            fine = looked([_grad(member.p) for member in here], dtypes)
+            if not all(fine):
+                bad = [member for member, finite in zip(here, fine, strict=True) if not finite]
+                for member in bad:
+                    member.state["skipped"] += 1
+                rest = [member for member in members if not any(member is other for other in bad)]
+                return list(chunks(rest, optimizer.memory_limit))
+        for batch in (batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)):
+            dtype = batch.members[0].state["momentum_buffer"].dtype
+            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
+        return made
+
+    @staticmethod
+    def _key(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> Any:
+        """What the composition of batches depends on."""
+        if optimizer.precision.active:
+            return object()  # a policy may have changed the oracle of any layer
+        switches = ("ball", "length", "view", "nesterov", "momentum_init", "maximize")
+        groups = tuple(tuple(group[k] for k in switches) for group in optimizer.param_groups)
+        return groups, tuple((id(p), p.shape, p.dtype, p.device) for _, p in entries)
+
+    @staticmethod
+    def answers(optimizer: LMOOptimizer, batch: Batch) -> tuple[list[Tensor], list[Tensor], list[float]]:
+        """What the ball saw of each member, z, and the length of its step."""
+        seen, given = momentum(batch)
+        found = optimizer.directions([batch.ball], [given])[0]
+        wanted = [k for k, member in enumerate(batch.members) if id(member.p) in optimizer.telemetry.chosen]
+        for k in wanted:
+            _measure(optimizer, batch, k, given, found)
+        lengths = lengths_of(batch, given, found)
+        zs = [batch.joined(k, found) for k in range(len(batch.members))]
+        for k in wanted:
+            rate = float(batch.members[k].group["lr"]) * lengths[k]
+            sizes = [float(x.double().square().sum()) for x in (zs[k], batch.members[k].p)]
+            optimizer.telemetry.sizes(id(batch.members[k].p), rate * rate * sizes[0], sizes[1])
+        return seen, zs, lengths
+
+    @staticmethod
+    def adamw(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> None:
+        """One step of the parameters that AdamW moves."""
+        mine = [(p, optimizer.state_of(p, ("exp_avg", "exp_avg_sq")), group) for group, p in entries]
+        here = [entry for entry in mine if hosted(entry[0])]
+        if here:
+            found = looked([_grad(p) for p, _, _ in here], [state["exp_avg"].dtype for _, state, _ in here])
+            bad = [entry for entry, fine in zip(here, found, strict=True) if not fine]
+            for _, state, _ in bad:
+                state["skipped"] += 1
+            mine = [entry for entry in mine if not any(entry is other for other in bad)]
+        for some in by_options(mine):
+            before = [(p, g, p.detach().clone()) for p, _, g in some if id(p) in optimizer.telemetry.chosen]
+            finite = None if hosted(some[0][0]) else flags([_grad(p) for p, _, _ in some], some[0][1]["exp_avg"].dtype)
+            adamw_(some, finite)
+            for p, group, old in before:
+                moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
+                optimizer.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
+
+
+def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member:
+    state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball_of(p, group), optimizer.view(group)
+    if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
+        chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
+        ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
+    return Member(p, group, state, ball, optimizer.length(group), view)
+
+
+def _measure(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+    """Notes how inexact the answer for one member is."""
+    if batch.finite is not None and not bool(batch.finite[k]):
+        return
+    pairs = zip(batch.matrices(k, given), batch.matrices(k, found), strict=True)
+    answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z) for m, z in pairs if m.numel()]
+    if answers:
+        optimizer.telemetry.note(id(batch.members[k].p), combine(answers))
+
+
+def _grad(p: Tensor) -> Tensor:
+    assert p.grad is not None
+    return p.grad

@@ -1,0 +1,171 @@
+"""What moves together: parameters of one ball, dtype and device, whose matrices lie in stacks by shape.
+
+The matrices that the ball sees are written straight into the stacks that the oracle works on, so that the number of
+operations grows with the number of shapes and not of parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.optim.lengths import Length
+from inexact_muon.polar.batching import STACKED, limit_on, within
+from inexact_muon.views import View
+
+COPIES = 6
+"""Upper bound on what a step holds at once, in copies of the parameters that it works on."""
+
+Slot = tuple[int, int, int | None]
+"""Which tensor of the list that the ball is asked about, the first matrix in it, and how many; None for all."""
+
+
+@dataclass(eq=False)
+class Member:
+    """One parameter with what the optimizer keeps about it."""
+
+    p: Tensor
+    group: dict[str, Any]
+    state: dict[str, Any]
+    ball: Ball
+    length: Length
+    view: View
+
+    @cached_property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of its matrices."""
+        return self.view.shapes(self.p.shape)
+
+    @property
+    def mu(self) -> float:
+        """Momentum, with the layer's own factor on alpha = 1 - momentum if it has one."""
+        factor = self.state.get("alpha_factor", 1.0)
+        given: float = self.group["momentum"]
+        return given if factor == 1.0 else 1.0 - min(1.0, (1.0 - given) * factor)
+
+    @property
+    def decay(self) -> float:
+        """What lr is multiplied with to shrink W."""
+        return 1.0 if self.group["constrained"] else float(self.group["weight_decay"])
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What one batch has in common."""
+        group = self.group
+        switches = (group["nesterov"], group["momentum_init"], group["maximize"])
+        return (self.ball, self.length, self.state["momentum_buffer"].dtype, self.p.device, *switches)
+
+
+@dataclass(eq=False)
+class Batch:
+    """Members of one kind, and where their matrices lie in the list of tensors that the ball is asked about.
+
+    Matrices for the spectral ball lie in stacks by shape; other balls are asked about each tensor by itself.
+
+    Attributes:
+        finite: one flag for each member, on an accelerator; None where the host knows that all gradients are finite.
+        stacks: (count, rows, columns) of each stack.
+        slots: where the matrices of each member lie.
+        blocks: for each member the slot of which it is a view, or None if its matrices have to be copied there.
+    """
+
+    members: list[Member]
+    finite: Tensor | None = None
+    stacks: list[tuple[int, int, int]] = field(default_factory=list)
+    slots: list[list[Slot]] = field(default_factory=list)
+    blocks: list[Slot | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ball, Spectral):
+            count = 0
+            for member in self.members:
+                self.slots.append([(count + i, 0, None) for i in range(len(member.shapes))])
+                count += len(member.shapes)
+            self.blocks = [None] * len(self.members)
+            return
+        places: dict[object, int] = {}
+        for k, member in enumerate(self.members):
+            block, slots = member.view.block(member.p.shape), list[Slot]()
+            for count, rows, columns in [block] if block else [(prod(s[:-2]), s[-2], s[-1]) for s in member.shapes]:
+                shared = member.p.device.type != "cpu" or rows * columns <= STACKED
+                place = places.setdefault((rows, columns) if shared else (k, len(slots)), len(self.stacks))
+                before = self.stacks[place][0] if place < len(self.stacks) else 0
+                self.stacks[place : place + 1] = [(before + count, rows, columns)]
+                slots.append((place, before, count))
+            self.slots.append(slots)
+            self.blocks.append(slots[0] if block else None)
+
+    @property
+    def ball(self) -> Ball:
+        """The ball of all members."""
+        return self.members[0].ball
+
+    def room(self) -> tuple[list[Tensor], list[Tensor]]:
+        """(a tensor for what the ball sees of each member, the stacks of which most of them are views), not filled."""
+        like = self.members[0].state["momentum_buffer"]
+        stacks = [like.new_empty(shape) for shape in self.stacks]
+        return [
+            like.new_empty(member.p.shape) if slot is None else part(stacks, slot).view(member.p.shape)
+            for member, slot in zip(self.members, self.blocks, strict=True)
+        ], stacks
+
+    def fill(self, stacks: list[Tensor], seen: Sequence[Tensor]) -> list[Tensor]:
+        """What the ball is asked about: the stacks, with what is not a view of them copied in; else the matrices."""
+        if not self.stacks:
+            return [matrix for member, x in zip(self.members, seen, strict=True) for matrix in member.view.cut(x)]
+        for member, x, slots, block in zip(self.members, seen, self.slots, self.blocks, strict=True):
+            if block is None:
+                for slot, matrix in zip(slots, member.view.cut(x), strict=True):
+                    part(stacks, slot).copy_(matrix.reshape(-1, *matrix.shape[-2:]))
+        return stacks
+
+    def shapes(self, k: int) -> list[tuple[int, ...]]:
+        """The shape of what lies in each slot of member k: its matrices, or a stack of them."""
+        block = self.blocks[k]
+        return self.members[k].shapes if block is None else [(block[2] or 0, *self.stacks[block[0]][1:])]
+
+    def matrices(self, k: int, given: Sequence[Tensor]) -> list[Tensor]:
+        """The matrices of member k in what the ball was asked, or answered."""
+        return [part(given, slot).reshape(shape) for slot, shape in zip(self.slots[k], self.shapes(k), strict=True)]
+
+    def joined(self, k: int, given: Sequence[Tensor]) -> Tensor:
+        """The tensor of member k whose matrices these are."""
+        member, block = self.members[k], self.blocks[k]
+        if block is not None:
+            return part(given, block).reshape(member.p.shape)
+        return member.view.join(self.matrices(k, given), member.p.shape)
+
+
+def part(given: Sequence[Tensor], slot: Slot) -> Tensor:
+    """What lies in a slot."""
+    place, first, count = slot
+    return given[place] if count is None else given[place].narrow(0, first, count)
+
+
+def work(member: Member) -> int:
+    """Bytes that a step may need at once for a member."""
+    return COPIES * member.p.numel() * max(4, member.state["momentum_buffer"].element_size())
+
+
+def chunks(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]:
+    """Batches that are worked on together within the limit of memory; at least one member at a time.
+
+    Alike members lie next to each other, in the order of their first appearance.
+    """
+    devices: dict[torch.device, dict[tuple[Any, ...], list[Member]]] = {}
+    for member in members:
+        devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
+    for device, kinds in devices.items():
+        ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.p.shape)))]
+        for chunk in within(((member, work(member)) for member in ordered), limit_on(device, limit)):
+            found: dict[tuple[Any, ...], list[Member]] = {}
+            for member in chunk:
+                found.setdefault(member.kind, []).append(member)
+            yield [Batch(some) for some in found.values()]
