@@ -36,13 +36,13 @@ class Interrupts:
 def show_warning(
     message: Warning | str,
     category: type[Warning],
-    file: str,
-    line: int,
-    to: TextIO | None = None,
-    text: str | None = None,
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
 ) -> None:
     """A warning of the lab as a sentence, all others as Python shows them."""
     if category.__name__ == "LabWarning":
         print(f"inexact-muon: warning: {message}", file=sys.stderr)
     else:
-        (to or sys.stderr).write(warnings.formatwarning(message, category, file, line, text))
+        (file or sys.stderr).write(warnings.formatwarning(message, category, filename, lineno, line))

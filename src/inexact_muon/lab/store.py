@@ -128,7 +128,7 @@ class Store:
         """Notes that a run has been given to a worker."""
         with self._transaction():
             self._index.execute(
-                "update runs set state = 'running', attempts = attempts + 1, started = coalesce(started, ?) "
+                "update runs set state = 'running', outcome = null, attempts = attempts + 1, started = coalesce(started, ?) "
                 "where id = ?",
                 (time.time(), run),
             )
