@@ -128,8 +128,8 @@ class Store:
         """Notes that a run has been given to a worker."""
         with self._transaction():
             self._index.execute(
-                "update runs set state = 'running', outcome = null, attempts = attempts + 1, started = coalesce(started, ?) "
-                "where id = ?",
+                "update runs set state = 'running', outcome = null, attempts = attempts + 1, "
+                "started = coalesce(started, ?) where id = ?",
                 (time.time(), run),
             )
 

@@ -1,0 +1,28 @@
+"""How long the fuzzers run: a few examples in the fast tier, always the same; in `make fuzz` as many as it says.
+
+`make fuzz` runs the files test_fuzz_*.py again and again, with seeds that it prints, until its minutes are over.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+
+EXAMPLES = int(os.environ.get("INEXACT_MUON_FUZZ", "0"))
+"""Examples of each fuzzer in `make fuzz`; 0 in the fast tier."""
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)
+
+
+def fuzz(short: int, **more: Any) -> settings:
+    """Settings of a fuzzer that has so many examples in the fast tier."""
+    return settings(
+        max_examples=EXAMPLES or short,
+        deadline=None,
+        database=None,
+        derandomize=not EXAMPLES,
+        suppress_health_check=SLOW,
+        **more,
+    )
