@@ -154,7 +154,7 @@ def test_curves_that_lost_lines_are_noticed_by_show_and_report(copy: Path) -> No
 
 
 BAD_ROWS = {
-    "a number that JSON does not have": "update runs set spec = replace(spec, '\"lr\":0.1', '\"lr\":null') where id = ?",
+    "no number": "update runs set spec = replace(spec, '\"lr\":0.1', '\"lr\":null') where id = ?",
     "another spec": "update runs set spec = replace(spec, '\"lr\":0.1', '\"lr\":0.2') where id = ?",
     "another state": "update runs set state = 'diverged' where id = ?",
     "no state": "update runs set state = 'finisked' where id = ?",

@@ -22,15 +22,26 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
         raise LabError(f"{path.parent} is not a store (it has no {path.name}); make one with `inexact-muon sweep`")
     try:
         with closing(_open(path)) as index:
-            damage = index.execute("pragma quick_check").fetchone()[0]
+            index.text_factory = readable
+            damage = index.execute("pragma integrity_check(1)").fetchone()[0]
             if damage != "ok":
                 raise sqlite3.DatabaseError(damage.splitlines()[-1])
             tables = index.execute("select count(*) from sqlite_master where name in ('about', 'runs')").fetchone()[0]
             yield index if tables == 2 else None
     except sqlite3.DatabaseError as error:
-        raise LabError(
-            f"{path} cannot be read: {error}; delete it and start the same sweep again, which finds the runs that ended"
-        ) from None
+        raise beyond_use(path, error) from None
+
+
+def beyond_use(path: Path, error: sqlite3.DatabaseError) -> LabError:
+    """The sentence about an index that is damaged."""
+    return LabError(
+        f"{path} cannot be read: {error}; delete it and start the same sweep again, which finds the runs that ended"
+    )
+
+
+def readable(text: bytes) -> str:
+    """A text of the index, also if it is damaged."""
+    return text.decode(errors="backslashreplace")
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -27,7 +27,7 @@ import msgspec
 from inexact_muon.lab import curves
 from inexact_muon.lab.errors import LabError, warn, writing
 from inexact_muon.lab.files import Lock
-from inexact_muon.lab.index import reading
+from inexact_muon.lab.index import beyond_use, readable, reading
 from inexact_muon.lab.outcome import CHECKPOINT as CHECKPOINT
 from inexact_muon.lab.outcome import CURVES as CURVES
 from inexact_muon.lab.outcome import OUTCOME as OUTCOME
@@ -80,12 +80,15 @@ class Store:
         try:
             with writing(folder):
                 self._index = sqlite3.connect(folder / INDEX, isolation_level=None)
+                self._index.text_factory = readable
                 self._index.execute("pragma journal_mode = wal")
                 self._index.executescript(_SCHEMA)  # an index without tables, left by a kill or a full disk, is new
             self._add(plan)
             self._recover()
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise beyond_use(folder / INDEX, error) from None
             raise
 
     def _add(self, plan: Plan) -> None:
