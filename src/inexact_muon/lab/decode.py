@@ -20,9 +20,9 @@ LARGEST = 2**63 - 1
 DEPTH = 32
 """Tables and lists nested deeper than this are refused."""
 _AT = re.compile(r"(?s)(.*?)(?: - at `\$(.*)`)?")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_UNKNOWN = re.compile(r"(?s)Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
-_INVALID = re.compile(r"Invalid (?:enum )?value '?(.*?)'?")
+_INVALID = re.compile(r"(?s)Invalid (?:enum )?value '?(.*?)'?")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -54,9 +54,12 @@ def check_plain(value: Any, where: str, path: str = "", depth: int = 0) -> None:
     elif isinstance(value, dict):
         for name, entry in value.items():
             check_plain(entry, where, _dotted(path, name), depth + 1)
+        why = "" if all(map(is_unicode, value)) else "has a name that is not valid Unicode"
     elif isinstance(value, list):
         for index, entry in enumerate(value):
             check_plain(entry, where, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, str) and not is_unicode(value):
+        why = f"must be valid Unicode, got {value!r}"
     elif isinstance(value, float) and not isfinite(value):
         why = f"must be a finite number, got {value}"
     elif isinstance(value, int) and abs(value) > LARGEST:
@@ -65,6 +68,11 @@ def check_plain(value: Any, where: str, path: str = "", depth: int = 0) -> None:
         why = f"must be text, a number, true or false, a list or a table, got {value!r}"
     if why:
         raise LabError(f"{where}: {path} {why}")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored: words of the command line that are not UTF-8 hold lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def explain(message: str, raw: Any, kind: Any) -> str:

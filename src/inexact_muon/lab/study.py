@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from inexact_muon.lab.decode import decode, read_toml, takes_list
+from inexact_muon.lab.decode import decode, is_unicode, read_toml, takes_list
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec import Number, RunSpec, Section, overlay
 
@@ -143,18 +143,13 @@ def read_changes(texts: Iterable[str]) -> dict[str, Any]:
         field, equals, value = text.partition("=")
         if not equals or not field.strip():
             raise LabError(f"--set wants field=value, such as optimizer.lr=0.1, got {text!r}")
-        if not _unicode(text):
+        if not is_unicode(text):
             raise LabError(f"--set {text!r} is not valid UTF-8")
         try:
             changes[field.strip()] = tomllib.loads(f"x = {value}")["x"]
         except tomllib.TOMLDecodeError:
             changes[field.strip()] = value.strip()
     return changes
-
-
-def _unicode(text: str) -> bool:
-    """Whether a text can be stored: words of the command line that are not UTF-8 hold lone surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def field_of(spec: RunSpec, field: str) -> Any:
