@@ -90,8 +90,9 @@ def evaluate(s: Statement, values: dict[str, Any]) -> Any:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             return s.function(**values)
     except (ArithmeticError, MemoryError) as error:
+        why = str(error.args[-1]).lower() if error.args else type(error).__name__
         raise ValueError(
-            f"{s.name} cannot be computed at these values ({str(error) or type(error).__name__}): "
+            f"{s.name} cannot be computed at these values ({why}): "
             "one of them is too large or too small for double precision"
         ) from None
 
