@@ -100,7 +100,9 @@ OUT_OF_RANGE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "sentence"), OUT_OF_RANGE, ids=lambda value: " ".join(value)[:50] if isinstance(value, tuple) else "")
+@pytest.mark.parametrize(
+    ("words", "sentence"), OUT_OF_RANGE, ids=lambda value: " ".join(value)[:50] if isinstance(value, tuple) else ""
+)
 def test_a_number_out_of_range_is_one_sentence(
     words: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
