@@ -11,7 +11,7 @@ from typing import Any
 from inexact_muon.lab.curves import Curves
 from inexact_muon.lab.decode import decode
 from inexact_muon.lab.spec import RunSpec
-from inexact_muon.lab.store import CURVES, Outcome, Store
+from inexact_muon.lab.store import CURVES, Outcome, Store, write_outcome
 from inexact_muon.lab.study import Plan
 
 GPT = {"name": "nanogpt", "size": "tiny", "context": 64}
@@ -46,11 +46,18 @@ def write(folder: Path, cases: Iterable[Case], name: str = "study", title: str =
                 continue
             place = opened.run_folder(case.spec.id)
             place.mkdir(exist_ok=True)
-            curves = Curves(place / CURVES, 0)
+            curves = Curves(place / CURVES)
             for kind, step, values in case.records:
-                curves.append(kind, step, **values)
+                curves.append(kind, step, values)
             curves.close()
-            outcome = Outcome(state=case.state, step=100, result=case.result, seconds=case.seconds)  # type: ignore[arg-type]
+            outcome = Outcome(
+                state=case.state,  # type: ignore[arg-type]
+                step=100,
+                result=case.result,
+                seconds=case.seconds,
+                curves=curves.mark,
+            )
+            write_outcome(place, outcome)
             opened.end(case.spec.id, outcome)
     finally:
         opened.close()

@@ -9,8 +9,10 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "inexact_muon"
 LAYERS = {
+    "defaults": (),
     "schedules": (),
     "terminal": (),
+    "process": (),
     "theory": ("schedules",),
     "statements": ("schedules", "theory", "terminal"),
     "polar": ("schedules",),
@@ -21,6 +23,7 @@ LAYERS = {
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory", "views"),
     "parallel": ("lmo", "polar", "schedules"),
     "optim": (
+        "defaults",
         "estimate",
         "inexactness",
         "lmo",
@@ -32,7 +35,7 @@ LAYERS = {
         "views",
         "terminal",
     ),
-    "lab": ("inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune", "terminal"),
+    "lab": ("defaults", "inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune", "terminal"),
     "catalogue": ("inexactness", "polar", "schedules"),
     "tables": ("inexactness", "polar", "tune", "terminal"),
     "testing": ("lmo", "polar", "schedules"),
@@ -42,17 +45,17 @@ LAYERS = {
     "report": ("lab", "schedules", "tune"),
     "demo": ("catalogue", "lab", "report", "terminal"),
     "__main__": ("cli",),
-    "cli": ("bench", "catalogue", "demo", "lab", "plan", "report", "statements", "tables", "terminal"),
+    "cli": ("bench", "catalogue", "demo", "lab", "plan", "process", "report", "statements", "tables", "terminal"),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
 INSIDE_FUNCTIONS = (
-    *("cli.py", "__init__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py"),
+    *("cli.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py"),
     "explanation.py",
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""
 
-TORCH_FREE = ("plan", "report", "schedules", "statements", "terminal", "theory")
+TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "terminal", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

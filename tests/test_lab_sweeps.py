@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from rich.console import Console
 
@@ -266,7 +265,7 @@ def test_the_step_of_a_running_run_comes_from_its_curves(tmp_path: Path) -> None
     opened = store.Store(tmp_path, PLAN)
     opened.begin(IDS[0])
     opened.run_folder(IDS[0]).mkdir()
-    curves.Curves(opened.run_folder(IDS[0]) / store.CURVES, 0).append("train", 4, loss=1.0)
+    curves.Curves(opened.run_folder(IDS[0]) / store.CURVES).append("train", 4, {"loss": 1.0})
     assert listing.records(tmp_path)[0]["step"] == 4
     opened.close()
 
@@ -376,7 +375,9 @@ def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (run,) = store.runs(tmp_path / "out")
     assert (run.state, run.spec.steps, type(run.spec.optimizer).__name__) == ("finished", 7, "SGD")
     assert (tmp_path / "out" / "runs" / run.id / store.CHECKPOINT).exists()
-    assert msgspec.json.decode((tmp_path / "out" / "runs" / run.id / store.OUTCOME).read_bytes())["step"] == 7
+    ended = store.read_outcome(tmp_path / "out" / "runs" / run.id)
+    assert ended is not None
+    assert ended.step == 7
 
 
 def test_the_custom_example_of_the_page_runs_outside_the_repository(tmp_path: Path) -> None:

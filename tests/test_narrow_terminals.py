@@ -38,11 +38,14 @@ def fill(folder: Path) -> study.Plan:
     for spec, loss in zip(plan.runs, LOSSES, strict=True):
         opened.begin(spec.id)
         opened.run_folder(spec.id).mkdir()
-        curves = Curves(opened.run_folder(spec.id) / store.CURVES, 0)
+        curves = Curves(opened.run_folder(spec.id) / store.CURVES)
         for step in range(1, 13):
-            curves.append("train", step, loss=loss + 1 / step)
+            curves.append("train", step, {"loss": loss + 1 / step})
         result = {"train_loss": loss, "loss": loss, "accuracy": 0.1, "lmo_error": 11.94, "oracle_flops": 10**12}
-        opened.end(spec.id, Outcome(state="finished", step=12, result=result, seconds={"optimizer": 0.0042}))
+        opened.end(
+            spec.id,
+            Outcome(state="finished", step=12, result=result, seconds={"optimizer": 0.0042}, curves=curves.mark),
+        )
     opened.close()
     return plan
 

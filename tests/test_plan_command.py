@@ -90,7 +90,7 @@ def test_a_picture(tmp_path: Path) -> None:
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--plot writes \.svg"):
         cli.plan("gpt2-124m", plot=tmp_path / "plan.pdf")
-    with pytest.raises(ValueError, match="tokens must be at least 1"):
+    with pytest.raises(ValueError, match="tokens must lie between 1 and"):
         cli.plan("gpt2-124m", tokens=0)
     call = [sys.executable, "-m", "inexact_muon.cli", "plan", "gpt2-124m", "--gpus", "8", "--tp", "3"]
     ended = subprocess.run(call, check=False, capture_output=True, text=True)

@@ -309,7 +309,7 @@ def test_the_best_fits_and_is_exact() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Layout(0), "gpus must be at least 1"),
+        (lambda: Layout(0), "gpus must lie between 1 and 100,000, got 0"),
         (lambda: Layout(8, 3), "tp = 3 does not divide gpus = 8"),
         (lambda: Machine(link=0.0), "link must be positive"),
         (lambda: Machine(efficiency=1.5), "efficiency must be at most 1"),

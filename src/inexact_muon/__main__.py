@@ -1,6 +1,26 @@
-"""`python -m inexact_muon` is the command `inexact-muon`."""
+"""`python -m inexact_muon` is the command `inexact-muon`.
 
-from inexact_muon.cli import main
+Ctrl-C while the command line itself is imported ends the process with one line, too.
+"""
+
+import os
+import signal
+from types import FrameType
+
+
+def main() -> None:
+    """Entry point."""
+    before = signal.signal(signal.SIGINT, _leave)
+    from inexact_muon.cli import main as command
+
+    signal.signal(signal.SIGINT, before)
+    command()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"inexact-muon: interrupted\n")
+    os._exit(130)
+
 
 if __name__ == "__main__":
     main()

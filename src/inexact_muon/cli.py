@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 import inexact_muon
+from inexact_muon.process import prepare
 
 Settings = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """`--set a=1 b=2`, `--set a=1 --set b=2`, or both: see `separate_settings`."""
@@ -286,8 +287,6 @@ def plan(
     from inexact_muon.plan.layout import Layout
     from inexact_muon.terminal import console as open_console
 
-    if tokens is not None and tokens < 1:
-        raise ValueError(f"tokens must be at least 1, got {tokens}")
     machine = estimate.Machine(flops, link, efficiency, memory)
     where = Layout(gpus, tp, sharded=layout == "fsdp")
     tried = estimate.strategies(period, rank, top)
@@ -346,6 +345,7 @@ def separate_settings(words: Sequence[str]) -> list[str]:
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     words = sys.argv[1:]
+    interrupts = prepare()
     if words == ["--version"]:
         print(f"inexact-muon {inexact_muon.__version__}")
         return
@@ -353,13 +353,18 @@ def main() -> None:
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="inexact-muon", description=DESCRIPTION, args=separate_settings(words)
         )
-    except (ValueError, TypeError, OSError) as error:
-        path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
-        print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
     except KeyboardInterrupt as error:
         print(f"inexact-muon: interrupted{'; ' if str(error) else ''}{error}", file=sys.stderr)
         raise SystemExit(130) from None
+    except Exception as error:
+        if interrupts.seen and not isinstance(error, ValueError):  # an import turns Ctrl-C into errors of its own
+            print("inexact-muon: interrupted", file=sys.stderr)
+            raise SystemExit(130) from None
+        if not isinstance(error, ValueError | TypeError | OSError):
+            raise
+        path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
+        print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,8 @@ def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
             numbers = value if isinstance(example, str) else [float(part) for part in _inside(value).split(",")]
         except ValueError:
             raise ValueError(f"{key} must be a number, or numbers with commas between them, got {value!r}") from None
+        if isinstance(numbers, list) and not all(map(isfinite, numbers)):
+            raise ValueError(f"{key} must be finite, got {value!r}")
         if isinstance(numbers, list) and not isinstance(example, list):
             if len(numbers) != 1:
                 raise ValueError(f"{key} is one number, got {value!r}")

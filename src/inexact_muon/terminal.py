@@ -27,7 +27,7 @@ MOST = 4
 def console(width: int) -> Console:
     """Standard output: as wide as COLUMNS or the terminal says, `width` where there is neither."""
     known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if known else width)
+    return Console(width=None if known else width, markup=False, emoji=False)  # names and paths hold any text
 
 
 def number(value: float | None, digits: int = 6) -> str:
@@ -96,7 +96,7 @@ class Sheet:
         table = Table()
         for k, width in zip(kept, widths, strict=True):
             justify: Literal["left", "right"] = "left" if self.columns[k] in self.left else "right"
-            table.add_column(self.columns[k], justify=justify, width=width, overflow="fold")
+            table.add_column(Text(self.columns[k]), justify=justify, width=width, overflow="fold")
         for i, row in enumerate(self.rows):
             if self.closing and i == len(self.rows) - self.closing:
                 table.add_section()

@@ -51,7 +51,7 @@ class Board:
     def ran(self, run: str, outcome: Outcome) -> None:
         """A run ended."""
         self.ended[run] = outcome
-        self.say(f"{run} {outcome.state}: {self.label(run)} {figures(outcome)}")
+        self.say(f"{run} {outcome.state}: {self.label(run)} {figures(outcome)}{skips(outcome)}")
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -90,7 +90,7 @@ class Board:
         for run, (step, loss) in self.running.items():
             steps = self.specs[run].steps
             bar = ProgressBar(total=steps, completed=step, width=20)
-            table.add_row(run, self.label(run), f"{step}/{steps}", bar, "" if loss is None else number(loss))
+            table.add_row(run, Text(self.label(run)), f"{step}/{steps}", bar, "" if loss is None else number(loss))
         bar = ProgressBar(total=len(self.specs), completed=len(self.ended), width=40)
         head = Text(f"{self.plan.name}: {len(self.ended)} of {len(self.specs)} runs, {clock(self.left())} left")
         rows: list[Any] = [head, bar, table]
@@ -124,6 +124,14 @@ def short(value: Any) -> str:
 def figures(outcome: Outcome) -> str:
     """ "loss=1.2345 accuracy=0.9871"."""
     return " ".join(f"{k}={'not finite' if v is None else number(v)}" for k, v in outcome.result.items())
+
+
+def skips(outcome: Outcome) -> str:
+    """ "; 3 parameters skipped steps, 1 all of them: a gradient was not finite"; empty if none did."""
+    if not outcome.skipped:
+        return ""
+    every = f", {len(outcome.stuck)} all of them" if outcome.stuck else ""
+    return f"; {len(outcome.skipped)} parameters skipped steps{every}: their gradient was not finite"
 
 
 def clock(seconds: float | None) -> str:

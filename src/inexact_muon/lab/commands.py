@@ -12,7 +12,7 @@ from rich.console import Console
 
 from inexact_muon.lab import spec as specs
 from inexact_muon.lab import study
-from inexact_muon.lab.board import Board, best, figures, label
+from inexact_muon.lab.board import Board, best, figures, label, skips
 from inexact_muon.lab.engines import ENGINES, EngineOptions
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
@@ -37,13 +37,14 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
         with interrupts() as stop:
             execute(spec, folder / "runs" / spec.id, stopping=lambda: stop.asked)
         return
-    console = Console()
+    console = open_console(120)
     opened = Store(folder, plan)
     try:
         outcome = _train(spec, opened, console)
     finally:
         opened.close()
-    console.print(f"{outcome.state} at step {outcome.step}: {figures(outcome)}", highlight=False)
+    sentence = f"{outcome.state} at step {outcome.step}: {figures(outcome)}{skips(outcome)}"
+    console.print(sentence, highlight=False, soft_wrap=True)
     console.print(f"inexact-muon show {folder} {spec.id}", soft_wrap=True, highlight=False)
     if outcome.state == "failed":
         raise SystemExit(1)

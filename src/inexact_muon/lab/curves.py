@@ -3,13 +3,16 @@
     1c291ca3 {"kind":"train","step":10,"loss":2.31}
 
 What a kill leaves is a valid prefix and at most one torn line, which is dropped. A bad line before the end is damage
-and is refused. Records of kind "time" hold wall times; all others are the same bits whenever the run is repeated.
+and is refused. Lines that are missing at the end are noticed by a `Mark`, which checkpoints and outcomes hold.
+Records of kind "time" hold wall times; all others are the same bits whenever the run is repeated.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,15 @@ import msgspec
 from inexact_muon.lab.errors import LabError, writing
 
 Record = dict[str, Any]
+RESERVED = ("kind", "step")
+"""Fields of every record; a metric of this name is stored with an underscore after it."""
+
+
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """So many bytes at the start of a file, and the SHA-256 of them."""
+
+    bytes: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
 
 
 def read(path: Path) -> list[Record]:
@@ -30,28 +42,53 @@ def results(path: Path) -> list[Record]:
     return [record for record in read(path) if record["kind"] != "time"]
 
 
+def mark(path: Path) -> Mark:
+    """The mark of the whole file; that of an empty one if there is none."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        content = b""
+    return Mark(len(content), hashlib.sha256(content).hexdigest())
+
+
+def holds(path: Path, made: Mark, whole: bool = True) -> bool:
+    """Whether the file, or else its beginning, is what it was when the mark was made."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        content = b""
+    same = hashlib.sha256(content[: made.bytes]).hexdigest() == made.sha256
+    return same and (len(content) == made.bytes or not whole)
+
+
 class Curves:
-    """The writer. Opens at the end of what was recorded up to a step; anything later is cut off."""
+    """The writer. Opens at a mark, which the file must hold; anything later is cut off."""
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, path: Path, start: Mark | None = None) -> None:
         self.path = path
-        end = 0
-        for record, position in _scan(path):
-            if record["step"] > step:
-                break
-            end = position
+        self._end = (start or Mark()).bytes
         with writing(path):
-            self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-            os.ftruncate(self._handle, end)
-            os.lseek(self._handle, end, os.SEEK_SET)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            os.ftruncate(self._handle, self._end)
+            self._sum = hashlib.sha256(os.pread(self._handle, self._end, 0))
+            os.lseek(self._handle, self._end, os.SEEK_SET)
 
-    def append(self, kind: str, step: int, **values: Any) -> None:
+    @property
+    def mark(self) -> Mark:
+        """Everything so far."""
+        return Mark(self._end, self._sum.hexdigest())
+
+    def append(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Adds a record; a number that is not finite becomes null."""
-        body = msgspec.json.encode({"kind": kind, "step": step, **values})
+        named = {f"{name}_" if name in RESERVED else name: value for name, value in values.items()}
+        body = msgspec.json.encode({"kind": kind, "step": step, **named})
+        line = b"%08x %s\n" % (zlib.crc32(body), body)
         with writing(self.path):
-            line = memoryview(b"%08x %s\n" % (zlib.crc32(body), body))
-            while line:
-                line = line[os.write(self._handle, line) :]
+            left = memoryview(line)
+            while left:
+                left = left[os.write(self._handle, left) :]
+        self._end += len(line)
+        self._sum.update(line)
 
     def sync(self) -> None:
         """Makes everything so far durable."""
@@ -75,7 +112,7 @@ def _scan(path: Path) -> list[tuple[Record, int]]:
         if not _valid(line):
             if end + 1 < len(content):
                 number = content.count(b"\n", 0, start) + 1
-                raise LabError(f"{path}: line {number} is damaged; delete the folder {path.parent} to repeat the run")
+                raise LabError(f"{path}: line {number} is damaged; the same sweep repeats the run")
             break
         found.append((msgspec.json.decode(line[9:]), end + 1))
         start = end + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +15,14 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.schedules.grammar import nearest
 
 T = TypeVar("T")
+LARGEST = 2**63 - 1
+"""Whole numbers beyond this are refused: JSON readers and SQLite do not keep them."""
+DEPTH = 32
+"""Tables and lists nested deeper than this are refused."""
 _AT = re.compile(r"(?s)(.*?)(?: - at `\$(.*)`)?")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_UNKNOWN = re.compile(r"(?s)Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
-_INVALID = re.compile(r"Invalid (?:enum )?value '?(.*?)'?")
+_INVALID = re.compile(r"(?s)Invalid (?:enum )?value '?(.*?)'?")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -34,10 +39,40 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def decode(raw: Any, kind: type[T], where: str) -> T:
     """`raw` as a value of `kind`; `where` names the file in errors."""
+    check_plain(raw, where)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise LabError(f"{where}: {explain(str(error), raw, kind)}") from None
+
+
+def check_plain(value: Any, where: str, path: str = "", depth: int = 0) -> None:
+    """Raises on a value that JSON, and so a store, cannot hold: it would come back as another one, or not at all."""
+    why = ""
+    if isinstance(value, dict | list) and depth > DEPTH:
+        why = f"is nested more than {DEPTH} deep"
+    elif isinstance(value, dict):
+        for name, entry in value.items():
+            check_plain(entry, where, _dotted(path, name), depth + 1)
+        why = "" if all(map(is_unicode, value)) else "has a name that is not valid Unicode"
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            check_plain(entry, where, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, str) and not is_unicode(value):
+        why = f"must be valid Unicode, got {value!r}"
+    elif isinstance(value, float) and not isfinite(value):
+        why = f"must be a finite number, got {value}"
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        why = "must be a whole number below 2^63"
+    elif not isinstance(value, str | int | float | bool | None):
+        why = f"must be text, a number, true or false, a list or a table, got {value!r}"
+    if why:
+        raise LabError(f"{where}: {path} {why}")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored: words of the command line that are not UTF-8 hold lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def explain(message: str, raw: Any, kind: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,15 @@ class LabError(ValueError):
 
 class DiskError(LabError):
     """The store cannot be written: full, read-only or gone. Nothing that was stored is lost."""
+
+
+class LabWarning(UserWarning):
+    """One sentence about something that is left out or done again; nothing is wrong with what is shown."""
+
+
+def warn(sentence: str) -> None:
+    """Warns; the command line prints the sentence and nothing else."""
+    warnings.warn(sentence, LabWarning, stacklevel=3)
 
 
 WHY = {

@@ -40,4 +40,12 @@ class Broken:
     sentence: str
 
 
-Event = Progress | Done | Lost | Broken
+@dataclass(frozen=True)
+class Notice:
+    """Something that the user should know of a run that goes on."""
+
+    run: str
+    sentence: str
+
+
+Event = Progress | Notice | Done | Lost | Broken

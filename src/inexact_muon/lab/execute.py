@@ -7,11 +7,13 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from inexact_muon.lab import data, optimizers, problems
+import msgspec
+
+from inexact_muon.lab import curves, data, optimizers, problems
 from inexact_muon.lab.errors import LabError, writing
 from inexact_muon.lab.files import Lock, tidy
 from inexact_muon.lab.spec import Custom, RunSpec
-from inexact_muon.lab.store import CHECKPOINT, Outcome, read_outcome, write_outcome
+from inexact_muon.lab.store import CHECKPOINT, CURVES, Outcome, sound_outcome, write_outcome
 from inexact_muon.lab.trainer import Report, train
 
 PATIENCE = 60.0
@@ -35,15 +37,16 @@ def execute(
         patience: seconds to wait for another process that trains in this folder.
     """
     if int(os.environ.get("RANK", "0")) > 0:  # the first process of torchrun's alone writes
-        return read_outcome(folder) or train(spec, folder, report, stopping)
+        return sound_outcome(folder) or train(spec, folder, report, stopping)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
         tidy(folder)
-        found = read_outcome(folder)
+        found = sound_outcome(folder)
         if found is None:
             found = _outcome(spec, folder, report, stopping, keep)
             if found is not None:
+                found = msgspec.structs.replace(found, curves=curves.mark(folder / CURVES))
                 write_outcome(folder, found)
         if found is not None and found.state != "failed" and not keep:
             (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -63,7 +66,8 @@ def _outcome(spec: RunSpec, folder: Path, report: Report, stopping: Callable[[],
     except LabError:
         raise
     except Exception:
-        return Outcome(state="failed", step=reached, error=traceback.format_exc())
+        error = traceback.format_exc().encode(errors="backslashreplace").decode()  # a lone surrogate is not JSON
+        return Outcome(state="failed", step=reached, error=error)
 
 
 def check(spec: RunSpec) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lab.decode import decode, read_toml
 
 Count = Annotated[int, Meta(ge=1)]
@@ -147,15 +148,15 @@ READS: dict[type, tuple[type[Named], ...]] = {
 
 
 class Muon(Named, frozen=True, tag="muon"):
-    """Muon on the hidden matrices, AdamW on the rest."""
+    """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, and the README's lr."""
 
-    lr: Positive = 0.05
+    lr: Positive = 0.02
     momentum: Decay = 0.95
     nesterov: bool = True
-    weight_decay: NotNegative = 0.0
-    polar: str = "polar-express(steps=5, normalise=frobenius)"
+    weight_decay: NotNegative = 0.1
+    polar: str = "auto"
     scale: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
-    adamw_lr: Positive = 0.003
+    adamw_lr: Positive = ADAMW_LR
     betas: tuple[Decay, Decay] = (0.9, 0.95)
 
 

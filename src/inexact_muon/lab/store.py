@@ -6,53 +6,53 @@
     DIR/runs/ID/outcome.json   how the run ended; written once, atomically, by whoever trained it
 
 The outcome file is the truth and the index follows: a sweep that was killed between the two finds the file when it
-starts again. Workers write only in their run's folder, so they may be on other machines of a shared file system.
+starts again, and an index that was lost or damaged is made again from the files. Workers write only in their run's
+folder, so they may be on other machines of a shared file system. Everything that is read has a checksum: curves by line
+and as a whole (in the outcome), outcomes, specs (by the run's id); what does not fit is left out with a warning, and
+the next sweep repeats the run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from inexact_muon.lab import curves
-from inexact_muon.lab.errors import LabError, writing
-from inexact_muon.lab.files import Lock, replace
+from inexact_muon.lab.errors import LabError, warn, writing
+from inexact_muon.lab.files import Lock
+from inexact_muon.lab.index import beyond_use, readable, reading
+from inexact_muon.lab.outcome import CHECKPOINT as CHECKPOINT
+from inexact_muon.lab.outcome import CURVES as CURVES
+from inexact_muon.lab.outcome import OUTCOME as OUTCOME
+from inexact_muon.lab.outcome import End as End
+from inexact_muon.lab.outcome import Outcome as Outcome
+from inexact_muon.lab.outcome import read_outcome as read_outcome
+from inexact_muon.lab.outcome import sound_outcome as sound_outcome
+from inexact_muon.lab.outcome import unseal, write
+from inexact_muon.lab.outcome import write_outcome as write_outcome
 from inexact_muon.lab.spec import RunSpec, Section, canonical, from_json
 from inexact_muon.lab.study import Plan
 from inexact_muon.schedules.grammar import nearest
 
-End = Literal["finished", "diverged", "failed"]
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
-INDEX, LOCK, OUTCOME = "store.sqlite", "lock", "outcome.json"
-CURVES, CHECKPOINT = "curves.jsonl", "checkpoint.pt"
+INDEX, LOCK = "store.sqlite", "lock"
 
 _SCHEMA = """
+begin;
 create table if not exists about (key text primary key, value text not null);
 create table if not exists runs (
     id text primary key, position integer not null, spec text not null, state text not null,
     attempts integer not null default 0, started real, ended real, outcome text
 );
+commit;
 """
-
-
-class Outcome(Section, frozen=True):
-    """How a run ended. `diverged` is a result: the loss stopped being finite."""
-
-    state: End
-    step: int
-    result: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """Last value of every metric; the same bits whenever the run is repeated."""
-    seconds: dict[str, float] = msgspec.field(default_factory=dict)
-    """Wall time by part."""
-    error: str = ""
-    """Traceback of a failed run."""
-    environment: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Run(Section, frozen=True):
@@ -80,32 +80,43 @@ class Store:
         try:
             with writing(folder):
                 self._index = sqlite3.connect(folder / INDEX, isolation_level=None)
+                self._index.text_factory = readable
                 self._index.execute("pragma journal_mode = wal")
-                self._index.executescript(_SCHEMA)
+                self._index.executescript(_SCHEMA)  # an index without tables, left by a kill or a full disk, is new
             self._add(plan)
             self._recover()
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise beyond_use(folder / INDEX, error) from None
             raise
 
     def _add(self, plan: Plan) -> None:
         about = {"name": plan.name, "title": plan.title, "figure": plan.figure, "varied": ",".join(plan.varied)}
         with self._transaction():
-            self._index.executemany("insert or replace into about values (?, ?)", about.items())
             self._index.executemany(
                 "insert into runs (id, position, spec, state) values (?, ?, ?, 'waiting') "
-                "on conflict (id) do update set position = excluded.position",
+                "on conflict (id) do update set position = excluded.position, spec = excluded.spec",
                 [(spec.id, position, canonical(spec).decode()) for position, spec in enumerate(plan.runs)],
             )
+            about["runs"] = str(self._index.execute("select count(*) from runs").fetchone()[0])
+            about["sha256"] = _sum(about)
+            self._index.execute("delete from about")
+            self._index.executemany("insert into about values (?, ?)", about.items())
 
     def _recover(self) -> None:
-        open_runs = "select id, state from runs where state in ('waiting', 'running')"
-        for run, state in self._index.execute(open_runs).fetchall():
-            found = read_outcome(self.run_folder(run))
+        """Makes the index follow the files: what ended is noted; what is open, lost or damaged waits."""
+        for run, state, text in self._index.execute("select id, state, outcome from runs").fetchall():
+            found = sound_outcome(self.run_folder(run))
             if found is not None:
-                self.end(run, found)
-            elif state == "running":
-                self.give_back(run)
+                if (state, text) != (found.state, write(found).decode()):
+                    self.end(run, found)
+            elif state != "waiting" or text is not None:
+                if state != "running":
+                    warn(f"{self.run_folder(run)} has lost the files of a run that had ended; the run is repeated")
+                with writing(self.folder):
+                    (self.run_folder(run) / OUTCOME).unlink(missing_ok=True)
+                self._set(run, state="waiting", ended=None, outcome=None)
 
     def run_folder(self, run: str) -> Path:
         """Where a run keeps its curves, checkpoint and outcome."""
@@ -120,18 +131,18 @@ class Store:
         """Notes that a run has been given to a worker."""
         with self._transaction():
             self._index.execute(
-                "update runs set state = 'running', attempts = attempts + 1, started = coalesce(started, ?) "
-                "where id = ?",
+                "update runs set state = 'running', outcome = null, attempts = attempts + 1, "
+                "started = coalesce(started, ?) where id = ?",
                 (time.time(), run),
             )
 
     def give_back(self, run: str) -> None:
         """Notes that a run was interrupted; it resumes from its checkpoint."""
-        self._set(run, state="waiting")
+        self._set(run, state="waiting", outcome=None)
 
     def end(self, run: str, outcome: Outcome) -> None:
         """Notes how a run ended."""
-        self._set(run, state=outcome.state, ended=time.time(), outcome=msgspec.json.encode(outcome).decode())
+        self._set(run, state=outcome.state, ended=time.time(), outcome=write(outcome).decode())
 
     def retry(self) -> int:
         """Makes the failed runs wait again, from their checkpoints; says how many."""
@@ -172,30 +183,50 @@ class Store:
 
 def about(folder: Path) -> dict[str, str]:
     """Name, title, figure and varied fields of the study."""
-    with closing(_open(folder)) as index:
-        return dict(index.execute("select key, value from about").fetchall())
+    return read(folder)[0]
 
 
 def runs(folder: Path) -> list[Run]:
-    """Every run of a store, in the order of its study."""
+    """Every run of a store, in the order of its study; with a warning without those whose row cannot be read."""
+    return read(folder)[1]
+
+
+def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
+    """What the store is about, and its runs; warns of what is left out."""
     query = "select id, spec, state, attempts, started, ended, outcome from runs order by position, id"
-    with closing(_open(folder)) as index:
+    with reading(folder / INDEX) as index:
+        if index is None:
+            return {}, []
+        about = dict(index.execute("select key, value from about").fetchall())
         rows = index.execute(query).fetchall()
-    try:
-        return [
-            Run(
-                id=run,
-                spec=from_json(spec),
-                state=state,
-                attempts=attempts,
-                started=started,
-                ended=ended,
-                outcome=msgspec.json.decode(outcome, type=Outcome) if outcome else None,
-            )
-            for run, spec, state, attempts, started, ended, outcome in rows
-        ]
-    except msgspec.ValidationError as error:
-        raise LabError(f"{folder} holds runs that this version of inexact-muon does not know: {error}") from None
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(_run(folder, *row))
+        except (LabError, msgspec.MsgspecError, ValueError, TypeError) as error:
+            bad.append(f"{row[0]}: {error}")
+    if bad:
+        warn(f"{folder}: {len(bad)} of {len(rows)} runs cannot be read and are left out ({'; '.join(bad[:3])})")
+    if about and (about.get("sha256") != _sum(about) or about["runs"] != str(len(rows))):
+        warn(f"{folder / INDEX} is damaged: it has lost runs or its description; the same sweep mends it")
+    return about, found
+
+
+def _run(folder: Path, run: str, text: str, state: str, *rest: Any) -> Run:
+    """A row of the index; a run whose outcome the index has not seen yet has ended all the same."""
+    spec = from_json(text)
+    if spec.id != run:
+        raise LabError("its spec is that of another run")
+    *times, ended = rest
+    outcome = unseal(ended.encode()) if ended else None
+    if outcome is None and state in ("waiting", "running"):
+        outcome = sound_outcome(run_folder(folder, run))
+        state = outcome.state if outcome else state
+    if (outcome.state if outcome else "open") != (state if state not in ("waiting", "running") else "open"):
+        raise LabError(f"it is {state} but its outcome says {outcome.state if outcome else 'nothing'}")
+    attempts, started, at = times
+    values = {"attempts": attempts, "started": started, "ended": at}
+    return msgspec.convert({"id": run, "spec": spec, "state": state, "outcome": outcome, **values}, Run)
 
 
 def find(folder: Path, text: str) -> Run:
@@ -213,43 +244,23 @@ def run_folder(folder: Path, run: str) -> Path:
     return folder / "runs" / run
 
 
-def read_curves(folder: Path, run: str) -> list[curves.Record]:
-    """The curves of a run so far."""
-    return curves.read(run_folder(folder, run) / CURVES)
+def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
+    """The curves of a run so far; of one that has ended, those that it ended with."""
+    path = run_folder(folder, run) / CURVES
+    if outcome is not None and not curves.holds(path, outcome.curves):
+        raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")
+    return curves.read(path)
 
 
-def read_outcome(folder: Path) -> Outcome | None:
-    """How the run in this folder ended; None if it has not."""
-    try:
-        return msgspec.json.decode((folder / OUTCOME).read_bytes(), type=Outcome)
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError:
-        raise LabError(f"{folder / OUTCOME} is damaged; delete it to repeat the run") from None
-
-
-def write_outcome(folder: Path, outcome: Outcome) -> None:
-    """Ends the run in this folder."""
-    replace(folder / OUTCOME, msgspec.json.encode(outcome))
-
-
-def _open(folder: Path) -> sqlite3.Connection:
-    path = folder / INDEX
-    if not path.exists():
-        raise LabError(f"{folder} is not a store (it has no {INDEX}); make one with `inexact-muon sweep`")
-    for options in ("mode=ro", "immutable=1"):  # the second for a read-only disk, where SQLite cannot make its -shm
-        index = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True)
-        try:
-            index.execute("select count(*) from runs").fetchone()
-            return index
-        except sqlite3.DatabaseError as error:
-            index.close()
-            why = error
-    raise LabError(f"{path} cannot be read: {why}")
+def _sum(about: dict[str, str]) -> str:
+    """The checksum of a description."""
+    plain = {key: value for key, value in about.items() if key != "sha256"}
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 
 def _same_study(folder: Path, plan: Plan) -> None:
-    if (folder / INDEX).exists():
-        name = about(folder).get("name", plan.name)
-        if name != plan.name:
-            raise LabError(f"{folder} holds the study {name!r}, not {plan.name!r}; choose another --out")
+    """Raises if the folder is another study's, or its index is beyond use."""
+    with reading(folder / INDEX) if (folder / INDEX).exists() else nullcontext() as index:
+        rows = index.execute("select value from about where key = 'name'").fetchall() if index else []
+    if rows and rows[0][0] != plan.name:
+        raise LabError(f"{folder} holds the study {rows[0][0]!r}, not {plan.name!r}; choose another --out")

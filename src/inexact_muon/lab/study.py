@@ -18,15 +18,19 @@ import copy
 import itertools
 import tomllib
 from collections.abc import Iterable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from inexact_muon.lab.decode import decode, read_toml, takes_list
+from inexact_muon.lab.decode import decode, is_unicode, read_toml, takes_list
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec import Number, RunSpec, Section, overlay
+
+MOST_RUNS = 100_000
+"""A study of more runs is refused, before any of them is built."""
 
 
 class Study(Section, frozen=True):
@@ -69,10 +73,17 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Pla
     runs: dict[str, RunSpec] = {}
     fields: dict[str, list[Any]] = {}
     changes = changes or {}
+    combinations = 0
     for grid in study.grid or [{}]:
         axes = {**dict(leaves(grid, where)), "seed": list(study.seeds)}
         changed = _axes(changes, _first(study.base, axes, changes))
         axes |= changed
+        combinations += prod(map(len, axes.values()))
+        if combinations > MOST_RUNS:
+            raise LabError(
+                f"{where}: the study has {combinations:,} runs or more, at most {MOST_RUNS:,} are allowed; shorten the "
+                "lists of its grids or divide it into several studies"
+            )
         order = sorted(axes, key=lambda field: field in changed)  # what is changed wins, so it is written last
         for combination in itertools.product(*axes.values()):
             chosen = dict(zip(axes, combination, strict=True))
@@ -130,8 +141,10 @@ def read_changes(texts: Iterable[str]) -> dict[str, Any]:
     changes = {}
     for text in texts:
         field, equals, value = text.partition("=")
-        if not equals or not field:
+        if not equals or not field.strip():
             raise LabError(f"--set wants field=value, such as optimizer.lr=0.1, got {text!r}")
+        if not is_unicode(text):
+            raise LabError(f"--set {text!r} is not valid UTF-8")
         try:
             changes[field.strip()] = tomllib.loads(f"x = {value}")["x"]
         except tomllib.TOMLDecodeError:
@@ -145,6 +158,8 @@ def field_of(spec: RunSpec, field: str) -> Any:
     for name in field.split("."):
         if name == "name" and hasattr(value, "__struct_config__"):
             value = value.__struct_config__.tag
+        elif isinstance(value, dict):  # the arguments of a custom problem
+            value = value.get(name)
         else:
             value = getattr(value, name, None)
     return value

@@ -12,7 +12,7 @@ from inexact_muon.lab import store
 from inexact_muon.lab.board import Board
 from inexact_muon.lab.engines import Engine
 from inexact_muon.lab.errors import LabError, writing
-from inexact_muon.lab.events import Broken, Done, Event, Lost, Progress
+from inexact_muon.lab.events import Broken, Done, Event, Lost, Notice, Progress
 from inexact_muon.lab.execute import check
 from inexact_muon.lab.signals import Stop, interrupts
 from inexact_muon.lab.spec import RunSpec
@@ -98,6 +98,9 @@ class Sweep:
         """Takes in what the engine says."""
         if isinstance(event, Progress):
             self.board.running[event.run] = (event.step, event.loss)
+            return
+        if isinstance(event, Notice):
+            self.board.say(event.sentence)
             return
         spec = self.active.pop(event.run)
         self.board.running.pop(event.run)

@@ -44,6 +44,14 @@ def _group(optimizer: LMOOptimizer, group: dict[str, Any], exact: bool, found: d
                 values[label] = float(torch.as_tensor(getattr(measured, key)).max())
 
 
+def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """Steps that a parameter did not make because its gradient was not finite; those with none are left out."""
+    if not isinstance(optimizer, LMOOptimizer):
+        return {}
+    counts = {name: int(row.get("skipped", 0)) for name, row in optimizer.stats().items()}
+    return {name: count for name, count in counts.items() if count}
+
+
 def oracle_work(optimizer: torch.optim.Optimizer) -> int:
     """Floating point operations of all oracles in the step just made, and of looking at singular values if it did."""
     if not isinstance(optimizer, LMOOptimizer):

@@ -7,7 +7,7 @@ optimizer, the step and the losses not yet recorded, and nothing else matters.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from math import isfinite
 from pathlib import Path
@@ -19,11 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from inexact_muon.lab import checkpoint, optimizers, problems
 from inexact_muon.lab.clock import Clock
-from inexact_muon.lab.curves import Curves
+from inexact_muon.lab.curves import Curves, Mark, holds
+from inexact_muon.lab.errors import warn
 from inexact_muon.lab.schedule import factor
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import CHECKPOINT, CURVES, End, Outcome
-from inexact_muon.lab.telemetry import lmo_errors, oracle_work
+from inexact_muon.lab.telemetry import lmo_errors, oracle_work, skipped
 from inexact_muon.lab.world import World, join, reseed
 from inexact_muon.optim import LMOOptimizer
 
@@ -41,13 +42,13 @@ def train(
     """Trains to the end and says how it ended; None if `stopping` said so, with a checkpoint to resume from.
 
     Args:
-        keep: write a checkpoint at the end too.
+        keep: write a checkpoint at the end too, if the run finished.
     """
     with join(spec.device, spec.batch, spec.accumulate) as world:
         training = Training(spec, folder, world)
         try:
             outcome = training.run(report, stopping)
-            if keep and outcome is not None:
+            if keep and outcome is not None and outcome.state == "finished":
                 training.save()
             return outcome
         finally:
@@ -69,13 +70,13 @@ class Training:
         self.work = 0
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
-        self._restore()
+        start = self._restore()
         if isinstance(self.optimizer, LMOOptimizer):
             self.optimizer.directions = self.clock.around(  # type: ignore[method-assign]
                 self.optimizer.directions, "optimizer", "oracle"
             )
         self.wrapped: nn.Module = self.model if world.size == 1 else DistributedDataParallel(self.model)
-        self.curves = Curves(folder / CURVES, self.step) if world.rank == 0 else None
+        self.curves = Curves(folder / CURVES, start) if world.rank == 0 else None
 
     def run(self, report: Report, stopping: Callable[[], bool]) -> Outcome | None:
         """Steps until the end, a loss that is not finite, or `stopping`."""
@@ -85,7 +86,7 @@ class Training:
             loss, stop = self.advance(stopping)
             if not isfinite(loss):
                 self.result |= {"train_loss": None}
-                self.record("train", loss=loss)
+                self.record("train", {"loss": loss})
                 return self.outcome("diverged")
             last = self.step == spec.steps
             self.losses.append(loss)
@@ -151,7 +152,7 @@ class Training:
         means = [m * self.world.size / self.spec.validation for m in self.world.mean(list(sums.values()))]
         found = dict(zip(sums, means, strict=True))
         self.result |= {name: value if isfinite(value) else None for name, value in found.items()}
-        self.record("validation", **found)
+        self.record("validation", found)
         self.clock.lap("evaluation")
         return all(map(isfinite, means))
 
@@ -160,7 +161,7 @@ class Training:
         errors = lmo_errors(self.optimizer, self.spec.telemetry.exact)
         if errors:
             self.result["lmo_error"] = errors["sum"]
-            self.record("lmo", **errors)
+            self.record("lmo", errors)
         self.clock.lap("telemetry")
 
     def count_oracles(self) -> None:
@@ -169,21 +170,21 @@ class Training:
         if isinstance(self.optimizer, LMOOptimizer):
             for turn, layer, chosen in self.optimizer.precision.history:
                 if turn == self.step - 1:
-                    self.record("choice", layer=layer, oracle=chosen)
+                    self.record("choice", {"layer": layer, "oracle": chosen})
 
     def record_losses(self) -> None:
         """Records the mean training loss since the last such record, and where the time went so far."""
         mean = sum(self.losses) / len(self.losses)
         self.result["train_loss"] = mean
         self.losses = []
-        self.record("train", loss=mean, lr=float(self.optimizer.param_groups[0]["lr"]))
-        self.record("time", **self.clock.seconds)
+        self.record("train", {"loss": mean, "lr": float(self.optimizer.param_groups[0]["lr"])})
+        self.record("time", self.clock.seconds)
         self.clock.lap("storage")
 
-    def record(self, kind: str, **values: Any) -> None:
+    def record(self, kind: str, values: Mapping[str, Any]) -> None:
         """A line of the curves, from the first process."""
         if self.curves is not None:
-            self.curves.append(kind, self.step, **values)
+            self.curves.append(kind, self.step, values)
 
     def save(self) -> None:
         """Replaces the checkpoint; the curves up to here are made durable first."""
@@ -198,6 +199,7 @@ class Training:
                 "result": self.result,
                 "work": self.work,
                 "seconds": self.clock.seconds,
+                "curves": [self.curves.mark.bytes, self.curves.mark.sha256],
             }
             checkpoint.save(self.folder / CHECKPOINT, content)
         self.clock.lap("storage")
@@ -213,7 +215,14 @@ class Training:
         if self.work:
             self.result["oracle_flops"] = float(self.work)
         seconds = {part: round(value, 6) for part, value in self.clock.seconds.items()}
-        return Outcome(state=state, step=self.step, result=dict(self.result), seconds=seconds, environment=environment)
+        return Outcome(
+            state=state,
+            step=self.step,
+            result=dict(self.result),
+            skipped=skipped(self.optimizer),
+            seconds=seconds,
+            environment=environment,
+        )
 
     def close(self) -> None:
         """Makes the curves durable and closes them."""
@@ -221,14 +230,21 @@ class Training:
             self.curves.sync()
             self.curves.close()
 
-    def _restore(self) -> None:
+    def _restore(self) -> Mark:
+        """Continues from the checkpoint, if it and the curves up to it are intact; where in the curves it is."""
         found = checkpoint.load(self.folder / CHECKPOINT, self.world.device)
-        if found is not None:
-            self.model.load_state_dict(found["model"])
-            self.optimizer.load_state_dict(found["optimizer"])
-            self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
-            self.work = found.get("work", 0)
-            self.clock = Clock(self.world.device, found["seconds"])
+        if found is None:
+            return Mark()
+        start = Mark(*found["curves"])
+        if not holds(self.folder / CURVES, start, whole=False):
+            warn(f"{self.folder / CURVES} is damaged or cut off; the run starts again from the beginning")
+            return Mark()
+        self.model.load_state_dict(found["model"])
+        self.optimizer.load_state_dict(found["optimizer"])
+        self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
+        self.work = found["work"]
+        self.clock = Clock(self.world.device, found["seconds"])
+        return start
 
     def _quiet(self, part: int) -> Any:
         """Gradients are exchanged once a step, with the last micro-batch."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.grouping import Recipe, warn_of_lost_matrices
@@ -103,14 +104,14 @@ class Muon(LMOOptimizer):
         Args:
             polar: the oracle; "auto" is `polar.cheapest` for each shape and device, decided at the first step; a
                 checkpoint's choice stays.
-            adamw: lr (default 3e-4), betas, weight_decay and eps of the AdamW groups.
+            adamw: lr (default `defaults.ADAMW_LR`), betas, weight_decay and eps of the AdamW groups.
             rules: (glob on the name, "lmo", "adamw" or options) pairs that come before anything else; options are those
                 of a parameter group and may hold "algorithm": ("*.bias", {"weight_decay": 0.1}).
             split: glob on the name -> rows of the blocks of a fused weight whose layout is not recognised.
             options: further arguments of Muon. weight_decay applies to matrices and untied outputs only: not to norms,
                 biases, embeddings and what `model.no_weight_decay()` names, unless a rule sets it.
         """
-        recipe = Recipe(tuple(rules), split, {"lr": 3e-4, **(adamw or {})})
+        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
         made = recipe.routes(check_model(model))
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")

@@ -12,13 +12,15 @@ model belong to the model whatever the optimizer, and are left out: they would m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 
 from inexact_muon.plan.compressors import LowRank, Natural, TopK
-from inexact_muon.plan.layout import Layout
+from inexact_muon.plan.layout import MOST_MATRICES, Layout
 from inexact_muon.plan.models import Model
 from inexact_muon.plan.oracles import LADDER, SPEED, Oracle
 from inexact_muon.plan.strategies import BlockPeriodic, Compressed, Cost, GramReduced, OwnerRank, Replicated, Strategy
+
+LEAST, MOST = 1e-6, 1e12
+"""Rates and sizes outside of this are mistakes, and would not fit into the numbers that are printed."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class Machine:
     def __post_init__(self) -> None:
         for name in ("flops", "link", "efficiency", "memory"):
             value = getattr(self, name)
-            if not (isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be positive, got {value}")
+            if not LEAST <= value <= MOST:
+                raise ValueError(f"{name} must be positive, between {LEAST:g} and {MOST:g}, got {value}")
         if self.efficiency > 1:
             raise ValueError(f"efficiency must be at most 1, got {self.efficiency}")
 
@@ -116,6 +118,8 @@ def plan(model: Model, layout: Layout, machine: Machine, oracle: Oracle, tried: 
     """Everything that the page shows."""
     if not model.matrices:
         raise ValueError(f"{model.name} has no hidden matrix: there is nothing for an oracle to do")
+    if (count := sum(w.count for w in model.matrices)) > MOST_MATRICES:
+        raise ValueError(f"{model.name} has {count:,} matrices, at most {MOST_MATRICES:,} can be planned")
     refused = tuple((s, s.refuses(layout)) for s in tried if s.refuses(layout))
     usable = [s for s in tried if not s.refuses(layout)]
     made = tuple(estimate(model, layout, machine, s, oracle) for s in usable)

@@ -11,6 +11,10 @@ from inexact_muon.plan.models import Model, Weight
 NUMBER = 4
 """Bytes of a weight, a gradient, a momentum or an AdamW moment: float32."""
 
+MOST_RANKS = 100_000
+MOST_MATRICES = 1_000_000
+"""Matrices are given to ranks one by one: more of either is refused at once."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -27,8 +31,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name, value in (("gpus", self.gpus), ("tp", self.tp)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            if not 1 <= value <= MOST_RANKS:
+                raise ValueError(f"{name} must lie between 1 and {MOST_RANKS:,}, got {value}")
         if self.gpus % self.tp:
             raise ValueError(f"tp = {self.tp} does not divide gpus = {self.gpus}")
 

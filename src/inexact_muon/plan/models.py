@@ -12,6 +12,9 @@ from inexact_muon.schedules.grammar import nearest
 ROW_PARALLEL = ("o_proj", "down_proj", "c_proj", "wo", "w2", "out", "down", "out_proj", "dense_4h_to_h")
 """Layers whose input is divided under tensor parallelism (Megatron's row-parallel); the others divide their output."""
 
+LARGEST = 2**40
+"""A side, a count or the tokens of a step above this are mistakes."""
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -30,6 +33,8 @@ class Weight:
     active: float = 1.0
 
     def __post_init__(self) -> None:
+        if any(not 1 <= size <= LARGEST for size in (self.count, *self.shape)):
+            raise ValueError(f"{self.name}: {self.count} tensors of shape {self.shape}: sizes go from 1 to 2^40")
         if self.lmo and (len(self.shape) != 2 or min(self.shape) < 2):
             raise ValueError(f"{self.name} of shape {self.shape} cannot get a matrix oracle")
 
@@ -52,6 +57,10 @@ class Model:
     weights: tuple[Weight, ...]
     tokens: int
     source: str
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.tokens <= LARGEST:
+            raise ValueError(f"tokens must lie between 1 and 2^40, got {self.tokens}")
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
@@ -160,8 +169,8 @@ def from_config(config: Mapping[str, Any], name: str, tokens: int, source: str) 
         return Model(name, tuple(FAMILIES[kind](config)), tokens, source)
     except KeyError as error:
         raise ValueError(f"{name}: {kind} needs the field {error.args[0]}") from None
-    except TypeError as error:
-        raise ValueError(f"{name}: a size of {kind} is not a number: {error}") from None
+    except (TypeError, ArithmeticError) as error:
+        raise ValueError(f"{name}: a size of {kind} is not a number that can be used: {error}") from None
 
 
 def _llama3(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:

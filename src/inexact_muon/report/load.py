@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import msgspec
 
 from inexact_muon.lab import store
 from inexact_muon.lab.curves import Record
-from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.errors import LabError, LabWarning, warn
+from inexact_muon.lab.store import Outcome
 from inexact_muon.lab.study import field_of
 from inexact_muon.report import tables
 from inexact_muon.report.tables import Tables
@@ -24,7 +26,7 @@ STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 _ORACLE = re.compile(r"([a-z][a-z-]*)\s*[:(]?\s*(?:(?:steps|poles)=)?(\d+)?,?\s*(.*?)\)?\s*")
 POLICIES = ("adaptive", "budget")
 """Not oracles: they choose one for each layer, and have no number of iterations."""
-_COUNTS = {"exact-svd": None, "zolotarev": 3}
+_COUNTS = {"exact-svd": None, "auto": None, "zolotarev": 3}
 """Iterations (poles) of an oracle that is written without them; 5 for all others."""
 
 
@@ -55,11 +57,16 @@ class RunRecord:
     step: int
     result: dict[str, float | None]
     seconds: dict[str, float]
+    outcome: Outcome | None = None
 
     @cached_property
     def curves(self) -> list[Record]:
         """The records of the run, read when first asked for."""
-        return store.read_curves(self.folder, self.id)
+        try:
+            return store.read_curves(self.folder, self.id, self.outcome)
+        except LabError as error:
+            warn(str(error))
+            return []
 
     def records(self, kind: str) -> list[Record]:
         """The records of one kind."""
@@ -146,7 +153,18 @@ def load(folder: Path) -> Results:
     places = find_stores(folder)
     if not places and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
-    return Results(folder, tuple(_study(place) for place in places), tables.read(folder))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", LabWarning)
+        studies = [made for place in places if (made := _study(place, alone=len(places) == 1)) is not None]
+        for run in (run for made in studies for run in made.runs):
+            _ = run.curves  # read now, so that damage is known before anything is drawn
+    said = tuple(str(one.message) for one in seen if issubclass(one.category, LabWarning))
+    for one in seen:
+        if not issubclass(one.category, LabWarning):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    found = tables.read(folder)
+    stuck = tuple(line for made in studies for line in _skipping(made))
+    return Results(folder, tuple(studies), replace(found, problems=(*found.problems, *said, *stuck)))
 
 
 def find_stores(folder: Path) -> list[Path]:
@@ -165,11 +183,27 @@ def read_oracle(text: str) -> Oracle:
     return Oracle(family, int(count) if count else _COUNTS.get(family, 5), options)
 
 
-def _study(folder: Path) -> StudyRecord:
-    about = store.about(folder)
+def _skipping(made: StudyRecord) -> list[str]:
+    """A sentence if runs of a study skipped steps."""
+    runs = [run for run in made.runs if run.outcome and run.outcome.skipped]
+    if not runs:
+        return []
+    where = f"the first is {runs[0].id}, by `inexact-muon show {made.folder} {runs[0].id}`"
+    return [f"{made.name}: {len(runs)} runs skipped steps because a gradient was not finite; {where}"]
+
+
+def _study(folder: Path, alone: bool) -> StudyRecord | None:
+    """The records of a store; None, with a warning, if one of several cannot be read."""
+    try:
+        about, found = store.read(folder)
+    except LabError as error:
+        if alone:
+            raise
+        warn(f"left out: {error}")
+        return None
     name = about.get("name") or folder.name
     runs = []
-    for run in store.runs(folder):
+    for run in found:
         outcome = run.outcome
         runs.append(
             RunRecord(
@@ -181,6 +215,7 @@ def _study(folder: Path) -> StudyRecord:
                 step=outcome.step if outcome else 0,
                 result=dict(outcome.result) if outcome else {},
                 seconds=dict(outcome.seconds) if outcome else {},
+                outcome=outcome,
             )
         )
     return StudyRecord(folder, name, about.get("title") or name, tuple(runs))

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -18,8 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from inexact_muon.lab.errors import LabError, writing
-from inexact_muon.lab.events import Broken, Done, Progress
+from inexact_muon.lab.errors import LabError, LabWarning, writing
+from inexact_muon.lab.events import Broken, Done, Notice, Progress
 from inexact_muon.lab.spec import RunSpec
 
 READY, STOP, LEAVE = "ready", "stop", "leave"
@@ -41,15 +42,41 @@ def work(channel: Channel, index: int) -> None:
     if torch.cuda.is_available():
         torch.cuda.set_device(index % torch.cuda.device_count())
     execute = import_module("inexact_muon.lab.execute").execute
-    channel.send(READY)
+    send(channel, READY)
     while (job := jobs.get()) is not None:
         spec, folder = job
         try:
-            with captured(folder):
+            with captured(folder), noticed(channel, spec.id):
                 outcome = execute(spec, folder, reporter(channel, spec.id), stop.is_set)
-            channel.send(Done(spec.id, outcome))
+            send(channel, Done(spec.id, outcome))
         except LabError as error:
-            channel.send(Broken(spec.id, str(error)))
+            send(channel, Broken(spec.id, str(error)))
+
+
+def send(channel: Channel, message: Any) -> None:
+    """Tells the sweep; a worker whose sweep is gone ends without a word, and without blaming its run."""
+    try:
+        channel.send(message)
+    except OSError:
+        os._exit(1)
+
+
+@contextmanager
+def noticed(channel: Channel, run: str) -> Iterator[None]:
+    """Sends the lab's own warnings to the sweep; all others go where the run prints."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, LabWarning):
+            send(channel, Notice(run, str(message)))
+        else:
+            shown(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown
 
 
 def _listen(channel: Channel, jobs: queue.SimpleQueue[Any], stop: threading.Event) -> None:
@@ -75,7 +102,7 @@ def reporter(channel: Channel, run: str) -> Any:
         now = time.monotonic()
         if now - last >= REPORT_EVERY:
             last = now
-            channel.send(Progress(run, step, loss))
+            send(channel, Progress(run, step, loss))
 
     return report
 

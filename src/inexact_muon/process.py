@@ -1,0 +1,48 @@
+"""The command as a process: Ctrl-C, text that no encoding has, warnings as sentences."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import threading
+import warnings
+from types import FrameType
+from typing import TextIO
+
+
+def prepare() -> Interrupts:
+    """Sets up the streams, the warnings and Ctrl-C of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # paths and exceptions may hold lone surrogates
+    warnings.showwarning = show_warning
+    return Interrupts()
+
+
+class Interrupts:
+    """Notes Ctrl-C before Python raises it: extension modules that are being imported may swallow the exception."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        raise KeyboardInterrupt
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of the lab as a sentence, all others as Python shows them."""
+    if category.__name__ == "LabWarning":
+        print(f"inexact-muon: warning: {message}", file=sys.stderr)
+    else:
+        (file or sys.stderr).write(warnings.formatwarning(message, category, filename, lineno, line))
