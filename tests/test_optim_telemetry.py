@@ -68,9 +68,8 @@ def test_sampling_changes_nothing_and_keeps_its_rhythm(every: int) -> None:
     if every:
         assert optimizer.inexactness()
     else:
-        with pytest.raises(RuntimeError, match="sample_every is 0: pass sample_every=10") as caught:
-            optimizer.inexactness()
-        assert "\n" not in str(caught.value)
+        with pytest.warns(UserWarning, match="pass sample_every=10"):
+            assert optimizer.inexactness() == {}
 
 
 def test_stats() -> None:
