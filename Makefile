@@ -5,8 +5,9 @@ SETUP := .venv/.ready
 # The oldest supported torch in an environment of its own; its wheel brings gigabytes of CUDA packages.
 OLDEST := build/oldest
 OLDEST_TORCH := $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
+MINUTES ?= 30
 
-.PHONY: demo test test-slow test-oldest lint types docs bench figures screenshots study-theory clean
+.PHONY: demo test test-slow test-oldest fuzz lint types docs bench figures screenshots study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -20,6 +21,9 @@ test-slow: $(SETUP)
 test-oldest: $(OLDEST)/.ready
 	$(OLDEST)/bin/python -c 'import torch; print("torch", torch.__version__)'
 	$(OLDEST)/bin/python -m pytest -n 2 -rs
+
+fuzz: $(SETUP)
+	$(BIN)/python tools/fuzz.py --minutes $(MINUTES)
 
 lint: $(SETUP)
 	$(BIN)/ruff check .

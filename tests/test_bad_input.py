@@ -5,6 +5,7 @@ import torch
 
 from cases import BALLS, POLARS
 from inexact_muon import lmo, measure, polar, schedules
+from inexact_muon.optim.lengths import Smooth
 
 METHOD = polar.PolarExpress(5)
 
@@ -58,6 +59,16 @@ def test_not_finite(name: str, value: float, kind: str) -> None:
         (lambda: polar.Cans(5, dtype=torch.bfloat16), ValueError, "needs a safety factor"),
         (lambda: polar.PolarExpress(4, degree=9, dtype=torch.bfloat16), ValueError, "larger safety factor"),
         (lambda: polar.ExactSVD(normalise="frobenius"), ValueError, "has no effect"),
+        (lambda: polar.Jordan(65), ValueError, "steps must be at most 64, got 65"),
+        (lambda: polar.PolarExpress(10**9), ValueError, "steps must be at most 64, got 1000000000"),
+        (lambda: polar.Polynomial(((1.5, -0.5),) * 65), ValueError, "at most 64 steps, got 65"),
+        (lambda: polar.Polynomial((tuple(range(33)),)), ValueError, "at most 32 coefficients, got 33"),
+        (lambda: polar.Polynomial(((float("nan"), 1.0),)), ValueError, "coefficients must be finite"),
+        (lambda: lmo.Nuclear(steps=10**6), ValueError, "at most 10000, got 1000000"),
+        (lambda: lmo.Spectral(polar="jordan"), TypeError, "polar must be a polar method, got 'jordan'"),
+        (lambda: Smooth(float("nan")), ValueError, "l0 and l1 must be finite and not negative"),
+        (lambda: Smooth(1.0, l1=float("inf")), ValueError, "l0 and l1 must be finite and not negative"),
+        (lambda: Smooth(0.0), ValueError, "nor both zero"),
         (lambda: polar.Polynomial(()), ValueError, "at least one step"),
         (lambda: polar.Polynomial((1.5, -0.5)), TypeError, "one sequence of numbers per step"),
         (lambda: polar.PolarExpress(5).error_bound(0.0), ValueError, "lower must lie in"),

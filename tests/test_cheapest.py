@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from inexact_muon import lmo, measure, polar, predict
 from inexact_muon.polar.choice import _ordered, choose
 from inexact_muon.polar.costs import ACCELERATOR, CPU, Costs, at
-from matrices import matrix
+from inexact_muon.polar.rounding import reached
+from matrices import matrix, orthonormal
 
 SIDES = (16, 64, 128, 256, 384, 768, 2048)
 
@@ -22,7 +23,7 @@ def test_good_enough_and_cheapest(n: int, aspect: int, delta: float, lower: floa
     assert choice.method.error_bound(lower) <= delta
     for cost, other in _ordered(n, n * aspect, (lower,), False, None, CPU):
         if cost < choice.cost:
-            assert other.error_bound(lower) > delta
+            assert reached(other, n, n * aspect, lower, torch.float32) > delta
     assert polar.cheapest(n * aspect, n, delta, lower) == choice.method, "orientation does not matter"
 
 
@@ -30,6 +31,66 @@ def test_good_enough_and_cheapest(n: int, aspect: int, delta: float, lower: floa
 @given(st.sampled_from(SIDES), st.sampled_from([1e-2, 1e-3]), st.floats(0.02, 0.5), st.floats(1.0, 3.0))
 def test_asking_for_more_costs_no_less(n: int, lower: float, delta: float, more: float) -> None:
     assert choose(n, n, delta / more, lower).cost >= choose(n, n, delta, lower).cost
+
+
+def spread(n: int, lower: float, kind: str, generator: np.random.Generator) -> np.ndarray:
+    """n singular values, the largest 1 and the smallest `lower` times their Schatten-4 norm, the normaliser."""
+    place = {"log-uniform": np.linspace(0.0, 1.0, n), "one small": np.arange(n) == n - 1}.get(kind)
+    place = np.sort(generator.random(n)) if place is None else place.astype(float)
+    place[0], place[-1] = 0.0, 1.0
+    smallest = lower
+    for _ in range(50):
+        s = min(smallest, 1.0) ** place
+        smallest = lower * 1.00001 * float((s**4).sum()) ** 0.25
+    return s
+
+
+def keeps_its_promise(seed: int, count: int) -> tuple[int, int]:
+    """(kept, refused) of random wishes in float32; a promise that is broken is an AssertionError."""
+    generator, kept, refused = np.random.default_rng(seed), 0, 0
+    for _ in range(count):
+        n, aspect = int(generator.integers(2, 100)), float(generator.choice([1.0, 1.2, 1.55, 2.0, 4.0]))
+        shape = (n, int(n * aspect)) if generator.random() < 0.5 else (int(n * aspect), n)
+        delta, lower = 10 ** generator.uniform(-5, -0.2), float(generator.choice([1e-5, 1e-4, 3e-4, 1e-3, 1e-2, 0.1]))
+        try:
+            method = polar.cheapest(*shape, delta, lower)
+        except ValueError:
+            refused += 1
+            continue
+        s = spread(n, lower, str(generator.choice(["log-uniform", "random", "one small"])), generator)
+        u, v = orthonormal(shape[0], n, seed), orthonormal(shape[1], n, seed + 1)
+        m = ((u * torch.from_numpy(s)) @ v.mT).float()
+        error = float(lmo.Spectral().distance(m, -method(m)))
+        assert error <= delta * (1 + 1e-6) + 1e-6, (str(method), shape, delta, lower, error)
+        kept += 1
+    return kept, refused
+
+
+def test_the_promise_includes_rounding() -> None:
+    kept, refused = keeps_its_promise(0, 60)
+    assert min(kept, refused) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_the_promise_includes_rounding_at_length(seed: int) -> None:
+    assert keeps_its_promise(seed, 60)[0] >= 30
+
+
+@pytest.mark.parametrize(("shape", "delta", "lower"), [((59, 91), 1e-5, 1e-3), ((40, 160), 1e-3, 1e-4)])
+def test_what_cannot_be_reached_is_refused_with_what_can(shape: tuple[int, int], delta: float, lower: float) -> None:
+    with pytest.raises(ValueError, match=r"in float32 with its rounding: .* reaches .*; ask for no less") as caught:
+        polar.cheapest(*shape, delta, lower)
+    words = str(caught.value).partition(" reaches ")[2]
+    can = float(words.partition(" reaches ")[2].partition(";")[0])
+    assert polar.cheapest(*shape, can * 1.05, lower).error_bound(lower) <= can * 1.05
+    assert polar.cheapest(*shape, delta, lower, dtype=torch.float64).dtype == torch.float64
+
+
+def test_the_default_choices_are_what_they_were() -> None:
+    found = [str(polar.cheapest(n, m)) for n, m in ((16, 16), (64, 64), (64, 256), (256, 256), (768, 768), (768, 3072))]
+    polished, three = "zolotarev(poles=1, polish=9)", "zolotarev(poles=3)"
+    assert found == ["cans(steps=4, degree=(5, 9, 9, 9))"] * 2 + [polished] * 2 + [three] * 2
 
 
 @pytest.mark.parametrize("spectrum", ["gaussian", "log-uniform-1e-3", "power-law"])

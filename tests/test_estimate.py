@@ -1,11 +1,12 @@
 """The estimate: delta within 10% (while delta <= 0.9), gap within 0.02, at a twentieth of the oracle's work."""
 
+import numpy as np
 import pytest
 import torch
 
 from inexact_muon import lmo, measure, polar
 from inexact_muon.estimate import PLANS, SHARE, choose_plan, lanczos
-from matrices import SPECTRA, matrix
+from matrices import SPECTRA, matrix, orthonormal
 
 ORACLES = {
     str(method): method
@@ -62,6 +63,44 @@ def test_accuracy_at_real_sizes(name: str, n: int, m: int) -> None:
 def test_accuracy_at_1024(name: str) -> None:
     for spectrum in SPECTRA:
         check(ORACLES[name], 1024, 1024, spectrum)
+
+
+def hard(kind: str, n: int, seed: int) -> np.ndarray:
+    """Singular values that repeat, or of which many are zero."""
+    generator = np.random.default_rng(seed)
+    values = 10 ** generator.uniform(-3, 0, generator.integers(2, 12) if kind == "repeated" else n)
+    s = np.sort(generator.choice(values, n) if kind == "repeated" else values)[::-1].copy()
+    s[0] = 1.0
+    if kind == "deficient":
+        s[generator.integers(2, n) :] = 0.0
+    return s
+
+
+def check_hard(kind: str, seed: int, sides: tuple[int, ...] = (140, 160, 256)) -> None:
+    n = sides[seed % len(sides)]
+    m = n + n // 2 * (seed % 2)
+    u, v = orthonormal(n, n, seed), orthonormal(m, n, seed + 1)
+    a = ((u * torch.from_numpy(hard(kind, n, seed))) @ v.mT).float()
+    method = list(ORACLES.values())[seed % len(ORACLES)]
+    ball = lmo.Spectral(polar=method)
+    d_hat = ball(a)
+    exact, found = measure(ball, a, d_hat, exact=True), measure(ball, a, d_hat)
+    assert found.gap == pytest.approx(exact.gap, abs=0.02), (str(method), n, m, exact, found)
+    if exact.delta <= 0.9:
+        assert found.delta == pytest.approx(exact.delta, rel=0.1, abs=1e-3), (str(method), n, m, exact, found)
+
+
+@pytest.mark.parametrize("kind", ["repeated", "deficient"])
+def test_repeated_and_missing_singular_values(kind: str) -> None:
+    for seed in range(13):
+        check_hard(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["repeated", "deficient"])
+def test_repeated_and_missing_singular_values_at_length(kind: str) -> None:
+    for seed in range(13, 130):
+        check_hard(kind, seed, (140, 200, 256, 384))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)

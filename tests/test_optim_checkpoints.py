@@ -14,6 +14,7 @@ from inexact_muon import Muon
 from inexact_muon.optim import load_foreign
 from models import GPT
 from test_optim_promises import through_disk
+from torch_features import needs_torch_muon
 
 STEPS = 10
 TOLERANCE = 0.02
@@ -158,6 +159,7 @@ def test_what_is_no_state_dict_is_said(given: Any) -> None:
 # others' --------------------------------------------------------------------------------------------------------------
 
 
+@needs_torch_muon
 @pytest.mark.parametrize("adjust", [None, "match_rms_adamw"])
 def test_the_pair_of_torch(adjust: str | None) -> None:
     source, ours = model(), model()
@@ -176,6 +178,7 @@ def test_the_pair_of_torch(adjust: str | None) -> None:
     same_afterwards(source, [muon, adamw], ours, optimizer)
 
 
+@needs_torch_muon
 def test_names_in_the_file_are_enough() -> None:
     source, ours = model(), model()
     muon = torch.optim.Muon(named(source, True), lr=0.03)
@@ -187,6 +190,7 @@ def test_names_in_the_file_are_enough() -> None:
         assert torch.equal(optimizer.state[p]["momentum_buffer"], theirs)
 
 
+@needs_torch_muon
 def test_other_coefficients_and_scales_are_said() -> None:
     net = model()
     muon = torch.optim.Muon([p for _, p in named(net, True)], ns_steps=3, adjust_lr_fn="match_rms_adamw")
@@ -277,7 +281,13 @@ def refusals() -> list[Any]:
     return [
         (sgd, "a sum of gradients"),
         (amsgrad, "amsgrad"),
-        (coupled, "decouples it"),
+        pytest.param(
+            *(coupled, "decouples it"),
+            marks=pytest.mark.skipif(
+                "decoupled_weight_decay" not in torch.optim.Adam([torch.zeros(1)]).defaults,
+                reason="this torch's Adam and AdamW save the same options",
+            ),
+        ),
         (ours, "load_state_dict loads it by name"),
         (rprop, "neither Muon's nor AdamW's"),
     ]
@@ -291,6 +301,7 @@ def test_what_means_something_else_is_refused(make: Any, words: str) -> None:
         load_foreign(Muon.for_model(net, 0.02), make(net).state_dict(), names)
 
 
+@needs_torch_muon
 def test_names_that_do_not_fit_are_said() -> None:
     net = model()
     hidden = named(net, True)
@@ -320,6 +331,7 @@ def test_a_file_of_adamw_alone_is_refused_at_load() -> None:
         load_foreign(Muon.for_model(net, 0.02), adamw.state_dict(), [n for n, _ in net.named_parameters()])
 
 
+@needs_torch_muon
 def test_tensors_are_not_shared_with_the_file() -> None:
     net = model()
     muon = torch.optim.Muon([p for _, p in named(net, True)])
@@ -330,3 +342,43 @@ def test_tensors_are_not_shared_with_the_file() -> None:
     before: Tensor = file["state"][0]["momentum_buffer"].clone()
     train(net, [optimizer], 1)
     assert torch.equal(file["state"][0]["momentum_buffer"], before)
+
+
+def test_an_oracle_of_ones_own_loads() -> None:
+    """Its text cannot be read, and need not be: the constructor's value is kept."""
+    from test_tune_checkpoints import Own
+
+    net = model()
+    matrices = [p for _, p in named(net, True)]
+    optimizer = Muon(matrices, polar=Own())
+    train(net, [optimizer], 1)
+    other = Muon(matrices, polar=Own())
+    other.load_state_dict(through_disk(optimizer.state_dict()))
+    assert all(torch.equal(other.state[p]["momentum_buffer"], optimizer.state[p]["momentum_buffer"]) for p in matrices)
+    train(net, [other], 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f["state"][0].update(step=torch.tensor([1.0, 2.0])), "must be a count of steps"),
+        (lambda f: f["state"][0].update(step="x"), "must be a count of steps"),
+        (lambda f: f["state"][0].update(momentum_buffer=5.0, exp_avg=5.0), "not a tensor with its data"),
+        (lambda f: f["state"].update({0: 5}), "is not a dict by name"),
+        (lambda f: f["param_groups"][0].update(turn="x"), "turn of the checkpoint must be a number"),
+        (lambda f: f["param_groups"][0].update(lr=[1, 2]), "lr of the checkpoint must be a number"),
+        (lambda f: f["param_groups"][0].pop("params"), "has no list of parameters"),
+        (lambda f: f["param_groups"][1].update(param_names=f["param_groups"][0]["param_names"]), "param"),
+        (lambda f: f["param_groups"].append(5), "is not a dict of options"),
+    ],
+)
+def test_damaged_files_are_refused_before_anything_changes(change: Any, words: str) -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.02)
+    train(net, [optimizer], 1)
+    file = copy.deepcopy(optimizer.state_dict())
+    change(file)
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(ValueError, match=words):
+        optimizer.load_state_dict(file)
+    assert str(before) == str(optimizer.state_dict())

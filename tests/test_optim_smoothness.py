@@ -104,6 +104,23 @@ def test_probing_changes_nothing_and_can_be_stopped() -> None:
     assert probe.estimates()["0"].samples == 2
 
 
+@pytest.mark.parametrize("ball", [lmo.Spectral(), lmo.Sign(), lmo.Nuclear()], ids=str)
+@pytest.mark.parametrize("bad", [0, 1, 2, 3])
+def test_a_gradient_that_is_not_finite_is_left_out(ball: lmo.Ball, bad: int) -> None:
+    """The optimizer skips such a step; the probe says nothing about it and goes on with the next pair."""
+    p = nn.Parameter(torch.ones(4, 6))
+    optimizer = LMOOptimizer([p], 0.01, 0.9, ball=ball)
+    probe = SmoothnessProbe(optimizer, every=2)
+    for k in range(6):
+        p.grad = torch.randn(4, 6, generator=torch.Generator().manual_seed(k))
+        if k == bad:
+            p.grad[1, 2] = torch.nan if k % 2 else torch.inf
+        optimizer.step()
+    found = probe.estimates()["0"]
+    assert found.samples == 2
+    assert all(math.isfinite(x) for x in (found.L, found.L0, found.L1, found.sigma))
+
+
 @pytest.mark.parametrize("every", [0, 1, True, 2.0])
 def test_bad_rhythm(every: object) -> None:
     with pytest.raises(ValueError, match="every must be an integer of at least 2"):

@@ -70,6 +70,25 @@ def test_only_what_differs_is_written() -> None:
         ("polar-express(dtype=int8)", ("unknown dtype 'int8'", "float32")),
         ("polar-express(normalise=frobenus)", ("did you mean 'frobenius'",)),
         ("polar-express(form=row)", ("form must be one of auto, direct, gram",)),
+        ("polar-express:1000000", ("steps must be at most 64, got 1000000",)),
+        ("newton-schulz:1000000000", ("steps must be at most 64, got 1000000000",)),
+        ("compiled(method=jordan(steps=1000000000))", ("steps must be at most 64",)),
+        ("zolotarev:1000000000", ("poles must lie between 1 and 8",)),
+        (f"polar-express(degree=({'3, ' * 20_000}))", ("20000 degrees for steps=5",)),
+        (f"polynomial((({'1.0, ' * 9_000}),))", ("at most 32 coefficients, got 9000",)),
+        (f"polynomial(({'(1.5, -0.5), ' * 5_000}))", ("at most 64 steps, got 5000",)),
+        (f"auto(chosen=({'(8, 8, cpu, jordan(5)), ' * 2_000}))", ("names 2001 methods",)),
+        ("polynomial(((nan, 1.0),))", ("coefficients must be finite",)),
+        ("-" * 3000, ("cannot read",)),
+        ("-" * 3000 + "5", ("cannot read",)),
+        (f"polar-express({'-' * 3000}5)", ("cannot read",)),
+        ("compiled(" * 3000 + ")" * 3000, ("cannot read",)),
+        ("1" + "+1" * 20_000, ("cannot read",)),
+        ("a-" * 40_000 + "a", ("unknown name",)),
+        ("a" * 200_000, ("at most 100000 characters, got 200000",)),
+        ("jordan(steps=" + "9" * 5000 + ")", ("cannot read",)),
+        ("jordan\0", ("cannot read",)),
+        ("jordan\ud800", ("cannot read",)),
     ],
 )
 def test_bad_text(text: str, words: tuple[str, ...]) -> None:
@@ -78,6 +97,16 @@ def test_bad_text(text: str, words: tuple[str, ...]) -> None:
     for word in words:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+    str(caught.value).encode()  # can be printed
+
+
+@pytest.mark.parametrize(
+    "text", ["spectral(polar=newton-schulz:1000000000)", "perturbed(inner=spectral(polar=polar-express:1000000))"]
+)
+def test_counts_are_bounded_inside_balls_too(text: str) -> None:
+    with pytest.raises(ValueError, match="steps must be at most 64"):
+        lmo.parse(text)
 
 
 def test_a_polar_method_is_no_ball() -> None:

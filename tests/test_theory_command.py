@@ -44,6 +44,26 @@ def test_values_are_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert f"{theory.layerwise_iterations(1.0, 0.1, [0.1, 0.5, 0.2]):.6g}" in out
 
 
+@pytest.mark.parametrize("name", theory.BOUNDS)
+@pytest.mark.parametrize("value", ["1e-320", "1e-200", "1e15", "1e200", "inf", "nan", "-1"])
+def test_numbers_out_of_range_are_sentences(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for parameter in statements.parameters(theory.BOUNDS[name]):
+        if isinstance(statements.EXAMPLE[parameter], str):
+            continue
+        code, _, err = run(monkeypatch, capsys, name, "--set", f"{parameter}={value}")
+        assert code == (2 if err else 0)
+        assert err.count("\n") == (1 if err else 0), err
+
+
+def test_eps_whose_power_vanishes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(monkeypatch, capsys, "stochastic-iterations", "--set", "eps=1e-200")
+    assert code == 2
+    assert "leaves the range of floating point numbers at D0=1" in err
+    assert "eps=1e-200" in err
+
+
 def test_clipping_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert "upper end 1" in run(monkeypatch, capsys, "stochastic-optimal", "--set", "K=1")[1]
     assert "upper end 1" not in run(monkeypatch, capsys, "stochastic-optimal")[1]

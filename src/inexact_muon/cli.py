@@ -75,7 +75,8 @@ def delta(
 
     Spectra are synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, cnn-early, ...) or a file of singular
     values. A checkpoint is an optimizer's state_dict, saved by torch or safetensors, or a folder of
-    torch.distributed.checkpoint.
+    torch.distributed.checkpoint. Checkpoints are read as data: nothing in them is run
+    (SECURITY.md).
 
     Args:
         oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.

@@ -46,6 +46,10 @@ DEAD = 1e6
 NOISE = 64.0
 """A vector that M shortens to this many eps of sigma_1 is a null vector as far as products can tell."""
 
+SHORT = 1e-2
+DOUBT = 7e-3
+"""A third of what the gap may be off by."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -89,8 +93,11 @@ def choose_plan(n: int, m: int, oracle_flops: int) -> Plan:
     return next((plan for plan in PLANS if plan.flops(n, m) <= SHARE * oracle_flops), PLANS[-1])
 
 
-def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
-    """(delta, dual norm of m, overshoot) of x as polar factor of m, each (batch,) in float64.
+def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(delta, dual norm of m, overshoot) of x as polar factor of m, each (batch,) in float64, and which are doubtful.
+
+    Doubtful are matrices that x shortens some vector of to less than `SHORT` (null vectors of m, as a rule, which spoil
+    every Krylov space a little), and those whose trace has a standard error above `DOUBT`.
 
     Args:
         threshold: singular values of m up to this one count as zero, (batch,).
@@ -117,7 +124,10 @@ def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Plan) -> tuple[Tenso
     # Between the descent per unit length that x itself achieves and Cauchy-Schwarz.
     least = totals[:, 2] / torch.where(largest > 0, largest, torch.ones_like(largest))
     dual = dual.maximum(least).minimum((n * totals[:, 1]).sqrt())
-    return torch.maximum(1.0 - smallest, largest - 1.0).clamp(min=0.0), dual, largest
+    noise = residual[:, heads:].std(-1) / plan.random**0.5 if plan.random >= 4 else torch.zeros_like(dual)
+    low = torch.where(ends.live, ends.ritz, torch.inf).amin(dim=(-2, -1))
+    doubtful = (low < SHORT * SHORT) | (noise > DOUBT * dual)
+    return torch.maximum(1.0 - smallest, largest - 1.0).clamp(min=0.0), dual, largest, doubtful
 
 
 @dataclass(frozen=True)
@@ -187,9 +197,11 @@ def _leading(m: Tensor, x: Tensor, steps: int, heads: int) -> tuple[Tensor, Tens
     ritz = torch.where(space.live, space.ritz, 0.0)[:, 0].gather(-1, order).clamp(min=0.0)
     vectors = space.vectors[:, 0].gather(-1, order.unsqueeze(-2).expand_as(space.vectors[:, 0]))
     y = vectors.mT.to(m.dtype) @ space.basis[:, 0]
-    mass = vectors[:, 0, heads:].abs().unsqueeze(-1)  # square roots of the quadrature weights
-    a = _forms(y, y @ m, y @ x)[:, heads:] * mass
-    b = ritz[:, heads:, None].sqrt() * mass
+    # A space that is exhausted has one copy of each singular value: the others are in the rest, all of them count.
+    rest = (torch.arange(ritz.shape[-1], device=m.device) >= heads) | ~space.live[:, 0].all(-1, keepdim=True)
+    mass = (vectors[:, 0].abs() * rest).unsqueeze(-1)  # square roots of the quadrature weights
+    a = _forms(y, y @ m, y @ x) * mass
+    b = ritz.unsqueeze(-1).sqrt() * mass
     tiny = torch.finfo(torch.float64).tiny
     length = torch.linalg.vector_norm(a, dim=-2, keepdim=True).clamp(min=tiny)
     a = a / length

@@ -21,6 +21,14 @@ from inexact_muon.schedules import judge
 SMALL = 128
 """Up to this short side an estimate decomposes the Gram matrix instead of sampling."""
 
+CERTAIN = 0.9
+"""A certificate from products is given below this; above it says nothing and a decomposition is made."""
+
+UPHILL = "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
+
+LARGE = 1024
+"""Up to this short side an estimate that is doubtful is replaced by the decomposition of the Gram matrix."""
+
 
 @dataclass(frozen=True)
 class Inexactness:
@@ -63,7 +71,8 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         d_hat: points downhill, as `ball(m)` does.
         exact: a singular value decomposition in float64. Otherwise, for the spectral ball, an estimate that takes
             at most a twentieth of the oracle's work (`inexact_muon.estimate`): delta within 10% while it is
-            below 0.9, the gap within 0.02 for an oracle of error up to about a third. It assumes that d_hat
+            below 0.9, the gap within 0.02 for an oracle of error up to about a third. Up to a short side of 1024
+            a doubtful one (a rank deficient m) is replaced by a decomposition of n x n matrices. It assumes that d_hat
             has the singular vectors of m, as every polar method returns; it is low if not. The other
             balls are always measured exactly.
 
@@ -75,6 +84,15 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         >>> round(measure(ball, m, ball(m), exact=True).overshoot, 3)
         1.121
     """
+    check_answer(ball, m, d_hat)
+    found, _, descent = assess(ball, m, d_hat, exact)
+    if bool((descent < 0).any()):
+        raise ValueError(UPHILL)
+    return found
+
+
+def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:
+    """Raises unless m suits the ball and both are finite, not empty and of one shape."""
     ball.check(m)
     if d_hat.shape != m.shape:
         raise ValueError(f"d_hat has shape {tuple(d_hat.shape)}, m has {tuple(m.shape)}")
@@ -82,12 +100,6 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         raise ValueError(f"m is empty, shape {tuple(m.shape)}: nothing to measure")
     check_finite(m)
     check_finite(d_hat, "d_hat")
-    found, _, descent = assess(ball, m, d_hat, exact)
-    if bool((descent < 0).any()):
-        raise ValueError(
-            "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
-        )
-    return found
 
 
 def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[Inexactness, Tensor, Tensor]:
@@ -110,26 +122,59 @@ def predict(method: PolarMethod, singular_values: ArrayLike) -> Inexactness:
 
 
 def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
-    """A posteriori: true upper bounds on delta, gap and overshoot of a spectral answer, from products alone.
+    """A posteriori: upper bounds on delta, gap and overshoot of a spectral answer of radius 1, in float64.
 
     With E = I - X X^T, X = -d_hat and eps = ||E^4||_F^(1/4) >= ||E||_2, every singular value p of X has
-    |1 - p^2| <= eps, so delta <= 1 - sqrt(1 - eps) if eps < 1, and then gap <= delta; in any case
-    overshoot <= sqrt(1 + eps). With eps >= 1 (always so when m is rank deficient) nothing bounds the gap
-    below 1: delta <= max(1, sqrt(1+eps) - 1). Takes three products in float64. Assumes that X has the
-    singular vectors of m, which is what a polar method returns up to rounding.
+    |1 - p^2| <= eps, so X is within 1 - sqrt(1 - eps) of its own polar factor if eps < 1. That is the one of m up
+    to `_turned`, which is computed from m X^T and added. Products and the eigenvalues of m X^T suffice while the sum is
+    below `CERTAIN`. Otherwise (m rank deficient or X far from it, an answer in half precision, unrelated singular
+    vectors) the three numbers are those of a decomposition, as `measure(exact=True)` gives them.
+
+    Raises:
+        ValueError: shapes differ, an entry is not finite, or d_hat points uphill.
     """
-    x = d_hat.double()
-    x = x.mT if x.shape[-2] > x.shape[-1] else x
+    ball = Spectral()
+    check_answer(ball, m, d_hat)
+    scaled = to_unit_entries(m.detach().double())
+    x = -d_hat.detach().double()
+    if bool(((scaled * x).sum(dim=(-2, -1)) < 0).any()):
+        raise ValueError(UPHILL)
+    if x.shape[-2] > x.shape[-1]:
+        scaled, x = scaled.mT, x.mT
+    gram = x @ x.mT
     identity = torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
-    square = torch.linalg.matrix_power(identity - x @ x.mT, 2)
-    rounding = x.shape[-1] * torch.finfo(x.dtype).eps
-    eps = torch.linalg.matrix_norm(square @ square) ** 0.25 + rounding
+    square = torch.linalg.matrix_power(identity - gram, 2)
+    eps = torch.linalg.matrix_norm(square @ square) ** 0.25 + x.shape[-1] * torch.finfo(x.dtype).eps
     overshoot = (1.0 + eps).sqrt()
     below = 1.0 - (1.0 - eps).clamp(min=0.0).sqrt()
-    delta = torch.maximum(below, overshoot - 1.0)
-    gap = delta.clamp(max=1.0)
-    values = [delta, gap, overshoot]
+    delta = torch.maximum(below, overshoot - 1.0) + _turned(scaled, x, gram, eps)
+    values = [delta, delta.clamp(max=1.0), overshoot]
+    if bool((~(delta < CERTAIN)).any()):
+        found, _, _ = assess(ball, m, d_hat, exact=True)
+        exact = [torch.as_tensor(v, dtype=x.dtype, device=x.device) for v in (found.delta, found.gap, found.overshoot)]
+        values = [torch.where(delta < CERTAIN, v, e) for v, e in zip(values, exact, strict=True)]
     return Inexactness(*(value if delta.ndim else float(value) for value in values))
+
+
+def _turned(m: Tensor, x: Tensor, gram: Tensor, eps: Tensor) -> Tensor:
+    """A bound on the distance between the polar factors of m and of x, inf where there is none.
+
+    With S = x x^T and H the symmetric part of m x^T, both commuting, H S^-1 x has the polar factor of x if H > 0. m
+    differs from such a matrix by D: what is left over of m, of the symmetry and of the commutator. Polar factors of
+    matrices with smallest singular value s differ by at most 3 ||D||_F / s; doubled for terms of second order.
+    """
+    product = m @ x.mT
+    half = 0.5 * (product + product.mT)
+    bad = eps >= 0.5
+    safe = torch.where(bad[..., None, None], torch.eye(gram.shape[-1], dtype=x.dtype, device=x.device), gram)
+    factor = torch.linalg.cholesky_ex(safe).L
+    rest = m - product @ torch.cholesky_solve(x, factor)
+    commutator = half @ gram - gram @ half
+    parts = (rest, product - half, commutator)
+    off = sum(torch.linalg.matrix_norm(part) for part in parts) / (1.0 - eps).clamp(min=0.5)
+    smallest = torch.linalg.eigvalsh(half)[..., 0]
+    bound = 2.0 * 3.0 * off * (1.0 + eps).sqrt() / torch.where(smallest > 0, smallest, 1.0)
+    return torch.where(bad | (smallest <= 0), torch.inf, bound)
 
 
 def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -151,7 +196,11 @@ def _spectral(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Ten
     if min(n, k) <= SMALL:
         delta, dual, overshoot = _from_gram(a, x, threshold)
     else:
-        delta, dual, overshoot = estimate(a, x, threshold, choose_plan(n, k, ball.polar.flops(n, k)))
+        delta, dual, overshoot, doubtful = estimate(a, x, threshold, choose_plan(n, k, ball.polar.flops(n, k)))
+        if min(n, k) <= LARGE and bool(doubtful.any()):
+            found = _from_gram(a[doubtful], x[doubtful], threshold[doubtful])
+            for values, better in zip((delta, dual, overshoot), found, strict=True):
+                values[doubtful] = better
     inner = -(a.double() * x.double()).sum(dim=(-2, -1))
     unit = plain.abs().amax(dim=(-2, -1)).double() / a.abs().amax(dim=(-2, -1)).clamp(min=1.0).double()
     unit = unit * ball.radius(m.shape)

@@ -85,15 +85,18 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
 
 
 def evaluate(s: Statement, values: dict[str, Any]) -> Any:
-    """The statement at these values; one sentence if a number leaves the range of double precision."""
+    """The statement at these values.
+
+    Raises:
+        ValueError: a value is out of its range, or the result leaves the range of float64 on its way.
+    """
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             return s.function(**values)
-    except (ArithmeticError, MemoryError) as error:
-        why = str(error.args[-1]).lower() if error.args else type(error).__name__
+    except (ArithmeticError, MemoryError, RuntimeError):
+        given = ", ".join(f"{p}={text(value)}" for p, value in values.items())
         raise ValueError(
-            f"{s.name} cannot be computed at these values ({why}): "
-            "one of them is too large or too small for double precision"
+            f"{s.name} leaves the range of floating point numbers at {given}: choose values nearer to 1"
         ) from None
 
 

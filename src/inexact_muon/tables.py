@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
+from rich.text import Text
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod, parse
@@ -103,11 +104,11 @@ def _print_in_use(console: Console, path: Path, reports: Sequence[checkpoints.La
     oracle = "the oracle in use" if used else str(checkpoints.CANDIDATES[4])
     used = used or [(r.layer.name, r.candidates[4]) for r in reports]
     worst, squared = checkpoints.bottleneck([i for _, i in used])
-    console.print(
+    bottleneck = (
         f"Bottleneck under {oracle}: layer {used[worst][0]}, factor {squared**0.5:.4f}: with layer-wise steps it alone "
-        f"multiplies the number of iterations by {squared:.4f} (measured-layerwise-iterations).",
-        soft_wrap=True,
+        f"multiplies the number of iterations by {squared:.4f} (measured-layerwise-iterations)."
     )
+    console.print(Text(bottleneck), soft_wrap=True)  # a name may hold brackets
 
 
 def _print_candidates(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:

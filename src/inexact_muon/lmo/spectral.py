@@ -18,6 +18,9 @@ from inexact_muon.polar.exact import decompose
 from inexact_muon.polar.probes import probes
 from inexact_muon.polar.scaling import to_unit_entries
 
+MOST_STEPS = 10_000
+"""Power iterations of `Nuclear`: a decomposition is cheaper long before."""
+
 
 @dataclass(frozen=True)
 class Spectral(Ball):
@@ -35,6 +38,11 @@ class Spectral(Ball):
     }
 
     polar: PolarMethod = field(default_factory=PolarExpress)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.polar, PolarMethod):
+            raise TypeError(f"spectral: polar must be a polar method, got {self.polar!r}")
 
     def _norm(self, x: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(x, 2)
@@ -99,8 +107,10 @@ class Nuclear(Ball):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1:
-            raise ValueError(f"nuclear: steps must be at least 1, got {self.steps}")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int):
+            raise TypeError(f"nuclear: steps must be an integer, got {self.steps!r}")
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"nuclear: steps must be at least 1 and at most {MOST_STEPS}, got {self.steps}")
 
     def _norm(self, x: Tensor) -> Tensor:
         return torch.linalg.svdvals(x).sum(-1)
@@ -121,6 +131,25 @@ class Nuclear(Ball):
         u, _, vh, kept = decompose(m)
         return (u[..., :1] * kept[..., None, :1]) @ vh[..., :1, :]
 
+    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+        """Where sigma_1 is repeated the solutions are U_1 Z V_1^T, Z >= 0 of trace 1: from a nearest one of these.
+
+        Z has the eigenvectors of the symmetric part of U_1^T z V_1. An upper bound, exact where that block is symmetric
+        or sigma_1 is simple.
+        """
+        u, s, vh, kept = decompose(m)
+        tie = s >= s[..., :1] * (1.0 - 8.0 * max(m.shape[-2:]) ** 0.5 * torch.finfo(m.dtype).eps)
+        tie = (tie & kept).unsqueeze(-1)
+        block = torch.where(tie & tie.mT, u.mT @ z @ vh.mT, 0.0)
+        # Outside of the block eigenvalues so low that they get no weight.
+        low = -4.0 * (1.0 + torch.linalg.matrix_norm(block)[..., None, None])
+        block = block + torch.where(tie, 0.0, low) * torch.eye(block.shape[-1], dtype=z.dtype, device=z.device)
+        values, vectors = torch.linalg.eigh(0.5 * (block + block.mT))
+        weights = _simplex(values)
+        nearest = u @ ((vectors * weights.unsqueeze(-2)) @ vectors.mT) @ vh
+        outside = (self._norm(z) - 1.0).clamp(min=0.0)
+        return torch.where(kept[..., 0], self._norm(z - nearest), outside)
+
     def _rho(self, out: int, into: int) -> float:
         return 1.0
 
@@ -129,3 +158,12 @@ class Nuclear(Ball):
         u, _, vh = torch.linalg.svd(m, full_matrices=False)
         second = min(1, min(m.shape[-2:]) - 1)
         return u[..., second : second + 1] @ vh[..., second : second + 1, :]
+
+
+def _simplex(x: Tensor) -> Tensor:
+    """The nearest w >= 0 with sum 1 to each row of x."""
+    ordered = x.sort(dim=-1, descending=True).values
+    count = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=x.device)
+    level = (ordered.cumsum(-1) - 1.0) / count
+    used = (ordered > level).sum(-1, keepdim=True).clamp(min=1)
+    return (x - level.gather(-1, used - 1)).clamp(min=0.0)

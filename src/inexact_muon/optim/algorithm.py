@@ -44,12 +44,14 @@ def momentum(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     return seen, batch.fill(stacks, seen)
 
 
-def lengths(batch: Batch, given: Sequence[Tensor], found: Sequence[Tensor]) -> list[float]:
+def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[float]:
     """What lr z is multiplied with, for each member; 1 where the matrices of `found` were multiplied by it here.
 
     radius(ball) scale(shape) length(radius, dual), where dual = radius(ball) <m, z> is about the dual norm of m.
     """
     made = []
+    if batch.members[0].length.needs_dual:  # half precision may overflow where the length multiplies z
+        found[:] = [z.to(torch.promote_types(z.dtype, torch.float32)) for z in found]
     for k, member in enumerate(batch.members):
         group, carried = member.group, member.state.get("lr_factor", 1.0)
         factors: list[Number] = []

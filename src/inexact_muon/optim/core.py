@@ -21,6 +21,7 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.agreement import agree, settle, square
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
+from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
@@ -29,6 +30,7 @@ from inexact_muon.optim.options import (
     check_gradient,
     check_options,
     check_parameter,
+    check_state_dtype,
     named_betas,
     nonfinite,
     parameters,
@@ -129,7 +131,7 @@ class LMOOptimizer(Optimizer):
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
-        self.state_dtype = state_dtype
+        self.state_dtype = check_state_dtype(state_dtype)
         self.team = Team(strategy, process_group)
         check_strategy(self.team.strategy, self.precision)
         values = {
@@ -202,7 +204,7 @@ class LMOOptimizer(Optimizer):
         drawn = list(self._drawn())
         ready, known = agree(drawn, self.team.place, self.team.wire, self.named, self.state_dtype)
         for _, p in ready:
-            check_gradient(p, known.get(id(p)), self.on_nonfinite)
+            check_gradient(p, known.get(id(p)), self.on_nonfinite, self._dtype_of(p))
         self.telemetry.begin(lambda: costs(self, ready))
         moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
         if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
@@ -213,9 +215,7 @@ class LMOOptimizer(Optimizer):
             for task, answer in solving.answers([(group, p) for group, p in moving if id(p) in shared]):
                 solving.write(task, answer)
         for chunk in self.alone.batches(self, [(group, p) for group, p in moving if id(p) not in shared]):
-            for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
-                move_(batch, zs, lengths)
-                remember_(batch, seen)
+            self._move(chunk)
         resting = [(group, p) for group, p in ready if group["algorithm"] == "adamw"]
         for group, p in ((group, p) for group, p in resting if id(p) in shared):
             self._move_adamw(group, p, known.get(id(p)))
@@ -224,6 +224,12 @@ class LMOOptimizer(Optimizer):
         for group in self.param_groups:
             group["turn"] += 1
         return loss
+
+    def _move(self, chunk: Sequence[Batch]) -> None:
+        """All answers, then all changes: a ball that raises leaves nothing half done. Nothing of it lives on."""
+        for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
+            move_(batch, zs, lengths)
+            remember_(batch, seen)
 
     def _is_shared(self, p: Tensor) -> bool:
         """Whether other ranks hold some of a parameter, or a strategy moves it elsewhere."""
@@ -281,6 +287,11 @@ class LMOOptimizer(Optimizer):
             name: stats_of(group, self.state.get(p, {}), self.telemetry.samples.get(id(p)))
             for name, p, group in self.named()
         }
+
+    def _dtype_of(self, p: Tensor) -> torch.dtype:
+        """The dtype in which the state sees a gradient."""
+        buffers = (self.state.get(p, {}).get(key) for key in ("momentum_buffer", "exp_avg"))
+        return next((b.dtype for b in buffers if b is not None), self.state_dtype or p.dtype)
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices: all that the oracles do in a step."""
@@ -358,7 +369,8 @@ class LMOOptimizer(Optimizer):
         finally:
             handle.remove()
         for group in self.param_groups:
-            self._register(group["ball"], Ball, parse)
+            if group["ball"] not in self._values:  # somebody's own cannot be read from text
+                self._register(group["ball"], Ball, parse)
         restore_buffers(self, mapped)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -75,8 +76,10 @@ class Smooth(Length):
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.l0 < 0 or self.l1 < 0 or self.l0 + self.l1 == 0:
-            raise ValueError(f"smooth: l0 and l1 must not be negative, nor both zero, got {self.l0} and {self.l1}")
+        if not (0.0 <= self.l0 < inf and 0.0 <= self.l1 < inf and self.l0 + self.l1 > 0.0):
+            raise ValueError(
+                f"smooth: l0 and l1 must be finite and not negative, nor both zero, got {self.l0} and {self.l1}"
+            )
         if not 0.0 <= self.delta < 1.0:
             raise ValueError(f"smooth: delta must lie in [0, 1), got {self.delta}")
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Spectral, parse
@@ -71,7 +72,37 @@ def check_structure(saved: Any) -> list[dict[str, Any]]:
             f"an optimizer's state_dict has the entries state and param_groups, got {type(saved).__name__}{keys}: pass "
             "what optimizer.state_dict() gave"
         )
+    if not isinstance(saved["state"], Mapping) or not isinstance(saved["param_groups"], list | tuple):
+        raise ValueError("state must be a dict and param_groups a list: the checkpoint is damaged")
+    names: set[str] = set()
+    for i, group in enumerate(saved["param_groups"]):
+        _check_group(i, group)
+        for name in group.get("param_names") or ():
+            if name in names:
+                raise ValueError(f"the checkpoint has two parameters of the name {name!r}")
+            names.add(name)
+    for key, entry in saved["state"].items():
+        if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
+            raise ValueError(f"the state of parameter {_shown(key)} is not a dict by name: the checkpoint is damaged")
     return [dict(group) for group in saved["param_groups"]]
+
+
+def _check_group(i: int, group: Any) -> None:
+    if not isinstance(group, Mapping) or not all(isinstance(key, str) for key in group):
+        raise ValueError(f"parameter group {i} of the checkpoint is not a dict of options by name")
+    keys, names = group.get("params"), group.get("param_names")
+    if not isinstance(keys, list | tuple) or not all(isinstance(key, int | str) for key in keys):
+        raise ValueError(f"parameter group {i} of the checkpoint has no list of parameters")
+    if names is None:
+        return
+    if not isinstance(names, list | tuple) or len(names) != len(keys) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"parameter group {i} of the checkpoint has {len(keys)} parameters and other param_names")
+
+
+def _shown(value: Any) -> str:
+    """A value of a file in a sentence: short and on one line."""
+    text = repr(value) if not isinstance(value, str) else value
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def canonical(name: str) -> str:
@@ -124,10 +155,18 @@ def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool
     """
     if any(key not in entry for key in BUFFERS[algorithm]):
         return False
+    for key, value in entry.items():
+        if not isinstance(value, Tensor | int | float):
+            raise ValueError(f"{_shown(key)} of {name} is a {type(value).__name__} in the checkpoint, not a tensor")
     for key in BUFFERS[algorithm]:
-        if tuple(entry[key].shape) != tuple(p.shape):
+        found = entry[key]
+        if not isinstance(found, Tensor) or found.layout != torch.strided or found.is_meta:
+            raise ValueError(f"{key} of {name} is not a tensor with its data in the checkpoint")
+        if not found.dtype.is_floating_point or found.dtype.itemsize < 2:
+            raise ValueError(f"{key} of {name} is {found.dtype} in the checkpoint: buffers are float16 or wider")
+        if tuple(found.shape) != tuple(p.shape):
             raise ValueError(
-                f"{key} of {name} has shape {tuple(entry[key].shape)} in the checkpoint and the parameter "
+                f"{key} of {name} has shape {tuple(found.shape)} in the checkpoint and the parameter "
                 f"{tuple(p.shape)}: this checkpoint is of another model; nothing was changed"
             )
     return True
@@ -142,22 +181,33 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
         found = _values(sources, key)
         if key == "ball" and len(found) == 1 and _same_choice(mine["ball"], found[0]):
             result["ball"] = found[0]
-        elif any(value != mine[key] for value in found):
-            told = ", ".join(str(value) for value in found)
+        elif not all(_equal(value, mine[key]) for value in found):
+            told = ", ".join(_shown(value) for value in found)
             warnings.warn(f"checkpoint was made with {key} {told}; keeping {mine[key]} ({mine['name']})", stacklevel=6)
     extra = {key for source in sources for key, value in source.items() if key not in mine and _number(value)}
     for key in (*SCHEDULED, *sorted(extra)):
         found = _values(sources, key)
         if len(found) > 1:
-            told = ", ".join(str(value) for value in found)
+            told = ", ".join(_shown(value) for value in found)
             warnings.warn(
                 f"checkpoint has several values of {key} for {mine['name']} ({told}); keeping {mine.get(key)}",
                 stacklevel=6,
             )
         elif found:
-            result[key] = found[0]
+            result[key] = _option(key, found[0])
     check_options(result)
     return result
+
+
+def _option(key: str, value: Any) -> Any:
+    """An option of a file that training may change: a number."""
+    if not _number(value) or (key in SCHEDULED and isinstance(value, bool)):
+        raise ValueError(f"{key} of the checkpoint must be a number, got {_shown(value)}")
+    if key == "turn" and not (isinstance(value, int) and 0 <= value < 2**53):
+        raise ValueError(f"turn of the checkpoint must be a count of steps, got {_shown(value)}")
+    if isinstance(value, int) and abs(value) >= 2**53:
+        raise ValueError(f"{key} of the checkpoint is out of range: {_shown(value)}")
+    return value
 
 
 def _values(sources: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
@@ -171,17 +221,23 @@ def _values(sources: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) or isinstance(b, Tensor):
+        if not (_number(a) and _number(b)):
+            return False
         a, b = float(a), float(b)
-    return bool(a == b) or (a != a and b != b)
+    return type(a == b) is bool and (a == b or (a != a and b != b))
 
 
 def _number(value: Any) -> bool:
     """A scheduler's own entries of a group are numbers."""
-    return isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and value.layout == torch.strided and not value.is_meta and not value.is_complex()
+    return isinstance(value, int | float)
 
 
-def _same_choice(mine: str, other: str) -> bool:
+def _same_choice(mine: str, other: Any) -> bool:
     """Whether both are one ball whose oracle is chosen by shape, and the file's choices are within its bound."""
+    if not isinstance(other, str):
+        return False
     if mine == other or "polar=auto" not in mine:
         return mine == other
     try:

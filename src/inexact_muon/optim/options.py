@@ -12,6 +12,7 @@ from inexact_muon.lmo import Ball
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.update import is_finite
 from inexact_muon.parallel.strategies import Strategy
+from inexact_muon.polar._base import DTYPES
 from inexact_muon.schedules.grammar import nearest
 from inexact_muon.views import View
 
@@ -63,7 +64,7 @@ def check_options(group: dict[str, Any]) -> None:
         raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
     if not 0.0 <= float(group["beta2"]) < 1.0:
         raise ValueError(f"betas must lie in [0, 1), got {group['beta2']} for the second")
-    if not 0.0 < float(group["eps"]) < float("inf"):
+    if not isinstance(group["eps"], int | float | Tensor) or not 0.0 < float(group["eps"]) < float("inf"):
         raise ValueError(f"eps of AdamW must be positive and finite, got {group['eps']}")
     if group["scale"] not in SCALES:
         raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
@@ -117,6 +118,15 @@ def nonfinite(word: str) -> str:
     return word
 
 
+def check_state_dtype(dtype: Any) -> torch.dtype | None:
+    """Validate state_dtype."""
+    if dtype is not None and dtype not in DTYPES.values():
+        known = ", ".join(f"torch.{name}" for name in DTYPES)
+        raise ValueError(f"state_dtype must be None or one of {known}, got {dtype!r}")
+    found: torch.dtype | None = dtype
+    return found
+
+
 def tensors_of(params: Any) -> Iterable[Tensor]:
     """The parameters of a group as it was given: one, several, or (name, parameter) pairs."""
     if isinstance(params, Tensor):
@@ -151,10 +161,13 @@ def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View, st
         ) from None
 
 
-def check_gradient(p: Tensor, known: bool | None, on_nonfinite: str) -> None:
+def check_gradient(p: Tensor, known: bool | None, on_nonfinite: str, dtype: torch.dtype) -> None:
     """Raises one sentence on a gradient that the step cannot take, before anything has changed."""
     assert p.grad is not None
     if p.grad.layout != torch.strided:
         raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-    if on_nonfinite == "raise" and not bool(is_finite(p.grad) if known is None else known):
-        raise ValueError(f"the gradient of a parameter of shape {tuple(p.shape)} is not finite; nothing was changed")
+    if on_nonfinite == "raise" and not bool(is_finite(p.grad.to(dtype)) if known is None else known):
+        raise ValueError(
+            f"the gradient of a parameter of shape {tuple(p.shape)}, as {str(dtype).removeprefix('torch.')}, is not "
+            "finite; nothing was changed"
+        )

@@ -21,6 +21,7 @@ from inexact_muon.estimate import lanczos
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.layout import gathered
+from inexact_muon.optim.update import is_finite
 from inexact_muon.polar.probes import probes
 
 EXACT = 256
@@ -82,17 +83,22 @@ class SmoothnessProbe:
         view, ball = optimizer.view(group), optimizer.ball(group)
         layer = self._layers.setdefault(name, _Layer())
         assert p.grad is not None
-        if self._step % self.every == 0:
+        if not bool(is_finite(p.grad)):  # such a step is skipped: it says nothing about the loss
+            self._before.pop(name, None)
+        elif self._step % self.every == 0:
             self._before[name] = (p.grad.clone(), p.detach().clone())
             buffer = optimizer.state.get(p, {}).get("momentum_buffer")
             if buffer is not None:
                 alpha = 1.0 - group["momentum"]
-                apart = float(gathered(torch.linalg.vector_norm((p.grad - buffer).double())))
+                apart = float(gathered(torch.linalg.vector_norm(p.grad.double() - buffer.double())))
                 layer.sigmas.append(apart * ((2.0 - alpha) / 2.0) ** 0.5)
         elif name in self._before:
             gradient, weight = self._before.pop(name)
-            change = view.cut(gathered(p.grad - gradient))
-            moved = view.cut(gathered(p.detach() - weight))
+            # In float32 or better: differences and sums of half precision overflow.
+            wide = torch.promote_types(p.dtype, torch.float32)
+            gradient = gradient.to(wide)
+            change = view.cut(gathered(p.grad.to(wide) - gradient))
+            moved = view.cut(gathered(p.detach().to(wide) - weight.to(wide)))
             # Norms of a product ball: the largest of its parts; dual norms: their sum.
             length = max(_norm(ball, part) for part in moved)
             if length > 0.0:

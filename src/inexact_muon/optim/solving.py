@@ -121,7 +121,7 @@ class Solving:
         """What multiplies lr z: the ball's radius, the scale by shape and the length, and what a rule carries."""
         if not self._length(task).needs_dual:
             return [self.factor(task, m.shape) for m in ms]
-        sums = [(m * z).sum(dim=(-2, -1) if m.ndim >= 2 else None, keepdim=True) for m, z in zip(ms, zs, strict=True)]
+        sums = [_inner(m, z) for m, z in zip(ms, zs, strict=True)]
         return [self.factor(task, m.shape, dual) for m, dual in zip(ms, sums, strict=True)]
 
     def factor(self, task: Task, shape: Sequence[int], dual: Tensor | None = None) -> Number:
@@ -145,6 +145,8 @@ class Solving:
         if isinstance(first, Tensor) or any(factor != first for factor in factors):
             scaled_zs = [z * factor for z, factor in zip(zs, factors, strict=True)]
             scaled = view.join_piece(scaled_zs, like.shape, start, place.shape)
+            # Where z travels its dtype is that of the pieces; a lone one stays wide, since half precision may overflow.
+            scaled = scaled.to(like.dtype) if task.place.shared else scaled
             return Answer(scaled, 1.0, plain if self.wants(task) else None)
         return Answer(plain, first, plain if self.wants(task) else None)
 
@@ -180,6 +182,12 @@ class Solving:
 
     def _length(self, task: Task) -> Length:
         return self._optimizer.length(task.job.group)
+
+
+def _inner(m: Tensor, z: Tensor) -> Tensor:
+    """<m, z> of each matrix, kept as (..., 1, 1), in float32 or better: half precision ends at 65504."""
+    wide = torch.promote_types(m.dtype, torch.float32)
+    return (m.to(wide) * z.to(wide)).sum(dim=(-2, -1) if m.ndim >= 2 else None, keepdim=True)
 
 
 def costs(optimizer: LMOOptimizer, ready: Sequence[Entry]) -> Iterator[tuple[int, float, float]]:

@@ -24,6 +24,9 @@ NEUTRAL = {
 }
 """Entries that are translated, or that change no number."""
 
+MOST_STEPS = 100
+"""torch.optim.Muon refuses this many."""
+
 TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
 """Entries that mean the same here."""
 
@@ -47,6 +50,8 @@ def translated(group: Mapping[str, Any]) -> dict[str, Any]:
     found |= {key: group[key] for key in ("params", "param_names") if group.get(key) is not None}
     found["algorithm"] = "adamw" if adamw else "lmo"
     if adamw:
+        if not isinstance(group.get("betas"), list | tuple) or len(group["betas"]) != 2:
+            raise ValueError("betas of the checkpoint must be two numbers")
         found["momentum"], found["beta2"] = group["betas"]
         found |= {"eps": group["eps"]} if "eps" in group else {}
     else:
@@ -79,19 +84,35 @@ def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
     """The ball and the scale of torch.optim.Muon's group; KellerJordan's says nothing about its oracle."""
     found: dict[str, Any] = {}
     if "ns_steps" in group:
-        step = tuple(group.get("ns_coefficients") or JORDAN)
-        found["ball"] = write(Spectral(polar=Polynomial((step,) * int(group["ns_steps"]))), full=True)
+        steps, step = group["ns_steps"], group.get("ns_coefficients") or JORDAN
+        if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
+            raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}")
+        if not isinstance(step, list | tuple) or not all(isinstance(a, int | float) and abs(a) < 1e6 for a in step):
+            raise ValueError("ns_coefficients of the checkpoint must be numbers")
+        found["ball"] = write(Spectral(polar=Polynomial((tuple(step),) * steps)), full=True)
     if "adjust_lr_fn" in group:
-        found["scale"] = group["adjust_lr_fn"] or "original"
+        found["scale"] = group["adjust_lr_fn"] if group["adjust_lr_fn"] is not None else "original"
     return found
 
 
 def translated_state(entry: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
     """A parameter's state with our names: `step` is a float32 tensor, 1 where a momentum buffer has none."""
-    found = {key: value for key, value in entry.items() if key != "step"}
+    found = dict(entry)
     step = entry.get("step", 1.0 if algorithm == "lmo" else None)
     if entry and step is None:
         raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
     if entry:
-        found["step"] = step if isinstance(step, Tensor) else torch.tensor(float(step), dtype=torch.float32)
+        found["step"] = _count("step", step)
+    if "skipped" in found:
+        found["skipped"] = _count("skipped", found["skipped"])
     return found
+
+
+def _count(name: str, value: Any) -> Tensor:
+    """A number of steps as a float32 tensor without dimensions."""
+    if isinstance(value, Tensor):
+        plain = value.numel() == 1 and value.layout == torch.strided and not (value.is_meta or value.is_complex())
+        value = value.item() if plain else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        raise ValueError(f"{name} of a parameter in the checkpoint must be a count of steps")
+    return torch.tensor(float(value), dtype=torch.float32)

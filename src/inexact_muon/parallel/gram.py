@@ -141,6 +141,6 @@ def _applied(task: Task, parts: Sequence[tuple[Tensor, Tensor, bool]], message: 
         x = y * _power(e - numbers[:, :1])[:, :, None]
         z = torch.bmm(x, q) if tall else torch.bmm(q, x)
         zs.append(z.to(task.m.dtype).reshape(block.shape))
-        dual = (numbers[:, 1] * _power(numbers[:, 0])).to(task.m.dtype)
+        dual = (numbers[:, 1] * _power(numbers[:, 0])).to(torch.promote_types(task.m.dtype, torch.float32))
         factors.append(solver.factor(task, shape, dual.reshape((*shape[:-2], 1, 1))))
     return solver.answer(task, task.m, zs, factors)

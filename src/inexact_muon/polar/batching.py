@@ -57,7 +57,7 @@ def solve_all(
             half = torch.finfo(dtype).bits < 32 and stacks[0].dtype != torch.float64  # there sizes are taken in float64
             solved = solve([x if half else _moderate(x) for x in stacks], dtype)
             for (i, part), (stack, low) in zip(chunk, places, strict=True):
-                pieces[i].append(solved[stack][low : low + len(part)])
+                pieces[i].append(solved[stack].narrow(0, low, len(part)))
     return [_joined(found, m) for found, m in zip(pieces, ms, strict=True)]
 
 
@@ -78,7 +78,7 @@ def _wide(m: Tensor) -> Tensor:
 def _parts(m: Tensor, limit: int) -> list[Tensor]:
     """m as (batch, n, m) with n <= m, cut along the batch where it is over the limit."""
     x = _wide(m)
-    return list(torch.split(x, max(1, limit // work(x[:1]))))
+    return list(torch.split(x, max(1, limit * len(x) // work(x))))
 
 
 def work(x: Tensor) -> int:
@@ -104,7 +104,7 @@ def _stacked(parts: list[Tensor]) -> tuple[list[Tensor], list[tuple[int, int]]]:
     """Stacks, and for each part its (stack, first row)."""
     groups: dict[object, list[int]] = {}
     for k, part in enumerate(parts):
-        small = part[0].numel() <= STACKED and part.device.type == "cpu"
+        small = part.shape[-2] * part.shape[-1] <= STACKED and part.device.type == "cpu"
         groups.setdefault(tuple(part.shape[-2:]) if small else k, []).append(k)
     stacks: list[Tensor] = []
     places: list[tuple[int, int]] = [(0, 0)] * len(parts)

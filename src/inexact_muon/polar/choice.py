@@ -14,6 +14,7 @@ from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.costs import ACCELERATOR, CPU, Costs
 from inexact_muon.polar.polynomial import Cans, PolarExpress
 from inexact_muon.polar.rational import Zolotarev
+from inexact_muon.polar.rounding import reached
 from inexact_muon.schedules.judge import judge
 
 LONGEST = 8
@@ -41,7 +42,7 @@ def cheapest(
     device: torch.device | str | None = None,
     **more: Any,
 ) -> PolarMethod:
-    """The cheapest method with `error_bound(lower) <= delta` for one n x m matrix: see `choose`, which says why.
+    """The cheapest method with error at most delta on [lower, 1] for one n x m matrix: see `choose`, which says why.
 
     Example:
         >>> str(cheapest(768, 3072, delta=0.065, lower=1e-3))
@@ -65,7 +66,9 @@ def choose(
 ) -> Choice:
     """The cheapest method that is good enough, with its cost and the reason.
 
-    Deterministic: it decides by the shipped cost table of the kind of device.
+    Deterministic: it decides by the shipped cost table of the kind of device. In float32 and float64 the error is the
+    method's bound plus what rounding adds (`inexact_muon.polar.rounding`); in half precision it is the bound alone,
+    to which rounding may add 0.1 (float16) or 0.2 (bfloat16).
 
     Args:
         dtype: compute dtype; None takes float32 on a CPU and bfloat16 elsewhere.
@@ -83,18 +86,26 @@ def choose(
     on_cpu = device is None or torch.device(device).type == "cpu"
     half = dtype in (torch.bfloat16, torch.float16) or (dtype is None and not on_cpu)
     table = costs or (CPU if on_cpu else ACCELERATOR)
+    best = (float("inf"), "")
     for cost, method in _ordered(n, m, (lower,) if spectrum is None else LOWERS, half, dtype, table):
         if spectrum is None:
-            error = method.error_bound(lower)
+            error = method.error_bound(lower) if half else reached(method, n, m, lower, dtype or torch.float32)
             if error <= delta:
                 return Choice(method, cost, f"error {error:.3g} <= {delta:g} on [{lower:g}, 1]")
+            best = min(best, (error, str(method)))
         else:
             found = judge(method.map, spectrum, method.normaliser)
             if found.gap <= gap and found.overshoot <= overshoot:
                 why = f"gap {found.gap:.3g} <= {gap:g}, overshoot {found.overshoot:.3g} <= {overshoot:g}"
                 return Choice(method, cost, why)
-    wanted = f"delta={delta:g} at lower={lower:g}" if spectrum is None else f"gap={gap:g}, overshoot={overshoot:g}"
-    raise ValueError(f"no candidate reaches {wanted} in {'half precision' if half else 'this dtype'}: ask for less")
+    precision = "half precision" if half else str(dtype or torch.float32).removeprefix("torch.")
+    if spectrum is not None:
+        raise ValueError(f"no candidate reaches gap={gap:g}, overshoot={overshoot:g} in {precision}: ask for less")
+    wider = "" if half or dtype == torch.float64 else ", or pass dtype=torch.float64"
+    raise ValueError(
+        f"no candidate reaches delta={delta:g} at lower={lower:g} in {precision} with its rounding: {best[1]} "
+        f"reaches {best[0]:.2g}; ask for no less{wider}"
+    )
 
 
 def _ordered(
@@ -102,6 +113,10 @@ def _ordered(
 ) -> list[tuple[float, PolarMethod]]:
     """Candidates by cost; of equals the one with fewer steps, whose text is shorter."""
     made = [_with_dtype(method, dtype) for lower in lowers for method in _candidates(lower, half)]
+    if not half:  # where the Gram form is cheaper, the direct one rounds less
+        gram = [method for method in made if isinstance(method, Cans)]
+        gram = [method for method in gram if method.runs_gram(n, m, dtype or torch.float32)]
+        made += [replace(method, form="direct") for method in gram]
     priced = [(costs.of(method, n, m), method) for method in made]
     return sorted((p for p in priced if p[0] < float("inf")), key=lambda p: (p[0], len(str(p[1])), str(p[1])))
 
@@ -124,6 +139,8 @@ def _full(lower: float) -> Iterator[PolarMethod]:
                 degrees = (3,) * third + (5,) * fifth + (9,) * ninth
                 if degrees and len(degrees) <= LONGEST:
                     yield Cans(len(degrees), lower=lower, degree=degrees if len(set(degrees)) > 1 else degrees[0])
+    if lower < 1e-7:
+        return
     for poles in range(1, LONGEST + 1):
         yield Zolotarev(poles, lower=lower)
     for degree in (3, 5, 9):

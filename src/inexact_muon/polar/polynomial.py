@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import ClassVar
 
 import torch
@@ -14,7 +15,10 @@ from torch import Tensor
 from inexact_muon import schedules
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.iteration import GRAM_ASPECT, factors_of, multiplier, restarts, run
-from inexact_muon.schedules.design import CUSHION
+from inexact_muon.schedules.design import CUSHION, MOST_STEPS
+
+MOST_NUMBERS = 32
+"""Coefficients of one step of a `Polynomial`: degree 63."""
 
 
 @dataclass(frozen=True)
@@ -210,11 +214,20 @@ class Polynomial(Composition):
         return schedules.Schedule(0.0, "given by the user", self.coefficients)
 
     def __post_init__(self) -> None:
+        count = len(self.coefficients) if isinstance(self.coefficients, tuple | list) else 0
+        if count > MOST_STEPS:
+            raise ValueError(f"polynomial: coefficients must have at most {MOST_STEPS} steps, got {count}")
         try:
             rows = tuple(tuple(float(c) for c in step) for step in self.coefficients)
         except TypeError:
             raise TypeError("polynomial: coefficients must be one sequence of numbers per step") from None
         if not rows or any(len(step) < 2 for step in rows):
             raise ValueError("polynomial: coefficients needs at least one step of at least two numbers")
+        if max(map(len, rows)) > MOST_NUMBERS:
+            raise ValueError(
+                f"polynomial: a step has at most {MOST_NUMBERS} coefficients, got {max(map(len, rows))}: compose steps"
+            )
+        if not all(isfinite(c) for step in rows for c in step):
+            raise ValueError("polynomial: coefficients must be finite")
         object.__setattr__(self, "coefficients", rows)
         super().__post_init__()

@@ -39,6 +39,11 @@ def to_unit_entries(x: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
     return x * torch.ldexp(one, half) * torch.ldexp(one, exponent - half)
 
 
+def guard(dtype: torch.dtype) -> float:
+    """The relative amount by which `guarded` raises a bound."""
+    return _GUARD[dtype]
+
+
 def guarded(bound: Tensor, dtype: torch.dtype) -> Tensor:
     """The bound plus what rounding to `dtype` can add; 1 where it is zero."""
     return (bound == 0) + bound * (1.0 + _GUARD[dtype])

@@ -11,6 +11,9 @@ from inexact_muon.schedules.scalar_map import Schedule, polynomial_image
 CUSHION = 0.02407327424182761
 """The ratio l/u at which the best quintic maps [l, u] to an interval of ratio 1/10 (its E is 9/11)."""
 
+MOST_STEPS = 64
+"""The slowest composition here, Newton-Schulz of degree 3, lifts 1e-9 to 1 in 56 steps."""
+
 
 def newton_schulz(steps: int, degree: int = 5) -> Schedule:
     """The Taylor polynomial of this degree, repeated: order (degree+1)/2, slope 1.5 to 2.5 a step."""
@@ -67,11 +70,13 @@ def _compose(degrees: tuple[int, ...], lower: float, safety: float, cushion: flo
 
 
 def check_steps(steps: int) -> None:
-    """A step count is an integer of at least 1."""
+    """A step count is an integer between 1 and `MOST_STEPS`."""
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise TypeError(f"steps must be an integer, got {steps!r}")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+    if steps > MOST_STEPS:
+        raise ValueError(f"steps must be at most {MOST_STEPS}, got {steps}: no composition gains by more")
 
 
 def _degrees(steps: int, degree: int | Sequence[int]) -> tuple[int, ...]:

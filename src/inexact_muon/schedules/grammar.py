@@ -16,7 +16,13 @@ from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 _DASH = re.compile(r"(?<=[A-Za-z0-9_])-(?=[A-Za-z])")
-_SHORT = re.compile(r"([A-Za-z][\w-]*):([^\s,():]+)")
+_SHORT = re.compile(r"(?<![\w-])([A-Za-z][\w-]*):([^\s,():]+)")
+
+LONGEST = 100_000
+"""Characters of a text: far more than `auto` with a choice for each shape of a large model takes."""
+
+MOST_METHODS = 500
+"""Methods named by one text, since each is designed as it is read."""
 
 
 def write(method: Any, *, full: bool = False) -> str:
@@ -38,13 +44,21 @@ def read(text: str, table: Mapping[str, type]) -> Any:
     """
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a method, got {type(text).__name__}")
+    if len(text) > LONGEST:
+        raise ValueError(f"the text of a method has at most {LONGEST} characters, got {len(text)}: {_quoted(text)}")
     source = _SHORT.sub(r"\1(\2)", text.strip())
     try:
         # 1e-3 keeps its minus (a digit follows); polar-express and rms-max become identifiers.
         node = ast.parse(_DASH.sub("_", source), mode="eval").body
-    except SyntaxError:
-        raise ValueError(f"cannot read {text!r}; write it like {next(iter(table))}(steps=5)") from None
-    return _build(node, table, text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # too deep for the parser, a null byte, a surrogate
+        raise ValueError(f"cannot read {_quoted(text)}; write it like {next(iter(table))}(steps=5)") from None
+    try:
+        count = sum(isinstance(part, ast.Call) for part in ast.walk(node))
+        if count > MOST_METHODS:
+            raise ValueError(f"{_quoted(text)} names {count} methods, and {MOST_METHODS} are the most a text may name")
+        return _build(node, table, text)
+    except RecursionError:
+        raise ValueError(f"cannot read {_quoted(text)}: it is nested too deeply") from None
 
 
 def read_plugged(text: str, table: Mapping[str, type], *groups: str) -> Any:
@@ -70,23 +84,25 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _build(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     if not isinstance(call.func, ast.Name):
-        raise ValueError(f"cannot read {text!r}: expected a name such as {next(iter(table))}")
+        raise ValueError(f"cannot read {_quoted(text)}: expected a name such as {next(iter(table))}")
     name = call.func.id.replace("_", "-")
     if name not in table:
-        raise ValueError(f"unknown name {name!r} in {text!r}: {nearest(name, table)}")
+        raise ValueError(f"unknown name {_quoted(name)} in {_quoted(text)}: {nearest(name, table)}")
     cls = table[name]
     known = {f.name: f for f in fields(cls)}
     arguments = {}
     for keyword in call.keywords:
         if keyword.arg not in known:
-            raise ValueError(f"{name} has no {keyword.arg!r} in {text!r}: {nearest(str(keyword.arg), known)}")
+            raise ValueError(
+                f"{name} has no {_quoted(str(keyword.arg))} in {_quoted(text)}: {nearest(str(keyword.arg), known)}"
+            )
         # A word stays one where the field is text, even if a method has that name: form=auto.
         word = known[keyword.arg].type in (str, "str") and isinstance(keyword.value, ast.Name)
         arguments[keyword.arg] = _word(keyword.value) if word else _value(keyword.value, table, text)
     try:
         return cls(*(_value(a, table, text) for a in call.args), **arguments)
-    except TypeError as error:
-        raise ValueError(f"cannot build {text!r}: {error}") from None
+    except (TypeError, ArithmeticError) as error:
+        raise ValueError(f"cannot build {_quoted(text)}: {error}") from None
 
 
 def _value(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
@@ -100,7 +116,13 @@ def _value(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise ValueError(f"cannot read the value {ast.unparse(node)!r} in {text!r}") from None
+        raise ValueError(f"cannot read the value {_quoted(ast.unparse(node))} in {_quoted(text)}") from None
+
+
+def _quoted(text: str) -> str:
+    """The text for a message: shortened in the middle, what cannot be printed as an escape."""
+    shown = text if len(text) <= 120 else f"{text[:80]}...{text[-30:]}"
+    return ascii(shown)
 
 
 def _word(node: Any) -> str:

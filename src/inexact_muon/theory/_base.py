@@ -56,12 +56,20 @@ class StochasticOptimum(NamedTuple):
         return self.alpha >= 1.0
 
 
+def shown(value: Numbers) -> str:
+    """A number, or a sequence on one line by its ends, for a message."""
+    entries = [f"{x:g}" for x in np.asarray(value, dtype=float).ravel()]
+    if np.ndim(value) == 0:
+        return str(value)
+    return f"[{', '.join(entries if len(entries) <= 6 else [*entries[:3], '...', entries[-1]])}]"
+
+
 def check_positive(**values: Numbers) -> None:
     """Each named value, or every entry of it, is positive and finite."""
     for name, value in values.items():
         entries = np.asarray(value, dtype=float)
         if entries.size == 0 or not np.all((entries > 0.0) & np.isfinite(entries)):
-            raise ValueError(f"{name} must be positive and finite, got {value}")
+            raise ValueError(f"{name} must be positive and finite, got {shown(value)}")
 
 
 def check_noise(rho_sigma: float) -> None:
@@ -74,7 +82,7 @@ def check_alpha(alpha: Numbers) -> None:
     """0 < alpha <= 1; alpha = 1 is no momentum."""
     entries = np.asarray(alpha, dtype=float)
     if not np.all((entries > 0.0) & (entries <= 1.0)):
-        raise ValueError(f"alpha must lie in (0, 1], got {alpha}: it is the weight of the new gradient, 1 - momentum")
+        raise ValueError(f"alpha must lie in (0, 1], got {shown(alpha)}: the weight of the new gradient, 1 - momentum")
 
 
 def check_overshoot(overshoot: Numbers) -> None:
@@ -86,11 +94,12 @@ def check_oracle(gap: Numbers, overshoot: Numbers) -> None:
     """gap < 1, and overshoot >= 1 - gap, which |<m, d_hat>| <= dual_norm(m) norm(d_hat) makes true of every oracle."""
     kept = 1.0 - np.asarray(gap, dtype=float)
     if not np.all(np.isfinite(kept) & (kept > 0.0)):
-        raise ValueError(f"gap must be below 1, got {gap}: at 1 or above the answer does not go downhill at all")
+        raise ValueError(f"gap must be below 1, got {shown(gap)}: at 1 or above the answer does not go downhill at all")
     check_overshoot(overshoot)
     if not np.all(np.asarray(overshoot, dtype=float) >= kept * (1.0 - 1e-9)):
         raise ValueError(
-            f"overshoot {overshoot} is below 1 - gap for gap {gap}: no answer keeps more descent than its norm"
+            f"overshoot {shown(overshoot)} is below 1 - gap for gap {shown(gap)}: "
+            "no answer keeps more descent than its norm"
         )
 
 
@@ -99,7 +108,7 @@ def worst_pair(delta: Any) -> tuple[Any, Any]:
     entries = np.asarray(delta, dtype=float)
     if not np.all((entries >= 0.0) & (entries < 1.0)):
         raise ValueError(
-            f"delta must lie in [0, 1), got {delta}: at 1 or above d_hat = 0 is allowed, which never descends, "
+            f"delta must lie in [0, 1), got {shown(delta)}: at 1 or above d_hat = 0 is allowed, which never descends, "
             "so that no bound can hold"
         )
     value = entries if entries.ndim else float(entries)

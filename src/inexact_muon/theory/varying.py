@@ -97,6 +97,8 @@ def agnostic_schedule(K: int, gamma: float, alpha: float) -> tuple[Floats, Float
     """
     check_positive(K=K, gamma=gamma)
     check_alpha(alpha)
+    if K > 1e8:
+        raise ValueError(f"K must be at most 1e8 where a sequence of K numbers is made, got {K:g}")
     k = np.arange(1, int(K) + 1, dtype=float)
     return gamma / k**0.75, alpha / k**0.5
 

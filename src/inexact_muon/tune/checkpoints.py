@@ -1,17 +1,14 @@
 """Momentum buffers of a saved optimizer, and what each oracle makes of them.
 
 Files: `.pt` of torch.save, opened with weights_only; `.safetensors`, tensors whose name holds "momentum"; a folder of
-torch.distributed.checkpoint, of which the momentum tensors alone are read. The folder's `.metadata` is a pickle that
-torch itself opens: look only at folders that you trust.
+torch.distributed.checkpoint, of which the momentum tensors alone are read. Nothing that they hold is run (`folders`).
 """
 
 from __future__ import annotations
 
-import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -22,6 +19,7 @@ from torch import Tensor
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
 from inexact_muon.polar.costs import CPU
+from inexact_muon.tune.folders import read_folder
 from inexact_muon.tune.momenta import BUFFER, Momentum, momenta
 from inexact_muon.tune.spectra import Layer, spectrum_of
 
@@ -42,7 +40,10 @@ def read(path: Path) -> list[Momentum]:
         loaded = _read_safetensors(path)
     else:
         loaded = _read_torch(path)
-    found = momenta(loaded)
+    try:
+        found = momenta(loaded)
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply, or holds itself: no optimizer saves that") from None
     if not found:
         raise ValueError(
             f"{path} holds no momentum matrix: save optimizer.state_dict() of a Muon that has made a step, "
@@ -146,35 +147,4 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_distributed(path: Path) -> dict[str, Tensor]:
     if not (path / ".metadata").is_file():
         raise ValueError(f"{path} is a folder without .metadata, so not one of torch.distributed.checkpoint")
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-
-    try:
-        entries = FileSystemReader(path).read_metadata().state_dict_metadata
-    except Exception as error:  # whatever unpickling raises
-        raise ValueError(f"{path}/.metadata cannot be read ({type(error).__name__}): it may be cut short") from None
-    wanted: dict[str, Any] = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype)
-        for name, entry in entries.items()
-        if BUFFER in name and isinstance(entry, TensorStorageMetadata)
-    }
-    if wanted:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nothing is distributed here is what we want
-            try:
-                _load_alone(wanted, path)
-            except CheckpointException:
-                raise ValueError(f"{path} cannot be read: parts of it may be missing") from None
-    return wanted
-
-
-def _load_alone(wanted: dict[str, Any], path: Path) -> None:
-    """Fills `wanted` from the folder without asking other ranks, whether or not a process group is there."""
-    from torch.distributed.checkpoint import state_dict_loader as loader
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-
-    if "no_dist" in signature(loader.load).parameters:
-        loader.load(wanted, checkpoint_id=path, no_dist=True)
-    else:  # torch 2.6
-        loader.load_state_dict(wanted, FileSystemReader(path), no_dist=True)
+    return read_folder(path, lambda name: BUFFER in name)

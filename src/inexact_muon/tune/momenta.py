@@ -7,7 +7,7 @@ checkpoint; and tensors by name, such as a checkpoint of torch.distributed or a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,9 @@ from inexact_muon.schedules.published import JORDAN
 from inexact_muon.views import parse as parse_view
 
 BUFFER = "momentum_buffer"
+
+MOST_STEPS = 100
+"""torch.optim.Muon refuses this many."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +72,45 @@ def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _of_state(state: Mapping[str, Any], prefix: str) -> Iterator[Momentum]:
-    for group in state["param_groups"]:
+    for group, keys, names in _groups(state["param_groups"]):
         oracle, view = _oracle(group), str(group.get("view", "whole"))
-        names = group.get("param_names") or [str(key) for key in group["params"]]
         spectral = str(group.get("ball", Spectral.name)).startswith(Spectral.name)
-        for key, name in zip(group["params"], names, strict=True):
-            buffer = _plain(state["state"].get(key, {})).get(BUFFER)
+        for key, name in zip(keys, names, strict=True):
+            buffer = _plain(state["state"].get(key)).get(BUFFER)
             if isinstance(buffer, Tensor) and spectral:
-                yield from matrices(prefix + name, buffer, view, oracle)
+                yield from matrices(f"{prefix}{name}", buffer, view, oracle)
+
+
+def _groups(groups: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Any], Sequence[Any]]]:
+    """(group, keys of its parameters in the state, their names)."""
+    if not isinstance(groups, list | tuple):
+        raise ValueError(f"param_groups of the checkpoint must be a list, got {type(groups).__name__}")
+    for i, group in enumerate(groups):
+        keys = _plain(group).get("params")
+        names = _plain(group).get("param_names")
+        if not isinstance(keys, list | tuple) or not all(isinstance(key, int | str) for key in keys):
+            raise ValueError(f"parameter group {i} of the checkpoint has no list of parameters")
+        if names is not None and not (isinstance(names, list | tuple) and len(names) == len(keys)):
+            raise ValueError(f"parameter group {i} of the checkpoint has {len(keys)} parameters and other param_names")
+        yield group, keys, names or keys
 
 
 def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | None = None) -> Iterator[Momentum]:
     """The matrices of one buffer."""
+    name = "".join(c if c.isprintable() else "?" for c in name)  # a file's text must not control the terminal
     if x.ndim < 2 or not x.dtype.is_floating_point:
         return
     whole = getattr(x, "full_tensor", lambda: x)()
+    if whole.layout != torch.strided or whole.is_meta or whole.nbytes > whole.untyped_storage().nbytes():
+        raise ValueError(f"the momentum of {name} is sparse, expanded or without data: no optimizer here saves that")
+    if whole.dtype.itemsize < 2:  # torch computes next to nothing in 8 bits
+        whole = whole.float()
     if not bool(whole.isfinite().all()):
         raise ValueError(f"the momentum of {name} holds a NaN or an infinity: that run had diverged")
-    parts = cut(whole.detach(), view)
+    try:
+        parts = cut(whole.detach(), view)
+    except (ValueError, TypeError, RuntimeError, LookupError, ArithmeticError, SyntaxError):
+        raise ValueError(f"the momentum of {name}, {tuple(x.shape)}, cannot be cut as its view {view!r} says") from None
     for i, part in enumerate(parts):
         if min(part.shape) > 1 and bool(part.any()):
             used = oracle.at(part.shape[0], part.shape[1]) if oracle is not None else None
@@ -98,13 +122,22 @@ def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
     if "ball" in group:
         try:
             ball = parse_ball(group["ball"])
-        except ValueError:  # somebody's own oracle has a text that only they can read
+        except (ValueError, TypeError, AttributeError):  # somebody's own oracle has a text that only they can read
             return None
         return ball.polar if isinstance(ball, Spectral) else None
     if "ns_steps" in group:
-        steps, coefficients = int(group["ns_steps"]), tuple(group.get("ns_coefficients", JORDAN))
-        return Jordan(steps) if coefficients == JORDAN else Polynomial((coefficients,) * steps)
+        steps, coefficients = group["ns_steps"], group.get("ns_coefficients", JORDAN)
+        if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
+            raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}, got {str(steps)[:40]!r}")
+        if not (isinstance(coefficients, list | tuple) and len(coefficients) == 3 and all(map(_finite, coefficients))):
+            raise ValueError(f"ns_coefficients of the checkpoint must be 3 numbers, got {str(coefficients)[:40]!r}")
+        a, b, c = coefficients
+        return Jordan(steps) if (a, b, c) == JORDAN else Polynomial(((a, b, c),) * steps)
     return None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < 1e6
 
 
 def _has_buffer(state: Mapping[str, Any]) -> bool:

@@ -1,0 +1,160 @@
+"""A pickle read as data: no name in it is imported and nothing in it is called.
+
+Python's unpickler imports what a file names and calls it. Here the opcodes of the file are interpreted on plain values;
+an object is a `Built`, which holds the name of its class and what the file has put into it.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Container
+from dataclasses import dataclass
+from struct import error as struct_error
+from typing import Any
+
+MARK = object()
+
+VALUES = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
+    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"),
+}
+"""Opcodes whose argument is the value."""
+
+CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+EMPTY: dict[str, type[list[Any]] | type[dict[Any, Any]] | type[set[Any]]] = {
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_SET": set,
+}
+
+
+@dataclass(frozen=True)
+class Name:
+    """A class or a function that the file names."""
+
+    module: str
+    name: str
+
+
+@dataclass(eq=False)
+class Built:
+    """An object of a class, or the result of a call, as the file describes it; compared by identity.
+
+    Attributes:
+        kind: the class or the function.
+        arguments: what it would be called with.
+        state: what the object would be filled with.
+    """
+
+    kind: Name
+    arguments: tuple[Any, ...]
+    state: Any = None
+
+
+class NameNotAllowed(ValueError):
+    """The file names something that is not in the list given."""
+
+
+def read_pickle(content: bytes, allowed: Container[tuple[str, str]]) -> Any:
+    """The value that a pickle of protocol 2 to 5 describes.
+
+    Args:
+        allowed: exact (module, name) pairs that it may name.
+
+    Raises:
+        NameNotAllowed: it names something else.
+        ValueError: it is not a whole pickle, or holds opcodes that plain data does not need.
+    """
+    machine = _Machine(allowed)
+    try:
+        for opcode, argument, _ in pickletools.genops(content):
+            machine.apply(opcode.name, argument)
+        (found,) = machine.stack
+    except NameNotAllowed:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, struct_error) as error:
+        raise ValueError(f"not a pickle of plain data ({type(error).__name__})") from None
+    return found
+
+
+class _Machine:
+    """The stack and the memo of a pickle that is being read."""
+
+    def __init__(self, allowed: Container[tuple[str, str]]) -> None:
+        self.allowed = allowed
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def apply(self, opcode: str, argument: Any) -> None:
+        """Interprets one opcode."""
+        stack = self.stack
+        if opcode in VALUES:
+            stack.append(argument)
+        elif opcode in CONSTANTS:
+            stack.append(CONSTANTS[opcode])
+        elif opcode in EMPTY:
+            stack.append(EMPTY[opcode]())
+        elif opcode in TUPLES:
+            stack.append(tuple(reversed([stack.pop() for _ in range(TUPLES[opcode])])))
+        elif opcode == "MARK":
+            stack.append(MARK)
+        elif opcode == "TUPLE":
+            stack.append(tuple(self._marked()))
+        elif opcode == "MEMOIZE":
+            self.memo[len(self.memo)] = stack[-1]
+        elif opcode in ("BINPUT", "LONG_BINPUT"):
+            self.memo[argument] = stack[-1]
+        elif opcode in ("BINGET", "LONG_BINGET"):
+            stack.append(self.memo[argument])
+        elif opcode in ("GLOBAL", "STACK_GLOBAL"):
+            self._name(opcode, argument)
+        elif opcode in ("REDUCE", "NEWOBJ", "BUILD"):
+            self._object(opcode)
+        elif opcode not in ("PROTO", "FRAME", "STOP"):
+            self._fill(opcode)
+
+    def _marked(self) -> list[Any]:
+        """What was pushed since the last mark."""
+        found: list[Any] = []
+        while (value := self.stack.pop()) is not MARK:
+            found.append(value)
+        return found[::-1]
+
+    def _name(self, opcode: str, argument: Any) -> None:
+        if opcode == "GLOBAL":
+            module, name = argument.split(" ")
+        else:
+            name, module = self.stack.pop(), self.stack.pop()
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise TypeError("a name is text")
+        if (module, name) not in self.allowed:
+            raise NameNotAllowed(f"{module}.{name}")
+        self.stack.append(Name(module, name))
+
+    def _object(self, opcode: str) -> None:
+        argument, target = self.stack.pop(), self.stack.pop()
+        if opcode == "BUILD":
+            if not isinstance(target, Built):
+                raise TypeError("only an object has a state")
+            target.state = argument
+            self.stack.append(target)
+        elif isinstance(target, Name) and isinstance(argument, tuple):
+            self.stack.append(Built(target, argument))
+        else:
+            raise TypeError("only a name with a tuple of arguments makes an object")
+
+    def _fill(self, opcode: str) -> None:
+        """Puts items into the list, dict or set below them."""
+        items = self._marked() if opcode.endswith("S") else [self.stack.pop()]
+        if opcode == "SETITEM":
+            items.insert(0, self.stack.pop())
+        target = self.stack[-1]
+        if opcode in ("SETITEM", "SETITEMS") and isinstance(target, dict):
+            target.update(zip(items[::2], items[1::2], strict=True))
+        elif opcode in ("APPEND", "APPENDS") and isinstance(target, list):
+            target.extend(items)
+        elif opcode == "ADDITEMS" and isinstance(target, set):
+            target.update(items)
+        else:
+            raise ValueError(f"{opcode} is not expected here")

@@ -1,0 +1,91 @@
+"""float16 and bfloat16 parameters: sums in float32, gradients judged in the dtype of the state."""
+
+import pytest
+import torch
+from torch import nn
+
+from inexact_muon import Muon, lmo, polar
+from inexact_muon.optim import LMOOptimizer, SmoothnessProbe
+
+HALVES = (torch.float16, torch.bfloat16)
+LENGTHS = ("steepest", "clipped", "smooth(l0=1.0)", "smooth(l0=0.0, l1=2.0)")
+BALLS = ("spectral", "sign", "euclidean", "row-norm", "nuclear")
+
+
+def stepped(gradient: torch.Tensor, dtype: torch.dtype, steps: int = 2, **options: object) -> torch.Tensor:
+    p = nn.Parameter(torch.ones(gradient.shape, dtype=dtype))
+    optimizer = LMOOptimizer([p], 1e-6, 0.9, **options)  # type: ignore[arg-type]
+    for _ in range(steps):
+        p.grad = gradient.to(dtype)
+        optimizer.step()
+    return p.detach()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("ball", BALLS)
+def test_dual_norms_beyond_the_largest_half(ball: str, length: str, dtype: torch.dtype) -> None:
+    """<m, z> is about 1e6 here, more than float16 holds: the step is the one of float32 up to rounding."""
+    gradient = 4e3 * torch.randn(24, 32, generator=torch.Generator().manual_seed(0)).to(dtype).float()
+    half = stepped(gradient, dtype, ball=ball, length=length)
+    full = stepped(gradient, torch.float32, ball=ball, length=length)
+    assert half.dtype == dtype
+    assert bool(half.isfinite().all())
+    moved = (full - 1.0).abs().max()
+    torch.testing.assert_close(half.float(), full, rtol=0.0, atol=float(2 * torch.finfo(dtype).eps + 0.02 * moved))
+
+
+def test_parts_of_a_parameter_have_lengths_of_their_own() -> None:
+    gradient = torch.cat([scale * torch.ones(4, 8) for scale in (1e-3, 3e4)])
+    half = stepped(gradient, torch.float16, steps=1, ball="sign", length="steepest", view="split(2)")
+    full = stepped(gradient.half().float(), torch.float32, steps=1, ball="sign", length="steepest", view="split(2)")
+    torch.testing.assert_close(half.float(), full, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("algorithm", ["lmo", "adamw"])
+@pytest.mark.parametrize("started", [False, True])
+def test_a_gradient_that_overflows_in_the_state_raises(algorithm: str, started: bool) -> None:
+    p = nn.Parameter(torch.ones(3, 4))
+    optimizer = LMOOptimizer(
+        [p], 0.1, 0.9, ball="sign", state_dtype=torch.float16, on_nonfinite="raise", algorithm=algorithm
+    )
+    if started:
+        p.grad = torch.ones(3, 4)
+        optimizer.step()
+    before = p.detach().clone()
+    p.grad = torch.full((3, 4), 1e5)
+    with pytest.raises(ValueError, match="as float16, is not finite; nothing was changed"):
+        optimizer.step()
+    assert torch.equal(p.detach(), before)
+    p.grad = torch.full((3, 4), 2.0)
+    optimizer.step()
+    assert not torch.equal(p.detach(), before)
+
+
+def test_a_wide_state_takes_what_a_wide_gradient_holds() -> None:
+    p = nn.Parameter(torch.ones(3, 4))
+    optimizer = LMOOptimizer([p], 0.1, 0.9, ball="sign", on_nonfinite="raise")
+    p.grad = torch.full((3, 4), 1e5)
+    optimizer.step()
+    assert not torch.equal(p.detach(), torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("dtype", ["float16", torch.int32, torch.complex64, torch.float8_e4m3fn, 16, object()])
+def test_a_state_dtype_that_no_step_can_use_is_refused_at_once(dtype: object) -> None:
+    for made in (LMOOptimizer, Muon):
+        options = {"ball": "sign", "momentum": 0.9} if made is LMOOptimizer else {}
+        with pytest.raises(ValueError, match=r"state_dtype must be None or one of torch\.float64, torch\.float32"):
+            made([nn.Parameter(torch.ones(2, 2))], lr=0.1, state_dtype=dtype, **options)
+
+
+def test_the_probe_works_in_float32() -> None:
+    """Gradients near the end of float16 whose difference is beyond it."""
+    p = nn.Parameter(torch.ones(6, 8, dtype=torch.float16))
+    optimizer = LMOOptimizer([p], 0.5, 0.0, ball=lmo.Spectral(polar=polar.PolarExpress(5)))
+    probe = SmoothnessProbe(optimizer, every=2)
+    for sign in (1.0, -1.0):
+        p.grad = torch.full((6, 8), sign * 6e4, dtype=torch.float16)
+        optimizer.step()
+    found = probe.estimates()["0"]
+    # The difference is 1.2e5 everywhere, of nuclear norm 1.2e5 sqrt(48); the step moved by 0.5 times the overshoot.
+    assert found.L == pytest.approx(1.2e5 * 48**0.5 / 0.5, rel=0.25)
