@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from inexact_muon import cli
+from inexact_muon import cli, optim
 from inexact_muon.lab import store, study
 from inexact_muon.lab.board import Board
 from inexact_muon.lab.engines.worker import send
@@ -129,6 +131,24 @@ def test_sizes_of_a_model_are_bounded() -> None:
         Weight("w", (2**41, 8))
     with pytest.raises(ValueError, match="tokens must lie between"):
         Model("m", (), 0, "")
+
+
+# arguments ------------------------------------------------------------------------------------------------------------
+
+ARGUMENTS = [
+    ({"betas": (0.9,)}, r"betas must be two numbers in \[0, 1\), got \(0.9,\)"),
+    ({"eps": None}, "eps of AdamW must be positive and finite, got None"),
+    ({"eps": float("nan")}, "eps of AdamW must be positive and finite, got nan"),
+    ({"eps": "1e-8"}, "eps of AdamW must be positive and finite, got 1e-8"),
+    ({"reference": "polar-express:5"}, "reference must be a polar method, such as"),
+    ({"state_dtype": torch.int64}, "state_dtype must be None or one of"),
+]
+
+
+@pytest.mark.parametrize(("argument", "sentence"), ARGUMENTS, ids=str)
+def test_the_constructor_refuses_what_a_step_could_not_use(argument: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        optim.LMOOptimizer([torch.nn.Parameter(torch.ones(2, 3))], 0.1, 0.9, ball="sign", **argument)
 
 
 # Ctrl-C and the end of a sweep ----------------------------------------------------------------------------------------

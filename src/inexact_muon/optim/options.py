@@ -64,7 +64,7 @@ def check_options(group: dict[str, Any]) -> None:
         raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
     if not 0.0 <= float(group["beta2"]) < 1.0:
         raise ValueError(f"betas must lie in [0, 1), got {group['beta2']} for the second")
-    if not 0.0 < float(group["eps"]) < float("inf"):
+    if not isinstance(group["eps"], int | float | Tensor) or not 0.0 < float(group["eps"]) < float("inf"):
         raise ValueError(f"eps of AdamW must be positive and finite, got {group['eps']}")
     if group["scale"] not in SCALES:
         raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")

@@ -125,6 +125,8 @@ class Precision:
 
     def __post_init__(self) -> None:
         find(self.rule)
+        if self.reference is not None and not isinstance(self.reference, PolarMethod):
+            raise TypeError(f"reference must be a polar method, such as polar.PolarExpress(5), got {self.reference!r}")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise ValueError(f"look_every must be an integer of at least 1, got {self.every!r}")
 
