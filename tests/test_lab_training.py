@@ -53,7 +53,7 @@ def same(one: Any, two: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return one.dtype == two.dtype and bool(torch.equal(one, two))
     if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+        return list(one) == list(two) and all(same(one[key], two[key]) for key in one)
     return bool(one == two)
 
 
