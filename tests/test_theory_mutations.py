@@ -13,8 +13,6 @@ CODES: dict[str, CodeType] = {name: compile(text, f"{name}.py", "exec") for name
 
 EQUIVALENT = {
     "_base.check_oracle: 1e-09 -> 1.1000000000000001e-09": "slack for rounding",
-    "_base.shown: 0 -> 0.1": "how a number is written in an error",
-    "varying.agnostic_schedule: 100000000.0 -> 110000000.00000001": "the limit of a sequence's length",
     "_base.aligned: 1 -> 1.1": "compared with a number of shapes",
     "error_model.polar_express_steps: 1e-12 -> 1.1000000000000002e-12": "slack for rounding",
     "stochastic.stochastic_gamma: 0.0 -> 0.1": "noise for coefficients that are not used",

@@ -70,7 +70,6 @@ def test_runs_can_be_repeated(case: Any, problem: str) -> None:
             assert made[key] == pytest.approx(kept[key], rel=1e-5, abs=1e-9), made["statement"]
 
 
-@pytest.mark.skip(reason="the committed study is older than the step on batches: make study-theory, then compare again")
 @pytest.mark.slow
 def test_the_whole_study_can_be_repeated() -> None:
     """Every row holds again, and every value repeats where the oracle has a closed form or a decomposition.

@@ -35,6 +35,12 @@ def what_is_refused(t: ModuleType) -> None:
         refuses("gamma must be positive", t.deterministic_bound, 1, 1, 1, bad, 0)
         refuses("overshoot must be positive", t.measured_momentum_error, 1, 1, 1, 1, 1, bad)
     t.deterministic_bound(1e-3, 1e-3, 1e-3, 1e-3, 0)
+    refuses(r"got -1\.0$", t.deterministic_bound, -1.0, 1, 1, 1, 0)
+    refuses(r"got \[1, 2, 3, 4, 5, 0\]$", t.deterministic_general, 1, 1, [1, 2, 3, 4, 5, 0], 0.1)
+    refuses(r"got \[1, 2, 3, \.\.\., 0\]$", t.deterministic_general, 1, 1, [1, 2, 3, 4, 5, 6, 0], 0.1)
+    refuses("K must be at most 1e8", t.agnostic_schedule, 1e9, 0.1, 0.1)
+    refuses("K must be at most 1e8", t._base.check_length, 1.05e8)
+    t._base.check_length(1e8)
     for bad in (-0.05, inf, float("nan")):
         refuses("rho_sigma must be finite", t.stochastic_bound, 1, 1, 1, bad, 1, 1, 0)
         refuses("rho_sigma must be finite", t.measured_stochastic_optimal, 1, 1, 1, bad, 0, 1)

@@ -61,7 +61,7 @@ def shown(value: Numbers) -> str:
     entries = [f"{x:g}" for x in np.asarray(value, dtype=float).ravel()]
     if np.ndim(value) == 0:
         return str(value)
-    return f"[{', '.join(entries if len(entries) <= 6 else [*entries[:3], '...', entries[-1]])}]"
+    return f"[{', '.join(entries if len(entries) < 7 else [*entries[:3], '...', entries[-1]])}]"
 
 
 def check_positive(**values: Numbers) -> None:
@@ -70,6 +70,12 @@ def check_positive(**values: Numbers) -> None:
         entries = np.asarray(value, dtype=float)
         if entries.size == 0 or not np.all((entries > 0.0) & np.isfinite(entries)):
             raise ValueError(f"{name} must be positive and finite, got {shown(value)}")
+
+
+def check_length(K: int) -> None:
+    """K at most 1e8, where a sequence of K numbers is made."""
+    if K > 1e8:
+        raise ValueError(f"K must be at most 1e8 where a sequence of K numbers is made, got {K:g}")
 
 
 def check_noise(rho_sigma: float) -> None:

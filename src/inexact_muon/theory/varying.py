@@ -15,6 +15,7 @@ from inexact_muon.theory._base import (
     Numbers,
     aligned,
     check_alpha,
+    check_length,
     check_noise,
     check_oracle,
     check_overshoot,
@@ -97,8 +98,7 @@ def agnostic_schedule(K: int, gamma: float, alpha: float) -> tuple[Floats, Float
     """
     check_positive(K=K, gamma=gamma)
     check_alpha(alpha)
-    if K > 1e8:
-        raise ValueError(f"K must be at most 1e8 where a sequence of K numbers is made, got {K:g}")
+    check_length(K)
     k = np.arange(1, int(K) + 1, dtype=float)
     return gamma / k**0.75, alpha / k**0.5
 
