@@ -8,7 +8,7 @@ an integer and two floats, so that a checkpoint continues where it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inexact_muon.dtensors import gathered
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.lmo import Ball, Spectral
-from inexact_muon.optim.layout import gathered
-from inexact_muon.optim.update import make_job, momentum
-from inexact_muon.parallel.strategies import Strategy
+from inexact_muon.optim.algorithm import momentum
+from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.finite import is_finite
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.tune.policy import Adaptive, Array, Budget, Policy, allocate, rms_error
@@ -69,26 +70,18 @@ class Layer:
         return sum(float(values.sum()) for _, values in self.parts)
 
 
-def check_strategy(strategy: Strategy, precision: Precision) -> None:
-    """Raises if ranks would choose different oracles."""
-    if strategy.averages and precision.active:
-        raise ValueError(
-            f"{strategy.name} and a policy or reference do not go together: each rank sees its own momentum"
-        )
-
-
-def look(
-    optimizer: LMOOptimizer, moving: Sequence[tuple[dict[str, Any], Tensor]], known: Mapping[int, bool]
-) -> list[Layer]:
+def look(optimizer: LMOOptimizer, moving: Sequence[tuple[dict[str, Any], Tensor]]) -> list[Layer]:
     """What the oracles are about to see, layer by layer; without those whose gradient is not finite or zero."""
     names = {id(p): name for name, p, _ in optimizer.named()}
     layers = []
     for group, p in moving:
-        job = make_job(p, group, optimizer.state_of(p, ("momentum_buffer",)), known.get(id(p)))
-        ball = optimizer.ball(group)
-        if isinstance(ball, Spectral) and bool(job.finite):
-            cut = optimizer.view(group).cut(gathered(momentum(job)[0]))
-            layers.append(look_at(names[id(p)], job.state, ball.polar, cut))
+        state = optimizer.state_of(p, ("momentum_buffer",))
+        ball, view = optimizer.ball(group), optimizer.view(group)
+        assert p.grad is not None
+        if isinstance(ball, Spectral) and is_finite(p.grad.to(state["momentum_buffer"].dtype)):
+            member = Member(p, group, state, ball, optimizer.length(group), view)
+            (seen,), _ = momentum(Batch([member], loose=True))
+            layers.append(look_at(names[id(p)], state, ball.polar, view.cut(gathered(seen))))
     return [layer for layer in layers if layer is not None]
 
 

@@ -41,8 +41,6 @@ class Muon(LMOOptimizer):
         core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit, rule, look_every.
     """
 
-    recipe: Recipe | None = None
-
     def __init__(
         self,
         params: Iterable[Any],
@@ -65,6 +63,7 @@ class Muon(LMOOptimizer):
     ) -> None:
         if eps != TORCH_EPS:
             warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
+        self.recipe: Recipe | None = None
         policy = _policy(polar)
         oracle = policy.candidates[-1] if policy else _oracle(polar, ns_steps, ns_coefficients)  # type: ignore[arg-type]
         super().__init__(
