@@ -273,6 +273,4 @@ def test_bad_input_is_named() -> None:
         LowRank(0)
     with pytest.raises(ValueError, match=r"share must lie in \(0, 1\]"):
         TopK(0.0)
-    with pytest.raises(ValueError, match="do not go together"):
-        Muon([p], strategy="compressed", polar="adaptive:1.05")
     assert set(COMPRESSORS) == {"identity", "top-k", "low-rank", "natural"}

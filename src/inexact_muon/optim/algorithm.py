@@ -53,7 +53,7 @@ def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[
     if batch.members[0].length.needs_dual:  # half precision may overflow where the length multiplies z
         found[:] = [z.to(torch.promote_types(z.dtype, torch.float32)) for z in found]
     for k, member in enumerate(batch.members):
-        group, carried = member.group, member.state.get("lr_factor", 1.0)
+        group = member.group
         factors: list[Number] = []
         for slot, shape in zip(batch.slots[k], batch.shapes(k), strict=True):
             radius, m, z = batch.ball.radius(shape), part(given, slot), part(found, slot)
@@ -62,7 +62,7 @@ def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[
                 wide = torch.promote_types(m.dtype, torch.float32)
                 inner = (m.to(wide) * z).sum(dim=(-2, -1) if m.ndim >= 2 else None, keepdim=True)
                 length = member.length(group["radius"], inner * radius)
-            factors.append(carried * radius * SCALES[group["scale"]](*sides(shape)) * length)
+            factors.append(radius * SCALES[group["scale"]](*sides(shape)) * length)
         first = factors[0] if factors else 1.0
         if isinstance(first, Tensor) or any(factor != first for factor in factors):
             for slot, factor in zip(batch.slots[k], factors, strict=True):

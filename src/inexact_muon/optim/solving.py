@@ -41,7 +41,7 @@ class Solving:
         for group, p in moving:
             place = optimizer.team.place(p) or place_of(p.new_empty(p.shape, device="meta"))
             assert place is not None
-            shapes, ball = optimizer.view(group).shapes(p.shape), optimizer.ball_of(p, group)
+            shapes, ball = optimizer.view(group).shapes(p.shape), optimizer.ball(group)
             cost = float(sum(oracle_flops(ball, shape) for shape in shapes) or p.numel())
             # Where ranks share the work the expensive ones go first, else alike ones lie next to each other.
             order = (place.ranks, -cost * place.shared, group["ball"], min(sides(shapes[0])), shapes[0])
@@ -82,8 +82,8 @@ class Solving:
         task.m, answer.z, answer.plain, job.seen = task.m.new_empty(0), None, None, None
 
     def ball(self, task: Task) -> Ball:
-        """The ball of a task, with the oracle that a policy has chosen."""
-        return self._optimizer.ball_of(task.job.p, task.job.group)
+        """The ball of a task."""
+        return self._optimizer.ball(task.job.group)
 
     def solve(self, tasks: Sequence[Task], wholes: Sequence[Tensor]) -> list[Answer]:
         """One call of each ball for all of its matrices."""
@@ -118,7 +118,7 @@ class Solving:
         return float(factors.pop()) if len(factors) == 1 else 1.0
 
     def factors(self, task: Task, ms: Sequence[Tensor], zs: Sequence[Tensor]) -> list[Number]:
-        """What multiplies lr z: the ball's radius, the scale by shape and the length, and what a rule carries."""
+        """What multiplies lr z: the ball's radius, the scale by shape and the length."""
         if not self._length(task).needs_dual:
             return [self.factor(task, m.shape) for m in ms]
         sums = [_inner(m, z) for m, z in zip(ms, zs, strict=True)]
@@ -131,8 +131,7 @@ class Solving:
         if length.needs_dual:
             assert dual is not None
             factor = length(group["radius"], dual * radius)
-        carried: float = task.state.get("lr_factor", 1.0)
-        return carried * (radius * SCALES[group["scale"]](*sides(shape)) * factor)
+        return radius * SCALES[group["scale"]](*sides(shape)) * factor
 
     def answer(self, task: Task, like: Tensor, zs: Sequence[Tensor], factors: Sequence[Number]) -> Answer:
         """One factor where it is the same for all matrices, else it is in z."""

@@ -70,10 +70,9 @@ class Job:
 
     @property
     def mu(self) -> float:
-        """Momentum, with the layer's own factor on alpha if it has one."""
-        factor = self.state.get("alpha_factor", 1.0)
+        """Momentum."""
         given: float = self.group["momentum"]
-        return given if factor == 1.0 else 1.0 - min(1.0, (1.0 - given) * factor)
+        return given
 
     def times(self, value: Number) -> Number:
         """value, or zero if the gradient is not finite."""
