@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from inexact_muon.schedules.grammar import write
 from inexact_muon.tune.judging import Layer, choices, look
 from inexact_muon.tune.policy import Policy, parse_policy
 from inexact_muon.tune.rules import DEFAULT, Factors, find
+from inexact_muon.tune.settings import Setting, from_rows, to_rows
 from inexact_muon.views import View
 
 EVERY = 50
@@ -69,14 +70,6 @@ class Controlled(Protocol):
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Any:
         """As in torch."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a layer gets: its oracle, and the factors on lr and alpha if there is a reference."""
-
-    oracle: PolarMethod
-    factors: Factors | None = None
 
 
 class Control:
@@ -166,19 +159,7 @@ class Control:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data, by parameter: the text of the oracle, and the factors on lr and alpha."""
-        return {
-            "reference": None if self.reference is None else write(self.reference, full=True),
-            "rule": self.rule.name,
-            "due": self._due,
-            "layers": {
-                name: {
-                    "oracle": write(setting.oracle, full=True),
-                    "lr": None if setting.factors is None else setting.factors.lr,
-                    "alpha": None if setting.factors is None else setting.factors.alpha,
-                }
-                for name, setting in self.settings.items()
-            },
-        }
+        return {**self._carrying(), "due": self._due, "layers": to_rows(self.settings)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from `state_dict()` of another controller.
@@ -186,21 +167,25 @@ class Control:
         Layers whose oracle is not among the candidates any more (without a policy: is not the layer's own), and factors
         of another reference or rule, are decided anew at the next step, with a warning.
         """
-        rows, due, settings = _rows(state_dict), bool(state_dict["due"]), dict[str, Setting]()
-        groups, anew = dict(self._layers()), []
-        same = {key: self.state_dict()[key] == state_dict.get(key) for key in ("reference", "rule")}
+        rows, groups = from_rows(state_dict), dict(self._layers())
+        same = self.reference is not None and self._carrying().items() <= state_dict.items()
+        settings, anew = dict[str, Setting](), []
         for name, (text, factors) in rows.items():
-            known = [] if name not in groups else self._possible(groups[name])
+            known = self._possible(groups[name]) if name in groups else []
             oracle = next((method for method in known if write(method, full=True) == text), None)
-            kept = factors if self.reference is not None and all(same.values()) else None
             if oracle is not None:
-                settings[name] = Setting(oracle, kept)
-            if oracle is None or (self.reference is not None and kept is None):
+                settings[name] = Setting(oracle, factors if same else None)
+            if oracle is None or (self.reference is not None and settings[name].factors is None):
                 anew.append(f"{name} ({text})")
         if anew:
             told = ", ".join(anew[:3]) + (f" and {len(anew) - 3} more" if len(anew) > 3 else "")
             warnings.warn(f"the controller's state does not fit and is decided anew for {told}", stacklevel=2)
-        self.settings, self._due = settings, due or bool(anew)
+        self.settings, self._due = settings, bool(state_dict["due"]) or bool(anew)
+
+    def _carrying(self) -> dict[str, str | None]:
+        """What factors depend on."""
+        reference = None if self.reference is None else write(self.reference, full=True)
+        return {"reference": reference, "rule": self.rule.name}
 
     def _possible(self, group: Group) -> list[PolarMethod]:
         """The oracles that a layer may have."""
@@ -333,20 +318,4 @@ def _unused(name: str, taken: set[str]) -> str:
     """The name, numbered if it is taken, which it is from now on."""
     found = next(n for n in (name, *(f"{name} {i}" for i in range(2, len(taken) + 3))) if n not in taken)
     taken.add(found)
-    return found
-
-
-def _rows(saved: Any) -> dict[str, tuple[str, Factors | None]]:
-    """(text of the oracle, factors) of each layer of a state, checked."""
-    try:
-        found = {}
-        for name, row in saved["layers"].items():
-            given = row["lr"], row["alpha"]
-            factors = None if given == (None, None) else Factors(*map(float, given))
-            if not isinstance(row["oracle"], str) or not all(0.0 < factor < inf for factor in factors or ()):
-                raise ValueError
-            found[str(name)] = (row["oracle"], factors)
-        _ = saved["due"], saved["rule"], saved["reference"]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise ValueError("this is not a controller's state: pass what control.state_dict() gave") from None
     return found
