@@ -146,9 +146,9 @@ def test_groups_are_taken_apart_in_order() -> None:
 
 def test_other_balls_keep_their_groups() -> None:
     some = [nn.Parameter(torch.ones(3, 4)) for _ in range(4)]
-    optimizer = Scion([{"params": some[:2]}, {"params": some[2:], "ball": Sign()}], lr=0.1)
+    optimizer = Scion([{"params": []}, {"params": some[:2]}, {"params": some[2:], "ball": Sign()}], lr=0.1)
     control = Control(optimizer, Adaptive(candidates=LADDER))
-    assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1, 2]
+    assert [len(group["params"]) for group in optimizer.param_groups] == [0, 1, 1, 2]
     for p in some:
         p.grad = torch.randn(3, 4)
     optimizer.step()

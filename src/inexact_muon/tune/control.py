@@ -214,17 +214,15 @@ class Control:
         optimizer, made = self.optimizer, list[Group]()
         spectral = {id(group) for _, group in self._layers()}
         taken = {group["name"] for group in optimizer.param_groups}
-        for name, p, group in optimizer.named():
-            first = group["params"][0] is p
-            if id(group) in spectral and len(group["params"]) > 1:
-                own = {**group, "params": [p]}
-                if "param_names" in group:
-                    own["param_names"] = [name]
-                if not first:
-                    own["name"] = _unused(f"{group['name']} {name}", taken)
-                made.append(own)
-            elif first:
+        names = {id(p): name for name, p, _ in optimizer.named()}
+        for group in optimizer.param_groups:
+            if id(group) not in spectral or len(group["params"]) == 1:
                 made.append(group)
+                continue
+            for i, p in enumerate(group["params"]):
+                name = names[id(p)]
+                own = {**group, "params": [p], **({"param_names": [name]} if "param_names" in group else {})}
+                made.append({**own, "name": _unused(f"{group['name']} {name}", taken)} if i else own)
         optimizer.param_groups[:] = made
 
     @torch.no_grad()
@@ -269,10 +267,10 @@ class Control:
 
     def _decide(self, turn: int) -> None:
         """New choices, then new factors; nothing is changed if one cannot be had."""
-        layers = list(self._look())
+        layers = self._look()
         if self.policy is None:
-            own = {name: self._own(group) for name, group in self._layers()}
-            oracles = [own[layer.name] for layer in layers]
+            groups = dict(self._layers())
+            oracles = [self._own(groups[layer.name]) for layer in layers]
         else:
             methods = list(self.policy.candidates)
             present = [self.settings[la.name].oracle if la.name in self.settings else None for la in layers]
@@ -286,14 +284,17 @@ class Control:
         self.settings |= found
         self._due = False
 
-    def _look(self) -> Iterator[Layer]:
+    def _look(self) -> list[Layer]:
         """What the oracles are about to see, layer by layer; without those whose gradient is not finite or zero."""
         names = {id(group): name for name, group in self._layers()}
-        cut: dict[str, list[Tensor]] = {}
+        found: dict[str, Layer] = {}
         for _, group, m in self.optimizer.seen():
-            if id(group) in names:
-                cut.setdefault(names[id(group)], []).extend(self.optimizer.view(group).cut(m))
-        return (layer for name, matrices in cut.items() if (layer := look(name, matrices)) is not None)
+            name = names.get(id(group))
+            layer = None if name is None else look(name, self.optimizer.view(group).cut(m))
+            if layer is not None:
+                known = found[layer.name].parts if layer.name in found else ()
+                found[layer.name] = replace(layer, parts=(*known, *layer.parts))
+        return list(found.values())
 
     def _factors(self, layer: Layer, oracle: PolarMethod) -> Factors | None:
         """Of the layer's lr and alpha: the geometric mean of what the rule says now and what they were."""
