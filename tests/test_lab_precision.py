@@ -60,10 +60,12 @@ def test_telemetry_asks_the_oracle_that_was_chosen() -> None:
     for text in (str(policy), str(oracle)):
         torch.manual_seed(0)
         model = problems.build(run_spec({})).model
-        optimizer = optimizers.build(model, run_spec({"optimizer": {"name": "muon", "polar": text}}).optimizer)
+        options = run_spec({"optimizer": {"name": "muon", "polar": text}}).optimizer
+        optimizer = optimizers.build(model, options)
+        control = optimizers.controlled(optimizer, options)
         task.loss(model, task.batch(0)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        found.append(lmo_errors(optimizer, exact=True))
+        found.append(lmo_errors(optimizer, True, control))
     assert found[0] == found[1]
 
 

@@ -15,24 +15,31 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.optim import LMOOptimizer
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import ExactSVD
+from inexact_muon.tune.control import Control
 
 
-def lmo_errors(optimizer: torch.optim.Optimizer, exact: bool) -> dict[str, Any]:
+def lmo_errors(optimizer: torch.optim.Optimizer, exact: bool, control: Control | None = None) -> dict[str, Any]:
     """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} without an LMO."""
     found: dict[str, dict[str, float]] = {"delta": {}, "gap": {}, "overshoot": {}}
     if isinstance(optimizer, LMOOptimizer):
         for group in optimizer.param_groups:
             if group["algorithm"] == "lmo" and isinstance(optimizer.ball(group), Spectral):
-                _group(optimizer, group, exact, found)
+                _group(optimizer, group, exact, control, found)
     return {"sum": sum(found["delta"].values()), **found} if found["delta"] else {}
 
 
-def _group(optimizer: LMOOptimizer, group: dict[str, Any], exact: bool, found: dict[str, dict[str, float]]) -> None:
+def _group(
+    optimizer: LMOOptimizer,
+    group: dict[str, Any],
+    exact: bool,
+    control: Control | None,
+    found: dict[str, dict[str, float]],
+) -> None:
+    ball = optimizer.ball(group) if control is None else control.ball(group)
     names = group.get("param_names") or [str(index) for index in range(len(group["params"]))]
     for name, parameter in zip(names, group["params"], strict=True):
         if parameter.grad is None:
             continue
-        ball = optimizer.ball_of(parameter, group)
         m = optimizer.state[parameter]["momentum_buffer"]
         if group["nesterov"]:
             m = parameter.grad.to(m.dtype).lerp(m, group["momentum"])
@@ -52,17 +59,16 @@ def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def oracle_work(optimizer: torch.optim.Optimizer) -> int:
+def oracle_work(optimizer: torch.optim.Optimizer, control: Control | None = None) -> int:
     """Floating point operations of all oracles in the step just made, and of looking at singular values if it did."""
     if not isinstance(optimizer, LMOOptimizer):
         return 0
-    precision, turn = optimizer.precision, optimizer.param_groups[0]["turn"] - 1
-    looked = precision.active and turn % precision.every == 0
+    looked = control is not None and control.looked
     total = 0
     for group in optimizer.param_groups:
+        ball = optimizer.ball(group) if control is None else control.ball(group)
         for parameter in group["params"]:
             if group["algorithm"] == "lmo" and parameter.grad is not None:
-                ball = optimizer.ball_of(parameter, group)
                 for shape in optimizer.view(group).shapes(parameter.shape):
                     total += oracle_flops(ball, shape)
                     total += oracle_flops(Spectral(polar=ExactSVD()), shape) if looked else 0

@@ -64,6 +64,7 @@ class Training:
         self.task = problems.build(spec)
         self.model = self.task.model.to(world.device)
         self.optimizer = optimizers.build(self.model, spec.optimizer)
+        self.control = optimizers.controlled(self.optimizer, spec.optimizer)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.step = 0
         self.losses: list[float] = []
@@ -158,7 +159,7 @@ class Training:
 
     def measure_oracle(self) -> None:
         """Records the LMO error of every layer at this step."""
-        errors = lmo_errors(self.optimizer, self.spec.telemetry.exact)
+        errors = lmo_errors(self.optimizer, self.spec.telemetry.exact, self.control)
         if errors:
             self.result["lmo_error"] = errors["sum"]
             self.record("lmo", errors)
@@ -166,9 +167,9 @@ class Training:
 
     def count_oracles(self) -> None:
         """Adds up what the oracles cost, and records the choices that a policy has just changed."""
-        self.work += oracle_work(self.optimizer)
-        if isinstance(self.optimizer, LMOOptimizer):
-            for turn, layer, chosen in self.optimizer.precision.history:
+        self.work += oracle_work(self.optimizer, self.control)
+        if self.control is not None:
+            for turn, layer, chosen in self.control.history:
                 if turn == self.step - 1:
                     self.record("choice", {"layer": layer, "oracle": chosen})
 
@@ -195,6 +196,7 @@ class Training:
                 "step": self.step,
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "control": None if self.control is None else self.control.state_dict(),
                 "losses": self.losses,
                 "result": self.result,
                 "work": self.work,
@@ -241,6 +243,8 @@ class Training:
             return Mark()
         self.model.load_state_dict(found["model"])
         self.optimizer.load_state_dict(found["optimizer"])
+        if self.control is not None and found.get("control") is not None:
+            self.control.load_state_dict(found["control"])
         self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
         self.work = found["work"]
         self.clock = Clock(self.world.device, found["seconds"])

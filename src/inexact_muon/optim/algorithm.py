@@ -71,7 +71,7 @@ def reach(member: Member, shape: Sequence[int], dual: Tensor | None) -> Number:
     """radius(ball) scale(shape) length(radius, dual norm) for one matrix of a member whose <m, z> is `dual`."""
     group, radius = member.group, member.ball.radius(shape)
     length: Number = group["radius"] if dual is None else member.length(group["radius"], dual * radius)
-    return member.state.get("lr_factor", 1.0) * (radius * SCALES[group["scale"]](*sides(shape)) * length)
+    return radius * SCALES[group["scale"]](*sides(shape)) * length
 
 
 def move_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:

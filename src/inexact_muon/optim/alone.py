@@ -58,8 +58,6 @@ class Alone:
     @staticmethod
     def _key(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> Any:
         """What the composition of batches depends on."""
-        if optimizer.precision.active:
-            return object()  # a policy may have changed the oracle of any layer
         switches = ("ball", "length", "view", "nesterov", "momentum_init", "maximize")
         groups = tuple(tuple(group[k] for k in switches) for group in optimizer.param_groups)
         return groups, tuple((id(p), p.shape, p.dtype, p.device) for _, p in entries)
@@ -101,11 +99,11 @@ class Alone:
 
 
 def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member:
-    state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball_of(p, group), optimizer.view(group)
+    state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball(group), optimizer.view(group)
     if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
         chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
         ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
-    return Member(p, group, state, ball, optimizer.length(group), view)
+    return Member(p, state, group, ball, optimizer.length(group), view)
 
 
 def _measure(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:

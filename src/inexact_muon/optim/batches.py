@@ -32,8 +32,8 @@ class Member:
     """One parameter with what the optimizer keeps about it."""
 
     p: Tensor
-    group: dict[str, Any]
     state: dict[str, Any]
+    group: dict[str, Any]
     ball: Ball
     length: Length
     view: View
@@ -45,10 +45,9 @@ class Member:
 
     @property
     def mu(self) -> float:
-        """Momentum, with the layer's own factor on alpha = 1 - momentum if it has one."""
-        factor = self.state.get("alpha_factor", 1.0)
+        """Momentum."""
         given: float = self.group["momentum"]
-        return given if factor == 1.0 else 1.0 - min(1.0, (1.0 - given) * factor)
+        return given
 
     @property
     def decay(self) -> float:

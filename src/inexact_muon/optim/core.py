@@ -17,17 +17,19 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
+from inexact_muon.dtensors import pieces, whole_of
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.algorithm import move_, remember_
+from inexact_muon.optim.algorithm import momentum, move_, remember_
 from inexact_muon.optim.alone import Alone
-from inexact_muon.optim.batches import Batch
+from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.finite import is_finite
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
 from inexact_muon.optim.options import (
-    check_betas,
+    GROUP_ONLY,
     check_gradient,
     check_options,
     check_parameter,
@@ -38,15 +40,12 @@ from inexact_muon.optim.options import (
     tensors_of,
     unique_name,
 )
-from inexact_muon.optim.precision import Precision, look
 from inexact_muon.optim.telemetry import SHARE, Telemetry, costs, stats_of
-from inexact_muon.polar import Auto, PolarMethod
+from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.grammar import nearest, write
-from inexact_muon.tune.policy import Policy
-from inexact_muon.tune.rules import DEFAULT
-from inexact_muon.views import View
+from inexact_muon.views import View, Whole
 from inexact_muon.views import parse as parse_view
 
 if TYPE_CHECKING:
@@ -59,7 +58,12 @@ class LMOOptimizer(Optimizer):
     """Steps of fixed length along an inexact LMO of the momentum.
 
     Args:
-        params: parameters, named parameters or groups; a group may set any argument below for itself.
+        params: parameters, named parameters or groups. A group may set for itself any argument from lr to
+            momentum_init, maximize, and what only groups have: "algorithm" ("lmo", or "adamw" for AdamW with "betas"
+            and "eps"), "view" (how a parameter is cut into matrices: whole, flatten, split, ...) and "keep" (the
+            probability with which a parameter moves in a step; one that does not keeps its momentum: Drop-Muon).
+            An AdamW group holds its first beta as `momentum`, so that torch's OneCycleLR and CyclicLR, which write one
+            key into every group, move both algorithms alike, and the second as `beta2`.
         lr: step size gamma; a float or a tensor of one element.
         momentum: 1 - alpha, the weight of the old buffer.
         ball: the LMO, as a value or as text.
@@ -71,22 +75,13 @@ class LMOOptimizer(Optimizer):
         constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
         momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
         state_dtype: dtype of the momentum buffer; None takes the parameter's.
-        view: how a parameter is cut into matrices: whole, flatten or split.
-        algorithm: "lmo", or "adamw" for a group that shall get AdamW.
-        betas, eps: of the AdamW groups. A group holds the first as its `momentum`, so that torch's OneCycleLR and
-            CyclicLR, which write one key into every group, move both algorithms alike, and the second as `beta2`.
         maximize: ascend.
-        keep: probability with which a parameter moves in a step (Drop-Muon); one that does not keeps its momentum.
         sample_every: measure inexactness and update size at the first and every so many steps; 0 for never.
         sample_share: after the first time, a sampled step measures so many parameters, in turn, as take this share of
             the oracles' work; math.inf measures all of them.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
         memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
             None: 256 MiB on a CPU, 6 GiB elsewhere.
-        policy: chooses the oracle of each layer as it trains (`tune.Adaptive`, `tune.Budget`).
-        reference: the oracle at which lr and momentum were tuned: they are carried to the one in use, layer by layer.
-        rule: by which they are carried.
-        look_every: steps between two looks at singular values, if there is no policy to say so.
         strategy: how several ranks share the work, as a value or as text (`inexact_muon.parallel`): auto, replicated,
             owner-rank, gram-reduced, block-periodic:P.
         process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
@@ -107,20 +102,11 @@ class LMOOptimizer(Optimizer):
         constrained: bool = False,
         momentum_init: str = "first-gradient",
         state_dtype: torch.dtype | None = None,
-        view: View | str = "whole",
-        algorithm: str = "lmo",
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
         maximize: bool = False,
-        keep: float = 1.0,
         sample_every: int = 0,
         sample_share: float = SHARE,
         on_nonfinite: str = "skip",
         memory_limit: int | None = None,
-        policy: Policy | None = None,
-        reference: PolarMethod | None = None,
-        rule: str = DEFAULT,
-        look_every: int = 50,
         strategy: Strategy | str = "auto",
         process_group: Any = None,
     ) -> None:
@@ -128,10 +114,9 @@ class LMOOptimizer(Optimizer):
         self._resolved: dict[int, tuple[str, int]] = {}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
-        self.ordered, self.alone, self.betas = True, Alone(), check_betas(betas)
+        self.ordered, self.alone = True, Alone()
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
-        self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
         self.state_dtype = check_state_dtype(state_dtype)
         self._ranks: tuple[Strategy | str, Any] = (strategy, process_group)
         self._shared: Shared | None = None
@@ -140,14 +125,12 @@ class LMOOptimizer(Optimizer):
         values = {
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
-            "view": self._register(view, View, parse_view),
+            "view": self._register(Whole(), View, parse_view),
         }
-        numbers = {"lr": lr, "momentum": momentum, "beta2": self.betas[1], "eps": eps, "weight_decay": weight_decay}
-        numbers |= {"radius": radius, "keep": keep, "turn": 0}
-        words = {"scale": scale, "momentum_init": momentum_init, "algorithm": algorithm}
+        numbers = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "radius": radius, "turn": 0}
+        words = {"scale": scale, "momentum_init": momentum_init}
         switches = {"nesterov": nesterov, "constrained": constrained, "maximize": maximize}
-        defaults = {**numbers, **values, **words, **switches}
-        super().__init__(parameters(params), defaults)
+        super().__init__(parameters(params), {**GROUP_ONLY, **numbers, **values, **words, **switches})
 
     def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
         """The text of a ball or length; the value is kept, since one of somebody else's cannot be read from text."""
@@ -158,6 +141,10 @@ class LMOOptimizer(Optimizer):
         text = write(value, full=True)
         self._values[text] = value
         return text
+
+    def text_of(self, ball: Ball) -> str:
+        """What to write into a parameter group as `ball` so that it has this one."""
+        return self._register(ball, Ball, parse)
 
     def ball(self, group: dict[str, Any]) -> Ball:
         """The ball of a parameter group."""
@@ -176,7 +163,7 @@ class LMOOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are checked before the group is added."""
-        group = named_betas(param_group, self.betas)
+        group = named_betas(param_group)
         group["name"] = unique_name(group, self.param_groups)
         unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names", "name"}
         if unknown:
@@ -212,9 +199,6 @@ class LMOOptimizer(Optimizer):
             check_gradient(p, self.on_nonfinite, self.dtype_of(p))
         everything = ready + shared.entries if shared is not None else ready
         self.telemetry.begin(lambda: costs(self, everything))
-        if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
-            moving = [(group, p) for group, p in everything if group["algorithm"] == "lmo"]
-            self.precision.decide(look(self, moving), self.param_groups[0]["turn"])
         for chunk in self.alone.batches(self, [(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
             self._move(chunk)
         self.alone.adamw(self, [(group, p) for group, p in ready if group["algorithm"] == "adamw"])
@@ -264,10 +248,6 @@ class LMOOptimizer(Optimizer):
                 group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
             self._resolved[i] = (group["ball"], len(group["params"]))
 
-    def ball_of(self, p: Tensor, group: dict[str, Any]) -> Ball:
-        """The ball of a parameter: its group's, with the oracle that a policy has chosen for it."""
-        return self.precision.ball(self.ball(group), self.state.get(p, {}))
-
     def _drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """The parameters that move in this step: each with probability `keep`, drawn from `turn` and its place."""
         place = 0
@@ -285,6 +265,32 @@ class LMOOptimizer(Optimizer):
             for i, p in enumerate(group["params"]):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
+
+    @property
+    def own_momenta(self) -> bool:
+        """Whether each rank has a momentum of its own."""
+        return False
+
+    @torch.no_grad()
+    def seen(self) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
+        """(name, group, what its ball is about to see, whole) of each parameter that an LMO moves in the coming step.
+
+        Without those whose gradient is not finite. Called on all ranks. Buffers that are missing are made; nothing else
+        changes.
+        """
+        entries, shared = list(self._drawn()), self.shared()
+        if shared is not None:
+            entries = [*shared.agree(self, entries), *shared.entries]
+        names = {id(p): name for name, p, _ in self.named()}
+        for group, p in entries:
+            if group["algorithm"] != "lmo" or p.grad is None:
+                continue
+            state = self.state_of(p, ("momentum_buffer",))
+            known = None if shared is None else shared.finite.get(id(p))
+            if bool(is_finite(p.grad.to(self.dtype_of(p))) if known is None else known):
+                member = Member(*pieces(p, state), group, self.ball(group), self.length(group), self.view(group))
+                (m,), _ = momentum(Batch([member], loose=True))
+                yield names[id(p)], group, whole_of(m, p) if hasattr(p, "device_mesh") else m
 
     def inexactness(self) -> dict[str, Inexactness]:
         """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).
@@ -371,8 +377,6 @@ class LMOOptimizer(Optimizer):
             "ordered": self.ordered,
             "_resolved": {},
             "alone": Alone(),
-            "betas": self.betas,
-            "precision": self.precision,
             "why": self.why,
             "unsure": self.unsure,
             "telemetry": telemetry,

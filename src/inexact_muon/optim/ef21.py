@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from inexact_muon.optim.algorithm import remember_
 from inexact_muon.optim.batches import Batch, Member
@@ -53,9 +53,32 @@ class EF21Muon(Muon):
         down: Compressor | str | None = None,
         **options: Any,
     ) -> None:
+        if options.get("strategy", "auto") != "auto":
+            raise ValueError("EF21Muon is a way to share the work itself: leave out strategy")
         self.up = _compressor(up)
         self.down = self.up if down is None else _compressor(down)
         super().__init__(params, lr, **options)
+
+    @classmethod
+    def for_model(
+        cls,
+        model: nn.Module,
+        lr: float | Tensor | None = None,
+        *,
+        up: Compressor | str = "low-rank:8",
+        down: Compressor | str | None = None,
+        **options: Any,
+    ) -> EF21Muon:
+        """As `Muon.for_model`, whose options it takes."""
+        made = super().for_model(model, lr, **options)
+        assert isinstance(made, EF21Muon)
+        made.up = _compressor(up)
+        made.down = made.up if down is None else _compressor(down)
+        return made
+
+    @property
+    def own_momenta(self) -> bool:
+        return True
 
     def shared(self) -> Shared:
         if self._shared is None:
@@ -210,7 +233,7 @@ class Exchange(Shared):
 def _server(member: Member) -> Member:
     """The same parameter as its server holds it: X instead of W."""
     x = _state(member, "server_weight", member.p.detach())
-    return Member(x, member.group, member.state, member.ball, member.length, member.view)
+    return Member(x, member.state, member.group, member.ball, member.length, member.view)
 
 
 def _state(member: Member, key: str, start: Tensor) -> Tensor:

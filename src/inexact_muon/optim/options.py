@@ -25,6 +25,10 @@ ALGORITHM = (
 SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "turn")
 """Group entries that training may change: a checkpoint brings them along."""
 
+BETAS = (0.9, 0.95)
+GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0}
+"""Options that are given by parameter group only, and their defaults."""
+
 
 def parameters(given: Any) -> Any:
     """What an optimizer is given, unless it is a model."""
@@ -90,14 +94,14 @@ def check_betas(betas: Any) -> tuple[float, float]:
     return first, second
 
 
-def named_betas(group: dict[str, Any], betas: tuple[float, float]) -> dict[str, Any]:
-    """A copy of a group with `betas` as `momentum` and `beta2`; an AdamW group without them takes the optimizer's."""
+def named_betas(group: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a group with `betas` as `momentum` and `beta2`; an AdamW group without them takes `BETAS`."""
     group = dict(group)
     given = check_betas(group.pop("betas")) if "betas" in group else None
     if given is not None and group.get("momentum", given[0]) != given[0]:
         raise ValueError(f"a group has momentum {group['momentum']} and betas {given}: give one of them")
     if given is not None or group.get("algorithm") == "adamw":
-        first, second = given or betas
+        first, second = given or BETAS
         group.setdefault("momentum", first)
         group.setdefault("beta2", second)
     return group
