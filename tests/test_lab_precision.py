@@ -11,7 +11,7 @@ from inexact_muon import polar
 from inexact_muon.lab import curves, optimizers, problems, store
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check
-from inexact_muon.lab.telemetry import lmo_errors
+from inexact_muon.lab.telemetry import LMOErrors
 from inexact_muon.lab.trainer import train
 from inexact_muon.tune.policy import Adaptive, parse_policy
 from lab_cases import OPTIMIZERS, RUNS, run_spec
@@ -62,10 +62,14 @@ def test_telemetry_asks_the_oracle_that_was_chosen() -> None:
         model = problems.build(run_spec({})).model
         options = run_spec({"optimizer": {"name": "muon", "polar": text}}).optimizer
         optimizer = optimizers.build(model, options)
-        control = optimizers.controlled(optimizer, options)
+        assert (optimizers.controlled(optimizer, options) is None) == (text == str(oracle))
+        errors = LMOErrors(exact=True)
+        errors.watch = True
+        optimizer.observers.append(errors)  # type: ignore[attr-defined]
         task.loss(model, task.batch(0)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        found.append(lmo_errors(optimizer, True, control))
+        found.append(errors.summary())
+        assert found[-1]["delta"]
     assert found[0] == found[1]
 
 

@@ -24,7 +24,7 @@ from inexact_muon.lab.errors import warn
 from inexact_muon.lab.schedule import factor
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import CHECKPOINT, CURVES, End, Outcome
-from inexact_muon.lab.telemetry import lmo_errors, oracle_work, skipped
+from inexact_muon.lab.telemetry import LMOErrors, OracleClock, oracle_work, skipped
 from inexact_muon.lab.world import World, join, reseed
 from inexact_muon.optim import LMOOptimizer
 
@@ -71,11 +71,10 @@ class Training:
         self.work = 0
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
+        self.errors = LMOErrors(spec.telemetry.exact, self.clock)
         start = self._restore()
         if isinstance(self.optimizer, LMOOptimizer):
-            self.optimizer.directions = self.clock.around(  # type: ignore[method-assign]
-                self.optimizer.directions, "optimizer", "oracle"
-            )
+            self.optimizer.observers += [OracleClock(self.clock), self.errors]
         self.wrapped: nn.Module = self.model if world.size == 1 else DistributedDataParallel(self.model)
         self.curves = Curves(folder / CURVES, start) if world.rank == 0 else None
 
@@ -93,8 +92,8 @@ class Training:
             self.losses.append(loss)
             if last or self.step % spec.record_every == 0:
                 self.record_losses()
-            if spec.telemetry.every and (last or self.step == 1 or self.step % spec.telemetry.every == 0):
-                self.measure_oracle()
+            if self.errors.watch:
+                self.record_errors()
             if (last or (spec.evaluate_every and self.step % spec.evaluate_every == 0)) and not self.evaluate():
                 return self.outcome("diverged")
             report(self.step, loss)
@@ -129,6 +128,8 @@ class Training:
         if isfinite(mean):
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * factor(spec.schedule, self.step - 1, spec.steps)
+            every, last = spec.telemetry.every, self.step == spec.steps
+            self.errors.watch = every > 0 and (last or self.step == 1 or self.step % every == 0)
             self.optimizer.step()
             self.count_oracles()
             clock.lap("optimizer")
@@ -157,9 +158,9 @@ class Training:
         self.clock.lap("evaluation")
         return all(map(isfinite, means))
 
-    def measure_oracle(self) -> None:
+    def record_errors(self) -> None:
         """Records the LMO error of every layer at this step."""
-        errors = lmo_errors(self.optimizer, self.spec.telemetry.exact, self.control)
+        errors = self.errors.summary()
         if errors:
             self.result["lmo_error"] = errors["sum"]
             self.record("lmo", errors)

@@ -15,6 +15,7 @@ from inexact_muon.optim.lengths import Steepest as Steepest
 from inexact_muon.optim.logging import flat_stats as flat_stats
 from inexact_muon.optim.logging import to_tensorboard as to_tensorboard
 from inexact_muon.optim.logging import to_wandb as to_wandb
+from inexact_muon.optim.observers import Observer as Observer
 from inexact_muon.optim.presets import Muon as Muon
 from inexact_muon.optim.presets import Scion as Scion
 from inexact_muon.optim.presets import gluon as gluon

@@ -15,7 +15,6 @@ from inexact_muon.optim.algorithm import hosted, momentum
 from inexact_muon.optim.algorithm import lengths as lengths_of
 from inexact_muon.optim.batches import Batch, Member, chunks
 from inexact_muon.optim.finite import flags, looked
-from inexact_muon.optim.telemetry import combine
 from inexact_muon.polar import Auto
 
 if TYPE_CHECKING:
@@ -67,12 +66,12 @@ class Alone:
         """What the ball saw of each member, z, and the length of its step."""
         seen, given = momentum(batch)
         found = optimizer.directions([batch.ball], [given])[0]
-        wanted = [k for k, member in enumerate(batch.members) if id(member.p) in optimizer.telemetry.chosen]
-        for k in wanted:
-            _measure(optimizer, batch, k, given, found)
+        for k, member in enumerate(batch.members):
+            if id(member.p) in optimizer.wanted:
+                _show(optimizer, batch, k, given, found)
         lengths = lengths_of(batch, given, found)
         zs = [batch.joined(k, found) for k in range(len(batch.members))]
-        for k in wanted:
+        for k in [k for k, member in enumerate(batch.members) if id(member.p) in optimizer.telemetry.chosen]:
             rate = float(batch.members[k].group["lr"]) * lengths[k]
             sizes = [float(x.double().square().sum()) for x in (zs[k], batch.members[k].p)]
             optimizer.telemetry.sizes(id(batch.members[k].p), rate * rate * sizes[0], sizes[1])
@@ -106,14 +105,15 @@ def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member
     return Member(p, state, group, ball, optimizer.length(group), view)
 
 
-def _measure(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
-    """Notes how inexact the answer for one member is."""
+def _show(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+    """Shows the answer for one member, unless its gradient is not finite."""
     if batch.finite is not None and not bool(batch.finite[k]):
         return
-    pairs = zip(batch.matrices(k, given), batch.matrices(k, found), strict=True)
+    view = batch.members[k].view
+    pairs = zip(view.cut(batch.joined(k, given)), view.cut(batch.joined(k, found)), strict=True)
     answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z) for m, z in pairs if m.numel()]
     if answers:
-        optimizer.telemetry.note(id(batch.members[k].p), combine(answers))
+        optimizer.show(id(batch.members[k].p), answers)
 
 
 def _grad(p: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from inexact_muon.optim.finite import is_finite
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
+from inexact_muon.optim.observers import Answer, Observer
 from inexact_muon.optim.options import (
     GROUP_ONLY,
     check_gradient,
@@ -40,7 +41,7 @@ from inexact_muon.optim.options import (
     tensors_of,
     unique_name,
 )
-from inexact_muon.optim.telemetry import SHARE, Telemetry, costs, stats_of
+from inexact_muon.optim.telemetry import SHARE, Telemetry, combine, costs, stats_of
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.polar.batching import limit_on
@@ -116,6 +117,9 @@ class LMOOptimizer(Optimizer):
         self.unsure: set[str] = set()
         self.ordered, self.alone = True, Alone()
         self.telemetry = Telemetry(sample_every, sample_share)
+        self.observers: list[Observer] = []
+        self.wanted: set[int] = set()
+        self._names: dict[int, str] = {}
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.state_dtype = check_state_dtype(state_dtype)
         self._ranks: tuple[Strategy | str, Any] = (strategy, process_group)
@@ -197,18 +201,33 @@ class LMOOptimizer(Optimizer):
         ready = [(group, p) for group, p in entries if p.grad is not None]
         for _, p in ready:
             check_gradient(p, self.on_nonfinite, self.dtype_of(p))
-        everything = ready + shared.entries if shared is not None else ready
-        self.telemetry.begin(lambda: costs(self, everything))
+        if self.telemetry.every or self.observers:
+            self._begin([*ready, *(shared.entries if shared is not None else ())])
         for chunk in self.alone.batches(self, [(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
             self._move(chunk)
         self.alone.adamw(self, [(group, p) for group, p in ready if group["algorithm"] == "adamw"])
-        self.telemetry.settle(p for _, p in ready)
         if shared is not None:
             shared.step(self)
-            shared.settle(self)
+        if self.telemetry.every:
+            self.telemetry.settle(p for _, p in ready)
+            if shared is not None:
+                shared.settle(self)
         for group in self.param_groups:
             group["turn"] += 1
         return loss
+
+    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> None:
+        """Chooses the parameters whose answers are measured or shown in this step."""
+        self.telemetry.begin(lambda: costs(self, entries))
+        self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
+        self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
+
+    def show(self, key: int, answers: Sequence[Answer], estimable: bool = True) -> None:
+        """Measures the answers of a parameter if it is its turn, and shows them to observers."""
+        if key in self.telemetry.chosen:
+            self.telemetry.note(key, combine(answers, exact=not estimable))
+        for observer in self.observers:
+            observer.seen(self._names[key], answers)
 
     def shared(self) -> Shared | None:
         """What ranks do together; None in a process of its own, where nothing of `parallel` is imported."""
@@ -316,6 +335,8 @@ class LMOOptimizer(Optimizer):
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices: all that the oracles do in a step."""
+        for observer in self.observers:
+            observer.asking()
         found: list[list[Tensor]] = [[] for _ in balls]
         for ball in dict.fromkeys(balls):
             places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
@@ -324,6 +345,8 @@ class LMOOptimizer(Optimizer):
                 limit = limit_on(given[0].device, self.memory_limit)
                 for i, z in zip(places, ball.directions(given, limit), strict=True):
                     found[i].append(z)
+        for observer in self.observers:
+            observer.answered()
         return found
 
     def state_of(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
@@ -380,6 +403,9 @@ class LMOOptimizer(Optimizer):
             "why": self.why,
             "unsure": self.unsure,
             "telemetry": telemetry,
+            "observers": [],
+            "wanted": set(),
+            "_names": {},
             "_ranks": self._ranks,
             "_shared": None,
         }

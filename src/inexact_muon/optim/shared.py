@@ -21,7 +21,7 @@ from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import hosted, momentum, move_, reach, remember_
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.finite import flags
-from inexact_muon.optim.telemetry import combine, oracle_flops
+from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.shares import Direction, Share, assign, interleaved
 from inexact_muon.parallel.team import Team
@@ -153,7 +153,7 @@ class Shared:
                 continue
             ball, length, view = optimizer.ball(group), optimizer.length(group), optimizer.view(group)
             member = Member(*pieces(p, state), group, ball, length, view)
-            wanted = id(p) in optimizer.telemetry.chosen and bool(finite)
+            wanted = id(p) in optimizer.wanted and bool(finite)
             share = Share(member.p, place, ball, view, group["turn"], length.needs_dual, wanted, owner, id(p))
             kinds.setdefault(member.kind, []).append((member, share, finite))
         chunk: Chunk = []
@@ -216,9 +216,9 @@ def walk(
         z, length = lengthened(member, share, direction)
         if share.place.source is not None:
             z = piece_of(z, share.place.source)
-        if share.measured:
-            if direction.seen is not None:
-                note(optimizer, share, *direction.seen, exact=not direction.estimable)
+        if direction.seen is not None:
+            show(optimizer, share, *direction.seen, direction.estimable)
+        if share.key in optimizer.telemetry.chosen:
             counts = once or share.place.copy == 0
             rate = float(member.group["lr"]) * length
             sizes = [float(y.double().square().sum()) if counts else 0.0 for y in (z, member.p)]
@@ -248,12 +248,11 @@ def lengthened(member: Member, share: Share, direction: Direction) -> tuple[Tens
     return scaled, direction.factor
 
 
-def note(optimizer: LMOOptimizer, share: Share, m: Tensor, z: Tensor, exact: bool) -> None:
-    """Measures z, the answer to m, both whole."""
+def show(optimizer: LMOOptimizer, share: Share, m: Tensor, z: Tensor, estimable: bool) -> None:
+    """Shows z, the answer to m, both whole."""
     pairs = [(a, b) for a, b in zip(share.view.cut(m), share.view.cut(z), strict=True) if a.numel()]
     if pairs:
-        answers = [(share.ball, a, -share.ball.radius(a.shape) * b) for a, b in pairs]
-        optimizer.telemetry.note(share.key, combine(answers, exact))
+        optimizer.show(share.key, [(share.ball, a, -share.ball.radius(a.shape) * b) for a, b in pairs], estimable)
 
 
 def _line(name: str, p: Tensor, group: dict[str, Any], optimizer: LMOOptimizer) -> str:

@@ -130,7 +130,7 @@ def oracle_flops(ball: Ball, shape: Sequence[int]) -> int:
     return prod(shape[:-2]) * ball.polar.flops(shape[-2], shape[-1]) if isinstance(ball, Spectral) else 0
 
 
-def combine(answers: list[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:
+def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:
     """Inexactness of several matrices as one point of the product ball: norms by maximum, dual norms by sum.
 
     delta and overshoot are the largest; the gap is the mean weighted by dual norms.
