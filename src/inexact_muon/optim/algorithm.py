@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inexact_muon.lmo._base import sides
+from inexact_muon.lmo._base import inner, sides
 from inexact_muon.optim.batches import Batch, Member, part
 from inexact_muon.optim.scales import SCALES
 
@@ -53,16 +53,11 @@ def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[
     if batch.members[0].length.needs_dual:  # half precision may overflow where the length multiplies z
         found[:] = [z.to(torch.promote_types(z.dtype, torch.float32)) for z in found]
     for k, member in enumerate(batch.members):
-        group = member.group
         factors: list[Number] = []
         for slot, shape in zip(batch.slots[k], batch.shapes(k), strict=True):
-            radius, m, z = batch.ball.radius(shape), part(given, slot), part(found, slot)
-            length: Number = group["radius"]
-            if member.length.needs_dual:
-                wide = torch.promote_types(m.dtype, torch.float32)
-                inner = (m.to(wide) * z).sum(dim=(-2, -1) if m.ndim >= 2 else None, keepdim=True)
-                length = member.length(group["radius"], inner * radius)
-            factors.append(radius * SCALES[group["scale"]](*sides(shape)) * length)
+            m, z = part(given, slot), part(found, slot)
+            dual = inner(m, z) if member.length.needs_dual else None
+            factors.append(reach(member, shape, dual))
         first = factors[0] if factors else 1.0
         if isinstance(first, Tensor) or any(factor != first for factor in factors):
             for slot, factor in zip(batch.slots[k], factors, strict=True):
@@ -70,6 +65,13 @@ def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[
             first = 1.0
         made.append(first)
     return made
+
+
+def reach(member: Member, shape: Sequence[int], dual: Tensor | None) -> Number:
+    """radius(ball) scale(shape) length(radius, dual norm) for one matrix of a member whose <m, z> is `dual`."""
+    group, radius = member.group, member.ball.radius(shape)
+    length: Number = group["radius"] if dual is None else member.length(group["radius"], dual * radius)
+    return radius * SCALES[group["scale"]](*sides(shape)) * length
 
 
 def move_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:

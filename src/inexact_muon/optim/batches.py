@@ -69,6 +69,7 @@ class Batch:
     Matrices for the spectral ball lie in stacks by shape; other balls are asked about each tensor by itself.
 
     Attributes:
+        loose: members are pieces of parameters, whose matrices are elsewhere; nothing is stacked.
         finite: one flag for each member, on an accelerator; None where the host knows that all gradients are finite.
         stacks: (count, rows, columns) of each stack.
         slots: where the matrices of each member lie.
@@ -77,11 +78,15 @@ class Batch:
 
     members: list[Member]
     finite: Tensor | None = None
+    loose: bool = False
     stacks: list[tuple[int, int, int]] = field(default_factory=list)
     slots: list[list[Slot]] = field(default_factory=list)
     blocks: list[Slot | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if self.loose:
+            self.blocks = [None] * len(self.members)
+            return
         if not isinstance(self.ball, Spectral):
             count = 0
             for member in self.members:
@@ -117,6 +122,8 @@ class Batch:
 
     def fill(self, stacks: list[Tensor], seen: Sequence[Tensor]) -> list[Tensor]:
         """What the ball is asked about: the stacks, with what is not a view of them copied in; else the matrices."""
+        if self.loose:
+            return list(seen)
         if not self.stacks:
             return [matrix for member, x in zip(self.members, seen, strict=True) for matrix in member.view.cut(x)]
         for member, x, slots, block in zip(self.members, seen, self.slots, self.blocks, strict=True):

@@ -10,20 +10,22 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
+from inexact_muon.dtensors import gathered
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.agreement import agree, settle, square
+from inexact_muon.optim.algorithm import momentum as momentum_of
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
-from inexact_muon.optim.batches import Batch
-from inexact_muon.optim.layout import gathered
+from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.finite import is_finite
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
@@ -39,18 +41,18 @@ from inexact_muon.optim.options import (
     tensors_of,
     unique_name,
 )
-from inexact_muon.optim.solving import Solving, costs
-from inexact_muon.optim.telemetry import SHARE, Telemetry, stats_of
-from inexact_muon.optim.update import make_job, momentum, move_adamw
-from inexact_muon.parallel.compressed import synchronise
-from inexact_muon.parallel.strategies import Strategy
-from inexact_muon.parallel.team import Team
+from inexact_muon.optim.telemetry import SHARE, Telemetry, costs, stats_of
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.views import View, Whole
 from inexact_muon.views import parse as parse_view
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.shared import Shared
+    from inexact_muon.parallel.strategies import Strategy
+    from inexact_muon.parallel.team import Team
 
 
 class LMOOptimizer(Optimizer):
@@ -82,9 +84,12 @@ class LMOOptimizer(Optimizer):
         memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
             None: 256 MiB on a CPU, 6 GiB elsewhere.
         strategy: how several ranks share the work, as a value or as text (`inexact_muon.parallel`): auto, replicated,
-            owner-rank, gram-reduced, block-periodic:P, compressed(up=..., down=...).
+            owner-rank, gram-reduced, block-periodic:P.
         process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
     """
+
+    own_momenta = False
+    """Whether each rank has a momentum of its own."""
 
     def __init__(
         self,
@@ -117,7 +122,10 @@ class LMOOptimizer(Optimizer):
         self.telemetry = Telemetry(sample_every, sample_share)
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
         self.state_dtype = check_state_dtype(state_dtype)
-        self.team = Team(strategy, process_group)
+        self._ranks: tuple[Strategy | str, Any] = (strategy, process_group)
+        self._shared: Shared | None = None
+        if strategy != "auto":
+            self._shared = self._join()
         values = {
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
@@ -177,7 +185,7 @@ class LMOOptimizer(Optimizer):
         super().add_param_group(group)
 
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
-        check_parameter(p, group, self.ball(group), self.view(group), self.team.strategy)
+        check_parameter(p, group, self.ball(group), self.view(group))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -187,38 +195,49 @@ class LMOOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._resolve()
-        drawn = list(self._drawn())
-        ready, known = agree(drawn, self.team.place, self.team.wire, self.named, self.state_dtype)
+        entries, shared = list(self._drawn()), self.shared()
+        if shared is not None:
+            entries = shared.agree(self, entries)
+        ready = [(group, p) for group, p in entries if p.grad is not None]
         for _, p in ready:
-            check_gradient(p, known.get(id(p)), self.on_nonfinite, self._dtype_of(p))
-        self.telemetry.begin(lambda: costs(self, ready))
-        moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
-        shared = {id(p) for _, p in ready if self._is_shared(p)}
-        if shared:
-            solving = Solving(self, known)
-            for task, answer in solving.answers([(group, p) for group, p in moving if id(p) in shared]):
-                solving.write(task, answer)
-        for chunk in self.alone.batches(self, [(group, p) for group, p in moving if id(p) not in shared]):
+            check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+        everything = ready + shared.entries if shared is not None else ready
+        self.telemetry.begin(lambda: costs(self, everything))
+        for chunk in self.alone.batches(self, [(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
             self._move(chunk)
-        resting = [(group, p) for group, p in ready if group["algorithm"] == "adamw"]
-        for group, p in ((group, p) for group, p in resting if id(p) in shared):
-            self._move_adamw(group, p, known.get(id(p)))
-        self.alone.adamw(self, [(group, p) for group, p in resting if id(p) not in shared])
-        settle(self.telemetry, ready, self.team.place, self.team.wire)
+        self.alone.adamw(self, [(group, p) for group, p in ready if group["algorithm"] == "adamw"])
+        self.telemetry.settle(p for _, p in ready)
+        if shared is not None:
+            shared.step(self)
+            shared.settle(self)
         for group in self.param_groups:
             group["turn"] += 1
         return loss
+
+    def shared(self) -> Shared | None:
+        """What ranks do together; None in a process of its own, where nothing of `parallel` is imported."""
+        if self._shared is None and dist.is_available() and dist.is_initialized():
+            self._shared = self._join()
+        return self._shared
+
+    def _join(self) -> Shared:
+        from inexact_muon.optim.shared import Shared
+        from inexact_muon.parallel.team import Team
+
+        return Shared(Team(*self._ranks))
+
+    @property
+    def team(self) -> Team:
+        """Strategy and ranks, and the count of what was sent."""
+        if self._shared is None:
+            self._shared = self._join()
+        return self._shared.team
 
     def _move(self, chunk: Sequence[Batch]) -> None:
         """All answers, then all changes: a ball that raises leaves nothing half done. Nothing of it lives on."""
         for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
             move_(batch, zs, lengths)
             remember_(batch, seen)
-
-    def _is_shared(self, p: Tensor) -> bool:
-        """Whether a parameter is a DTensor, other ranks hold some of it, or a strategy moves it elsewhere."""
-        place = self.team.place(p)
-        return hasattr(p, "device_mesh") or place is None or place.shared or self.team.strategy.averages
 
     def _resolve(self) -> None:
         """Chooses the oracles of `polar="auto"` for shapes that have none yet."""
@@ -251,11 +270,6 @@ class LMOOptimizer(Optimizer):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
 
-    @property
-    def own_momenta(self) -> bool:
-        """Whether each rank has a momentum of its own."""
-        return self.team.strategy.averages
-
     @torch.no_grad()
     def seen(self) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
         """(name, group, what its ball is about to see, whole) of each parameter that an LMO moves in the coming step.
@@ -263,13 +277,21 @@ class LMOOptimizer(Optimizer):
         Without those whose gradient is not finite. Called on all ranks. Buffers that are missing are made; nothing else
         changes.
         """
-        ready, known = agree(list(self._drawn()), self.team.place, self.team.wire, self.named, self.state_dtype)
-        names = {id(p): name for name, p, _ in self.named()}
-        for group, p in ready:
-            if group["algorithm"] == "lmo":
-                job = make_job(p, group, self.state_of(p, ("momentum_buffer",)), known.get(id(p)))
-                if bool(job.finite):
-                    yield names[id(p)], group, gathered(momentum(job)[0])
+        entries, shared = list(self._drawn()), self.shared()
+        known = {}
+        if shared is not None:
+            entries = shared.agree(self, entries)
+            known = {id(p): bool(shared.finite[id(p)]) for _, p in shared.entries}
+        for _, p in entries:
+            if p.grad is not None:
+                check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+                known[id(p)] = is_finite(p.grad.to(self.dtype_of(p)))
+        for name, p, group in self.named():
+            if group["algorithm"] == "lmo" and known.get(id(p), False):
+                state = self.state_of(p, ("momentum_buffer",))
+                member = Member(p, group, state, self.ball(group), self.length(group), self.view(group))
+                (seen,), _ = momentum_of(Batch([member], loose=True))
+                yield name, group, gathered(seen)
 
     def inexactness(self) -> dict[str, Inexactness]:
         """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).
@@ -288,7 +310,7 @@ class LMOOptimizer(Optimizer):
             for name, p, group in self.named()
         }
 
-    def _dtype_of(self, p: Tensor) -> torch.dtype:
+    def dtype_of(self, p: Tensor) -> torch.dtype:
         """The dtype in which the state sees a gradient."""
         buffers = (self.state.get(p, {}).get(key) for key in ("momentum_buffer", "exp_avg"))
         return next((b.dtype for b in buffers if b is not None), self.state_dtype or p.dtype)
@@ -305,19 +327,6 @@ class LMOOptimizer(Optimizer):
                     found[i].append(z)
         return found
 
-    def _move_adamw(self, group: dict[str, Any], p: Tensor, known: bool | None) -> None:
-        job = make_job(p, group, self.state_of(p, ("exp_avg", "exp_avg_sq")), known)
-        if job.finite is False:
-            job.count()
-            return
-        place = self.team.place(p)
-        if self.team.strategy.averages and place is not None and place.shared:
-            job.gradient = self.team.wire.reduce(job.gradient.clone(), place.groups) / len(place.ranks)
-        weight = square(p, place) if id(p) in self.telemetry.chosen else 0.0
-        direction = move_adamw(job)
-        if id(p) in self.telemetry.chosen and bool(job.finite):
-            self.telemetry.sizes(id(p), float(group["lr"]) ** 2 * square(direction, place), weight)
-
     def state_of(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
         """The state of a parameter; what is missing starts at zero."""
         state: dict[str, Any] = self.state[p]
@@ -329,26 +338,6 @@ class LMOOptimizer(Optimizer):
             if key not in state:
                 state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
         return state
-
-    def synchronise(self) -> None:
-        """Makes the state the same on every rank, before a checkpoint; called on all ranks.
-
-        Only strategy="compressed" needs it, where each rank has its own momentum and a server what nobody else has. The
-        mean of the momenta goes on; a run that is resumed from the checkpoint goes on as this one does.
-        """
-        for _, p, group in self.named():
-            place = self.team.place(p)
-            if group["algorithm"] == "lmo" and place is not None:
-                synchronise(self.state[p], place, self.team.wire)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As in torch; ranks whose state differs must call `synchronise` first."""
-        if any("server" in state for state in self.state.values()):
-            raise RuntimeError(
-                "ranks hold different state under strategy=compressed: call optimizer.synchronise() on all of them "
-                "before state_dict()"
-            )
-        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a checkpoint of this class by parameter name, or by position where neither side has names.
@@ -392,5 +381,6 @@ class LMOOptimizer(Optimizer):
             "why": self.why,
             "unsure": self.unsure,
             "telemetry": telemetry,
-            "team": self.team.again(),
+            "_ranks": self._ranks,
+            "_shared": None,
         }

@@ -8,6 +8,8 @@ from math import inf, isfinite
 import torch
 from torch import Tensor
 
+from inexact_muon.dtensors import gathered
+
 
 def looked(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[bool]:
     """Whether all entries of each are finite in the dtype of its state. Reads values."""
@@ -20,9 +22,15 @@ def looked(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[b
     ]
 
 
+def is_finite(gradient: Tensor) -> bool:
+    """Whether all entries of one are; reads values, of all ranks for a DTensor."""
+    return bool(gathered(gradient.isfinite().all()))
+
+
 def flags(gradients: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """The same as a vector on the device; the largest entry of each is compared with infinity."""
-    norms = torch.stack(torch._foreach_norm([_cast(g, dtype) for g in gradients], inf))
+    full = [_cast(g, dtype) if g.numel() else g.new_zeros(1) for g in gradients]  # an empty one has no largest entry
+    norms = torch.stack(torch._foreach_norm(full, inf))
     return norms < inf
 
 
