@@ -43,3 +43,13 @@ def same_layout(x: Tensor, like: Tensor) -> Tensor:
     if not hasattr(x, "device_mesh") or sharded.placements == wanted.placements:  # type: ignore[attr-defined]
         return x
     return sharded.redistribute(wanted.device_mesh, wanted.placements)  # type: ignore[attr-defined]
+
+
+def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """This rank's piece of a parameter with its gradient, and of the state; they share memory with it."""
+    if not hasattr(p, "device_mesh"):
+        return p, state
+    assert p.grad is not None
+    x, gradient = local(p), local(same_layout(p.grad, p))
+    x.grad = gradient.wait() if hasattr(gradient, "wait") else gradient
+    return x, {key: local(value) if isinstance(value, Tensor) else value for key, value in state.items()}

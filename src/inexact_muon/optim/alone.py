@@ -103,7 +103,7 @@ def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member
     if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
         chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
         ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
-    return Member(p, group, state, ball, optimizer.length(group), view)
+    return Member(p, state, group, ball, optimizer.length(group), view)
 
 
 def _measure(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:

@@ -32,8 +32,8 @@ class Member:
     """One parameter with what the optimizer keeps about it."""
 
     p: Tensor
-    group: dict[str, Any]
     state: dict[str, Any]
+    group: dict[str, Any]
     ball: Ball
     length: Length
     view: View

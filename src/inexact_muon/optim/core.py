@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from inexact_muon.dtensors import gathered
+from inexact_muon.dtensors import pieces, whole_of
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
@@ -278,7 +278,7 @@ class LMOOptimizer(Optimizer):
         changes.
         """
         entries, shared = list(self._drawn()), self.shared()
-        known = {}
+        known: dict[int, bool] = {}
         if shared is not None:
             entries = shared.agree(self, entries)
             known = {id(p): bool(shared.finite[id(p)]) for _, p in shared.entries}
@@ -289,9 +289,9 @@ class LMOOptimizer(Optimizer):
         for name, p, group in self.named():
             if group["algorithm"] == "lmo" and known.get(id(p), False):
                 state = self.state_of(p, ("momentum_buffer",))
-                member = Member(p, group, state, self.ball(group), self.length(group), self.view(group))
-                (seen,), _ = momentum_of(Batch([member], loose=True))
-                yield name, group, gathered(seen)
+                member = Member(*pieces(p, state), group, self.ball(group), self.length(group), self.view(group))
+                (m,), _ = momentum_of(Batch([member], loose=True))
+                yield name, group, whole_of(m, p) if hasattr(p, "device_mesh") else m
 
     def inexactness(self) -> dict[str, Inexactness]:
         """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).

@@ -303,7 +303,7 @@ class Exchange(Shared):
 def _server(member: Member) -> Member:
     """The same parameter as its server holds it: X instead of W."""
     x = _state(member, "server_weight", member.p.detach())
-    return Member(x, member.group, member.state, member.ball, member.length, member.view)
+    return Member(x, member.state, member.group, member.ball, member.length, member.view)
 
 
 def _state(member: Member, key: str, start: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from inexact_muon.dtensors import local, piece_of, same_layout
+from inexact_muon.dtensors import local, piece_of, pieces
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import hosted, momentum, move_, reach, remember_
@@ -151,13 +151,10 @@ class Shared:
             if finite is False:
                 state["skipped"] += 1
                 continue
-            x, local_state = pieces(p, state)
-            member = Member(
-                x, group, local_state, optimizer.ball(group), optimizer.length(group), optimizer.view(group)
-            )
+            ball, length, view = optimizer.ball(group), optimizer.length(group), optimizer.view(group)
+            member = Member(*pieces(p, state), group, ball, length, view)
             wanted = id(p) in optimizer.telemetry.chosen and bool(finite)
-            dual = member.length.needs_dual
-            share = Share(x, place, member.ball, member.view, group["turn"], dual, wanted, owner, id(p))
+            share = Share(member.p, place, ball, view, group["turn"], length.needs_dual, wanted, owner, id(p))
             kinds.setdefault(member.kind, []).append((member, share, finite))
         chunk: Chunk = []
         for some in kinds.values():
@@ -257,16 +254,6 @@ def note(optimizer: LMOOptimizer, share: Share, m: Tensor, z: Tensor, exact: boo
     if pairs:
         answers = [(share.ball, a, -share.ball.radius(a.shape) * b) for a, b in pairs]
         optimizer.telemetry.note(share.key, combine(answers, exact))
-
-
-def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    """This rank's piece of a parameter with its gradient, and of the state; they share memory with it."""
-    if not hasattr(p, "device_mesh"):
-        return p, state
-    assert p.grad is not None
-    x, gradient = local(p), local(same_layout(p.grad, p))
-    x.grad = gradient.wait() if hasattr(gradient, "wait") else gradient
-    return x, {key: local(value) if isinstance(value, Tensor) else value for key, value in state.items()}
 
 
 def _line(name: str, p: Tensor, group: dict[str, Any], optimizer: LMOOptimizer) -> str:
