@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from inexact_muon import Muon, Scion, optim
+from inexact_muon import EF21Muon, Muon, Scion, optim
 from inexact_muon.optim import LMOOptimizer
+from inexact_muon.parallel.compressors import Natural
 
 OPTIONS = {
     "LMOOptimizer": (
@@ -26,6 +27,8 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "LMOOptimizer": LMOOptimizer,
     "Muon": Muon,
     "Muon.for_model": Muon.for_model,
+    "EF21Muon": EF21Muon,
+    "EF21Muon.for_model": EF21Muon.for_model,
     "Scion": Scion,
 }
 
@@ -47,8 +50,9 @@ def test_torchs_names_come_first_in_torchs_order() -> None:
     assert positional == list(theirs)[: len(positional)]
 
 
-def test_for_model_takes_what_muon_takes() -> None:
-    ours, model = (inspect.signature(call).parameters for call in (Muon, Muon.for_model))
+@pytest.mark.parametrize("cls", [Muon, EF21Muon])
+def test_for_model_takes_what_the_constructor_takes(cls: type[Muon]) -> None:
+    ours, model = (inspect.signature(call).parameters for call in (cls, cls.for_model))
     assert set(model) - set(ours) == {"model", "adamw", "rules", "split"}
     assert set(ours) - set(model) == {"params"}
     for name in set(ours) & set(model) - {"lr", "polar"}:
@@ -59,10 +63,18 @@ def test_for_model_takes_what_muon_takes() -> None:
 @pytest.mark.parametrize("name", CONSTRUCTORS)
 def test_a_misspelt_option_and_one_of_groups_only_is_a_type_error(name: str, word: str) -> None:
     layer = nn.Linear(3, 3)
-    given: list[Any] = [layer] if name == "Muon.for_model" else [[layer.weight]]
+    given: list[Any] = [layer] if "for_model" in name else [[layer.weight]]
     options = {"ball": "sign", "momentum": 0.9} if name == "LMOOptimizer" else {}
     with pytest.raises(TypeError, match=word):
         CONSTRUCTORS[name](*given, lr=0.1, **options, **{word: True})
+
+
+def test_ef21_takes_what_muon_takes_but_for_the_strategy() -> None:
+    muon, ef21 = (inspect.signature(cls).parameters for cls in (Muon, EF21Muon))
+    assert set(ef21) - set(muon) == {"up", "down"}
+    assert set(muon) - set(ef21) == {"strategy"}
+    assert all(muon[name].default == ef21[name].default for name in set(muon) & set(ef21))
+    assert EF21Muon.for_model(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), 0.1, up="natural").up == Natural()
 
 
 def test_a_group_has_them() -> None:

@@ -446,11 +446,7 @@ def twice(optimizer: Muon) -> Control:
         (lambda o: Muon([torch.ones(2, 2)], polar="adaptive:1.05"), ValueError, r"use tune.Control\(optimizer"),
         (lambda o: Muon([torch.ones(2, 2)], polar=Adaptive()), ValueError, r"use tune.Control\(optimizer"),
         (lambda o: Muon.for_model(nn.Linear(2, 2), 0.1, polar="budget:5e6"), ValueError, r"use tune.Control\("),
-        (
-            lambda o: Control(EF21Muon([torch.ones(2, 2)]), "adaptive:1.1"),
-            ValueError,
-            "not go together",
-        ),
+        (lambda o: Control(EF21Muon([torch.ones(2, 2)]), "adaptive:1.1"), ValueError, "do not go together"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(make: Any, error: type[Exception], words: str) -> None:

@@ -21,7 +21,8 @@ from inexact_muon.dtensors import pieces, whole_of
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.algorithm import momentum, move_, remember_
+from inexact_muon.optim.algorithm import momentum as momentum_of
+from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.finite import is_finite
@@ -87,6 +88,9 @@ class LMOOptimizer(Optimizer):
             owner-rank, gram-reduced, block-periodic:P.
         process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
     """
+
+    own_momenta = False
+    """Whether each rank has a momentum of its own."""
 
     def __init__(
         self,
@@ -285,11 +289,6 @@ class LMOOptimizer(Optimizer):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
 
-    @property
-    def own_momenta(self) -> bool:
-        """Whether each rank has a momentum of its own."""
-        return False
-
     @torch.no_grad()
     def seen(self) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
         """(name, group, what its ball is about to see, whole) of each parameter that an LMO moves in the coming step.
@@ -298,18 +297,20 @@ class LMOOptimizer(Optimizer):
         changes.
         """
         entries, shared = list(self._drawn()), self.shared()
+        known: dict[int, bool] = {}
         if shared is not None:
-            entries = [*shared.agree(self, entries), *shared.entries]
-        names = {id(p): name for name, p, _ in self.named()}
-        for group, p in entries:
-            if group["algorithm"] != "lmo" or p.grad is None:
-                continue
-            state = self.state_of(p, ("momentum_buffer",))
-            known = None if shared is None else shared.finite.get(id(p))
-            if bool(is_finite(p.grad.to(self.dtype_of(p))) if known is None else known):
+            entries = shared.agree(self, entries)
+            known = {id(p): bool(shared.finite[id(p)]) for _, p in shared.entries}
+        for _, p in entries:
+            if p.grad is not None:
+                check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+                known[id(p)] = is_finite(p.grad.to(self.dtype_of(p)))
+        for name, p, group in self.named():
+            if group["algorithm"] == "lmo" and known.get(id(p), False):
+                state = self.state_of(p, ("momentum_buffer",))
                 member = Member(*pieces(p, state), group, self.ball(group), self.length(group), self.view(group))
-                (m,), _ = momentum(Batch([member], loose=True))
-                yield names[id(p)], group, whole_of(m, p) if hasattr(p, "device_mesh") else m
+                (m,), _ = momentum_of(Batch([member], loose=True))
+                yield name, group, whole_of(m, p) if hasattr(p, "device_mesh") else m
 
     def inexactness(self) -> dict[str, Inexactness]:
         """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).

@@ -10,24 +10,29 @@ server G ("server_estimate") and X ("server_weight"); W is the parameter, the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.optim.algorithm import remember_
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.presets import Muon
+from inexact_muon.optim.grouping import Recipe
+from inexact_muon.optim.presets import TORCH_EPS, Muon
+from inexact_muon.optim.routing import Rules, Splits
 from inexact_muon.optim.shared import Shared, walk
+from inexact_muon.optim.telemetry import SHARE
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor, LowRank
 from inexact_muon.parallel.shares import Share, solve
 from inexact_muon.parallel.strategies import OwnerRank
 from inexact_muon.parallel.team import Team
 from inexact_muon.parallel.wire import has_messages
+from inexact_muon.polar import PolarMethod
 from inexact_muon.schedules.grammar import read
 
 
@@ -41,44 +46,109 @@ class EF21Muon(Muon):
     Args:
         up: compressor of momenta, as a value or as text: identity, top-k:0.05, low-rank:8, natural.
         down: compressor of weights; None is the same as up.
-        options: those of `Muon`, without strategy.
+        process_group: the ranks; all by default.
+
+    The others are those of `Muon`; there is no strategy.
     """
+
+    own_momenta = True
 
     def __init__(
         self,
         params: Iterable[Any],
         lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
         *,
         up: Compressor | str = "low-rank:8",
         down: Compressor | str | None = None,
-        **options: Any,
+        ns_coefficients: tuple[float, float, float] | None = None,
+        eps: float = TORCH_EPS,
+        ns_steps: int | None = None,
+        adjust_lr_fn: str | None = None,
+        polar: PolarMethod | str | None = None,
+        state_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        sample_every: int = 0,
+        sample_share: float = SHARE,
+        on_nonfinite: str = "skip",
+        memory_limit: int | None = None,
+        process_group: Any = None,
     ) -> None:
-        if options.get("strategy", "auto") != "auto":
-            raise ValueError("EF21Muon is a way to share the work itself: leave out strategy")
         self.up = _compressor(up)
         self.down = self.up if down is None else _compressor(down)
-        super().__init__(params, lr, **options)
+        super().__init__(
+            params,
+            lr,
+            weight_decay,
+            momentum,
+            nesterov,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
+            polar=polar,
+            state_dtype=state_dtype,
+            maximize=maximize,
+            sample_every=sample_every,
+            sample_share=sample_share,
+            on_nonfinite=on_nonfinite,
+            memory_limit=memory_limit,
+            process_group=process_group,
+        )
 
     @classmethod
-    def for_model(
+    def for_model(  # type: ignore[override]  # there is no strategy to choose
         cls,
         model: nn.Module,
         lr: float | Tensor | None = None,
         *,
         up: Compressor | str = "low-rank:8",
         down: Compressor | str | None = None,
-        **options: Any,
-    ) -> EF21Muon:
-        """As `Muon.for_model`, whose options it takes."""
-        made = super().for_model(model, lr, **options)
-        assert isinstance(made, EF21Muon)
-        made.up = _compressor(up)
-        made.down = made.up if down is None else _compressor(down)
-        return made
-
-    @property
-    def own_momenta(self) -> bool:
-        return True
+        polar: PolarMethod | str = "auto",
+        adamw: Mapping[str, Any] | None = None,
+        rules: Rules = (),
+        split: Splits | None = None,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] | None = None,
+        eps: float = TORCH_EPS,
+        ns_steps: int | None = None,
+        adjust_lr_fn: str | None = None,
+        state_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        sample_every: int = 0,
+        sample_share: float = SHARE,
+        on_nonfinite: str = "skip",
+        memory_limit: int | None = None,
+        process_group: Any = None,
+    ) -> Self:
+        """As `Muon.for_model`, with the compressors and without a strategy."""
+        counted = ns_steps is not None or ns_coefficients is not None
+        return cls._routed(
+            model,
+            lr,
+            Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}),
+            up=up,
+            down=down,
+            polar=None if counted and polar == "auto" else polar,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
+            state_dtype=state_dtype,
+            maximize=maximize,
+            sample_every=sample_every,
+            sample_share=sample_share,
+            on_nonfinite=on_nonfinite,
+            memory_limit=memory_limit,
+            process_group=process_group,
+        )
 
     def shared(self) -> Shared:
         if self._shared is None:

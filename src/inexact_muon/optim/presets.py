@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -113,7 +113,7 @@ class Muon(LMOOptimizer):
         memory_limit: int | None = None,
         strategy: Strategy | str = "auto",
         process_group: Any = None,
-    ) -> Muon:
+    ) -> Self:
         """Muon for the hidden matrices of a model and AdamW for the rest, in one optimizer; see `routing`.
 
         `explain(optimizer)` shows what each parameter gets and why.
@@ -131,25 +131,19 @@ class Muon(LMOOptimizer):
 
         All others are those of `Muon`.
         """
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
-        made = recipe.routes(check_model(model))
-        if lr is None:
-            raise TypeError("for_model needs a learning rate: write Muon.for_model(model, lr=0.02)")
-        if not made:
-            raise ValueError("the model has no parameter that requires a gradient")
-        warn_of_lost_matrices(made)
         counted = ns_steps is not None or ns_coefficients is not None
-        optimizer = cls(
-            recipe.groups(made),
+        return cls._routed(
+            model,
             lr,
-            weight_decay,
-            momentum,
-            nesterov,
+            Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}),
+            polar=None if counted and polar == "auto" else polar,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
             ns_coefficients=ns_coefficients,
             eps=eps,
             ns_steps=ns_steps,
             adjust_lr_fn=adjust_lr_fn,
-            polar=None if counted and polar == "auto" else polar,
             state_dtype=state_dtype,
             maximize=maximize,
             sample_every=sample_every,
@@ -159,6 +153,17 @@ class Muon(LMOOptimizer):
             strategy=strategy,
             process_group=process_group,
         )
+
+    @classmethod
+    def _routed(cls, model: nn.Module, lr: float | Tensor | None, recipe: Recipe, **options: Any) -> Self:
+        """The optimizer with these options and the groups that the recipe makes of a model."""
+        made = recipe.routes(check_model(model))
+        if lr is None:
+            raise TypeError("for_model needs a learning rate: write Muon.for_model(model, lr=0.02)")
+        if not made:
+            raise ValueError("the model has no parameter that requires a gradient")
+        warn_of_lost_matrices(made)
+        optimizer = cls(recipe.groups(made), lr, **options)
         optimizer.why = {route.name: route.reason for route in made}
         optimizer.unsure = {route.name for route in made if not route.sure}
         optimizer.ordered, optimizer.recipe = False, recipe
