@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
+from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.agreement import agree, settle, square
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
@@ -70,7 +71,7 @@ class LMOOptimizer(Optimizer):
         scale: factor by shape, one of `SCALES`, computed from the matrix that the ball sees.
         constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
         momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
-        state_dtype: dtype of the momentum buffer; None takes the parameter's.
+        state_dtype: of momentum and moments (the second in float32 for float16); None takes the parameter's.
         view: how a parameter is cut into matrices: whole, flatten or split.
         algorithm: "lmo", or "adamw" for a group that shall get AdamW.
         betas, eps: of the AdamW groups. A group holds the first as its `momentum`, so that torch's OneCycleLR and
@@ -324,7 +325,7 @@ class LMOOptimizer(Optimizer):
         state: dict[str, Any] = self.state[p]
         for key in buffers:
             if key not in state:
-                dtype = self.state_dtype or p.dtype
+                dtype = buffer_dtype(key, self.state_dtype or p.dtype)
                 state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
         for key in ("step", "skipped"):  # float32 as in torch's AdamW, whose fused kernel takes no other dtype
             if key not in state:

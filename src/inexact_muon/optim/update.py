@@ -42,9 +42,9 @@ def adamw_(
         on: 0 leaves the moments as they are.
     """
     first.lerp_(gradient, cast((1.0 - betas[0]) * on, first))
-    second.lerp_(gradient * gradient, cast((1.0 - betas[1]) * on, second))
+    second.lerp_(gradient.to(second.dtype).square(), cast((1.0 - betas[1]) * on, second))
     one, two = (1.0 - beta**step for beta in betas)
-    return (first / one).div_((second / two).sqrt_().add_(eps))
+    return (first / one) / (second / two).sqrt_().add_(eps)
 
 
 HOSTED = ("cpu",)
