@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fuzzing import fuzz, said
+from commands import said
+from fuzzing import fuzz
 from inexact_muon import cli, statements
 from inexact_muon.lab import execute, study
 from inexact_muon.lab import spec as specs
@@ -118,7 +119,7 @@ PLANNED = {
 }
 
 
-@fuzz(25)
+@fuzz(12)
 @given(st.data())
 def test_plan_at_any_values(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(sorted(PLANNED)), max_size=3, unique=True))

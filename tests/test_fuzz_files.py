@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuzzing import fuzz, said
+from commands import said
+from fuzzing import fuzz
 from odd_values import mutated, tensors, values
 from test_tune_checkpoints import MAKERS, stepped
 
