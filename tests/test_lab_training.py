@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import random
+from collections.abc import Callable
+from functools import cache
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -57,10 +59,23 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[store.Outcome, Path]]:
+    """The outcome of a run of the table that nothing disturbed, and its folder; trained once."""
+
+    @cache
+    def found(name: str) -> tuple[store.Outcome, Path]:
+        folder = tmp_path_factory.mktemp("whole")
+        return finish(run_spec(RUNS[name]), folder), folder
+
+    return found
+
+
 @pytest.mark.parametrize("name", RUNS)
-def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(tmp_path: Path, name: str) -> None:
-    spec = run_spec(RUNS[name])
-    whole = finish(spec, tmp_path / "whole")
+def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(
+    tmp_path: Path, name: str, uninterrupted: Callable[[str], tuple[store.Outcome, Path]]
+) -> None:
+    spec, (whole, folder) = run_spec(RUNS[name]), uninterrupted(name)
     chance = random.Random(name)
     parts, sittings = tmp_path / "parts", 0
     parts.mkdir()
@@ -77,15 +92,16 @@ def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(tmp_path: Pat
         sittings += 1
     assert sittings > 2
     assert outcome.result == whole.result
-    assert results(parts) == results(tmp_path / "whole")
+    assert results(parts) == results(folder)
     for key in ("model", "optimizer", "losses", "step"):
-        assert same(weights(parts)[key], weights(tmp_path / "whole")[key]), key
+        assert same(weights(parts)[key], weights(folder)[key]), key
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_crash_after_a_checkpoint_repeats_its_steps_bit_for_bit(tmp_path: Path, name: str) -> None:
-    spec = run_spec(RUNS[name])
-    whole = finish(spec, tmp_path / "whole")
+def test_a_crash_after_a_checkpoint_repeats_its_steps_bit_for_bit(
+    tmp_path: Path, name: str, uninterrupted: Callable[[str], tuple[store.Outcome, Path]]
+) -> None:
+    spec, (whole, folder) = run_spec(RUNS[name]), uninterrupted(name)
 
     def crash(step: int, loss: float) -> None:
         if step == 7:
@@ -96,8 +112,8 @@ def test_a_crash_after_a_checkpoint_repeats_its_steps_bit_for_bit(tmp_path: Path
         train(spec, tmp_path / "parts", crash)
     assert weights(tmp_path / "parts")["step"] == 4
     assert finish(spec, tmp_path / "parts").result == whole.result
-    assert results(tmp_path / "parts") == results(tmp_path / "whole")
-    assert same(weights(tmp_path / "parts")["model"], weights(tmp_path / "whole")["model"])
+    assert results(tmp_path / "parts") == results(folder)
+    assert same(weights(tmp_path / "parts")["model"], weights(folder)["model"])
 
 
 def test_another_run_in_the_same_process_changes_nothing(tmp_path: Path) -> None:

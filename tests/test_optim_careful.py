@@ -101,6 +101,7 @@ def test_options_of_other_optimizers_are_refused(option: str) -> None:
         Muon([{"params": [p], option: True}])
 
 
+@pytest.mark.slow
 def test_a_new_lr_does_not_recompile() -> None:
     params, gradients = problem([(6, 9)], 6, torch.float32)
     twin = [nn.Parameter(p.detach().clone()) for p in params]

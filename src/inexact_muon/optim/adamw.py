@@ -3,6 +3,7 @@
     m <- b1 m + (1-b1) g,  v <- b2 v + (1-b2) g^2,  t counts from 1
     W <- (1 - lr decay) W - lr (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 
+v is float32 where m is in float16: g^2 leaves the range of float16 above 255 and below 2e-4.
 torch's fused kernel does it where all tensors have one dtype. On an accelerator it can skip a whole call only, so that
 large tensors get a call each, and of the many small ones those to be skipped get back what they had.
 """
@@ -53,6 +54,11 @@ def adamw_(entries: Sequence[Entry], finite: Tensor | None) -> None:
     small = [k for k in range(len(entries)) if k not in large]
     if small:
         _masked([entries[k] for k in small], torch.stack([each[k] for k in small]) if large else finite)
+
+
+def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
+    """In which a tensor of a state of this dtype is kept: the squares are not kept in float16."""
+    return torch.float32 if key == "exp_avg_sq" and dtype == torch.float16 else dtype
 
 
 def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -106,7 +112,7 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
     gradient = p.grad.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
-    square = gradient * gradient
+    square = gradient.to(second.dtype).square()
     made: float | Tensor = float(step) if on is None else step.clamp(min=1.0)
     rate, kept = group["lr"], group["lr"] * group["weight_decay"]
     if on is not None:
@@ -115,7 +121,7 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     first.lerp_(gradient, 1.0 - group["momentum"])
     second.lerp_(square, 1.0 - group["beta2"])
     one, two = (1.0 - beta**made for beta in (group["momentum"], group["beta2"]))
-    direction = (first / one).div_((second / two).sqrt_().add_(group["eps"]))
+    direction = (first / one) / (second / two).sqrt_().add_(group["eps"])
     if group["weight_decay"]:
         p.mul_(1.0 - kept)
     p.sub_(direction * rate)

@@ -21,6 +21,7 @@ from inexact_muon.dtensors import pieces, whole_of
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
+from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.algorithm import momentum as momentum_of
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
@@ -76,7 +77,7 @@ class LMOOptimizer(Optimizer):
         scale: factor by shape, one of `SCALES`, computed from the matrix that the ball sees.
         constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
         momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
-        state_dtype: dtype of the momentum buffer; None takes the parameter's.
+        state_dtype: of momentum and moments (the second in float32 for float16); None takes the parameter's.
         maximize: ascend.
         sample_every: measure inexactness and update size at the first and every so many steps; 0 for never.
         sample_share: after the first time, a sampled step measures so many parameters, in turn, as take this share of
@@ -355,7 +356,7 @@ class LMOOptimizer(Optimizer):
         state: dict[str, Any] = self.state[p]
         for key in buffers:
             if key not in state:
-                dtype = self.state_dtype or p.dtype
+                dtype = buffer_dtype(key, self.state_dtype or p.dtype)
                 state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
         for key in ("step", "skipped"):  # float32 as in torch's AdamW, whose fused kernel takes no other dtype
             if key not in state:
