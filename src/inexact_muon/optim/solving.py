@@ -96,7 +96,8 @@ class Solving:
 
     def directions(self, tasks: Sequence[Task], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """z of each matrix of each task."""
-        return self._optimizer.directions([self.ball(task) for task in tasks], matrices)
+        found = self._optimizer.directions([self.ball(task) for task in tasks], matrices)
+        return [[z.to(m.dtype) for z, m in zip(*pair, strict=True)] for pair in zip(found, matrices, strict=True)]
 
     def shapes(self, task: Task) -> list[tuple[int, ...]]:
         """Of the whole matrices."""
