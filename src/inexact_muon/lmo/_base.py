@@ -76,10 +76,12 @@ class Ball(ABC):
 
     def answer(self, m: Tensor) -> Tensor:
         """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
-        return -self.radius(m.shape) * self.directions([m])[0]
+        return -self.radius(m.shape) * self.directions([m])[0].to(m.dtype)
 
     def directions(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
         """z with `answer(m)` = -radius z, for each of ms; a ball may work on them together.
+
+        In the dtype of m, or in the narrower one in which it was computed.
 
         Args:
             limit: bytes of work space, if several are worked on at once.

@@ -14,7 +14,7 @@ from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import hosted, momentum
 from inexact_muon.optim.algorithm import lengths as lengths_of
 from inexact_muon.optim.batches import Batch, Member, chunks
-from inexact_muon.optim.finite import flags, looked
+from inexact_muon.optim.finite import Flags, looked
 from inexact_muon.polar import Auto
 
 if TYPE_CHECKING:
@@ -49,10 +49,20 @@ class Alone:
                     member.state["skipped"] += 1
                 rest = [member for member in members if not any(member is other for other in bad)]
                 return list(chunks(rest, optimizer.memory_limit))
-        for batch in (batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)):
-            dtype = batch.members[0].state["momentum_buffer"].dtype
-            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
+        self._flag([batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)])
         return made
+
+    @staticmethod
+    def _flag(batches: Sequence[Batch]) -> None:
+        """Flags of the members of all batches, one vector for each device."""
+        for device in dict.fromkeys(batch.members[0].p.device for batch in batches):
+            some = [batch for batch in batches if batch.members[0].p.device == device]
+            members = [member for batch in some for member in batch.members]
+            dtypes = [member.state["momentum_buffer"].dtype for member in members]
+            flags, first = Flags.of([_grad(member.p) for member in members], dtypes), 0
+            for batch in some:
+                batch.flags = flags.part(first, len(batch.members))
+                first += len(batch.members)
 
     @staticmethod
     def _key(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> Any:
@@ -90,8 +100,8 @@ class Alone:
             mine = [entry for entry in mine if not any(entry is other for other in bad)]
         for some in by_options(mine):
             before = [(p, g, p.detach().clone()) for p, _, g in some if id(p) in optimizer.telemetry.chosen]
-            finite = None if hosted(some[0][0]) else flags([_grad(p) for p, _, _ in some], some[0][1]["exp_avg"].dtype)
-            adamw_(some, finite)
+            dtypes = [state["exp_avg"].dtype for _, state, _ in some]
+            adamw_(some, None if hosted(some[0][0]) else Flags.of([_grad(p) for p, _, _ in some], dtypes))
             for p, group, old in before:
                 moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
                 optimizer.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
@@ -107,11 +117,11 @@ def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member
 
 def _show(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
     """Shows the answer for one member, unless its gradient is not finite."""
-    if batch.finite is not None and not bool(batch.finite[k]):
+    if batch.flags is not None and not bool(batch.flags.finite[k]):
         return
     view = batch.members[k].view
     pairs = zip(view.cut(batch.joined(k, given)), view.cut(batch.joined(k, found)), strict=True)
-    answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z) for m, z in pairs if m.numel()]
+    answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z.to(m.dtype)) for m, z in pairs if m.numel()]
     if answers:
         optimizer.show(id(batch.members[k].p), answers)
 

@@ -20,7 +20,7 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import hosted, momentum, move_, reach, remember_
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.finite import flags
+from inexact_muon.optim.finite import Flags
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.shares import Direction, Share, assign, interleaved
@@ -99,9 +99,9 @@ class Shared:
         dense = [k for k, g in enumerate(grads) if g is not None and g.layout == torch.strided]
         rows = [(g is not None, g is None, 0 if g is None or k in dense else 2) for k, g in enumerate(grads)]
         said = torch.tensor(rows, dtype=torch.uint8).to(some[0][1].device)
-        for dtype in dict.fromkeys(optimizer.dtype_of(some[k][1]) for k in dense):
-            these = [k for k in dense if optimizer.dtype_of(some[k][1]) == dtype]
-            said[these, BAD] = (~flags([local(grads[k]) for k in these], dtype)).to(torch.uint8)  # type: ignore[arg-type]
+        if dense:
+            dtypes = [optimizer.dtype_of(some[k][1]) for k in dense]
+            said[dense, BAD] = (~Flags.of([local(grads[k]) for k in dense], dtypes).vector).to(torch.uint8)  # type: ignore[arg-type]
         told = self.team.wire.reduce(said, place.groups, largest=True)
         pattern = (place.ranks, key, tuple(g is None for g in grads))
         if hosted(told) or pattern not in self._patterns:
@@ -160,7 +160,7 @@ class Shared:
         for some in kinds.values():
             batch = Batch([member for member, _, _ in some], loose=True)
             on = [finite for _, _, finite in some if isinstance(finite, Tensor)]
-            batch.finite = torch.stack(on) if on else None
+            batch.flags = Flags.given(torch.stack(on)) if on else None
             seen, _ = momentum(batch)
             for (_, share, _), m in zip(some, seen, strict=True):
                 share.m = m
@@ -184,7 +184,7 @@ class Shared:
                 if id(p) in optimizer.telemetry.chosen
             ]
             on = [self.finite[id(p)] for p in sources]
-            adamw_(some, None if isinstance(on[0], bool) else torch.stack(on))  # type: ignore[arg-type]
+            adamw_(some, None if isinstance(on[0], bool) else Flags.given(torch.stack(on)))  # type: ignore[arg-type]
             for x, group, p, old in before:
                 moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - x.double()
                 once = self.team.place(p).copy == 0  # one copy counts
@@ -223,6 +223,9 @@ def walk(
             rate = float(member.group["lr"]) * length
             sizes = [float(y.double().square().sum()) if counts else 0.0 for y in (z, member.p)]
             optimizer.telemetry.sizes(share.key, rate * rate * sizes[0], sizes[1])
+        if batch.flags is not None:  # there `move_` wants z multiplied, but for -decay
+            left = -member.decay or 1.0
+            z, length = z.to(member.p.dtype) * (length / left), left
         zs.append(z)
         lengths.append(length)
     move_(batch, zs, lengths)

@@ -98,7 +98,8 @@ def solve(shares: Sequence[Share], wholes: Sequence[Tensor], ask: Ask) -> list[D
     """The answers to whole parameters: one call of each ball for all of its matrices."""
     cut = [share.view.cut(whole) for share, whole in zip(shares, wholes, strict=True)]
     found = []
-    for share, whole, ms, zs in zip(shares, wholes, cut, ask([share.ball for share in shares], cut), strict=True):
+    for share, whole, ms, answers in zip(shares, wholes, cut, ask([share.ball for share in shares], cut), strict=True):
+        zs = [z.to(whole.dtype) for z in answers]  # an oracle may answer in the dtype that it computes in
         z = share.view.join(zs, whole.shape)
         duals = [inner(m, one) for m, one in zip(ms, zs, strict=True)] if share.dual else []
         found.append(Direction(z, share.shapes, duals, seen=(whole, z) if share.measured else None))

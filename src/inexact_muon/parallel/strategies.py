@@ -182,7 +182,7 @@ def blockwise(shares: Sequence[Share], ask: Ask, wire: Wire, factor: float = 1.0
     found = []
     for share, some, zs in zip(shares, blocks, ask([share.ball for share in shares], given), strict=True):
         answers = iter(zs)
-        answered = [next(answers) if x.numel() else x for x in some]  # the view wants empty ones back
+        answered = [next(answers).to(x.dtype) if x.numel() else x for x in some]  # the view wants empty ones back
         duals = [inner(x, z) for x, z in zip(some, answered, strict=True)] if share.dual else []
         z = share.joined(answered, share.m.shape) if zs else torch.zeros_like(share.m)
         found.append(Direction(z, [tuple(x.shape) for x in some], duals, factor, estimable=False))
