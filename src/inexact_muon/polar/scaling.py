@@ -58,7 +58,7 @@ def _squared(gram: Tensor, normalise: str, precise: torch.dtype) -> Tensor:
     if normalise == "schatten4":
         return torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True, dtype=precise)
     wide = gram.to(precise)
-    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
     if normalise == "frobenius":
         return trace
     # Dividing by the trace first keeps fourth powers inside the range of the dtype.
