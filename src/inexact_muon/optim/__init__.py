@@ -1,5 +1,6 @@
 """Torch optimizers over LMOs: one core, presets with arguments filled in, a slow twin."""
 
+from inexact_muon.optim.capture import CapturedStep as CapturedStep
 from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
 from inexact_muon.optim.core import LMOOptimizer as LMOOptimizer
 from inexact_muon.optim.explanation import Explanation as Explanation
