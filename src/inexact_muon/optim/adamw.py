@@ -108,7 +108,9 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     gradient = p.grad.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
     square = gradient.to(second.dtype).square()
-    made: float | Tensor = float(step) if on is None else step.clamp(min=1.0)
+    made: float | Tensor = (
+        float(step) if on is None else step.clamp(min=1.0).to(torch.promote_types(first.dtype, step.dtype))
+    )
     rate, kept = group["lr"], group["lr"] * group["weight_decay"]
     if on is not None:
         gradient, square = torch.where(on > 0, gradient, first), torch.where(on > 0, square, second)

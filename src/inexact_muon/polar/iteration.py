@@ -110,7 +110,7 @@ def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
 
     def factor(r: Tensor) -> tuple[float, Tensor]:
         (step, upper), *later = steps
-        a, rest = polynomial(r, step, upper)
+        a, rest = polynomial(r, step, upper, kept=bool(later))
         if not later:
             return a, rest
         q = rest.clone()
@@ -125,15 +125,15 @@ def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
     return factor
 
 
-def polynomial(gram: Tensor, step: tuple[float, ...], upper: float) -> tuple[float, Tensor]:
+def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
     Half precision and degree >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of
-    absolute coefficients, and with it the rounding error, by 10 to 35.
+    absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted unless it is `kept`.
     """
     if len(step) >= 4 and torch.finfo(gram.dtype).bits == 16:
         shift = 0.5 * upper * upper
-        gram = gram.clone()
+        gram = gram.clone() if kept else gram
         gram.diagonal(dim1=-2, dim2=-1).sub_(shift)
         step = expand_about(step, shift)
     a, rest = step[0], step[1:]

@@ -58,7 +58,7 @@ def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype) -> Tensor:
 
 
 def _squared(wide: Tensor, normalise: str) -> Tensor:
-    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
     if normalise == "frobenius":
         return trace
     # Dividing by the trace first keeps fourth powers inside the range of the dtype.
