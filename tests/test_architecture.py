@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "inexact_muon"
 LAYERS = {
     "defaults": (),
     "schedules": (),
+    "statistics": (),
     "terminal": (),
     "process": (),
     "theory": ("schedules",),
@@ -42,7 +43,7 @@ LAYERS = {
     "integrations": ("optim",),
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
     "plan": ("lab", "schedules", "terminal"),
-    "report": ("lab", "schedules", "tune"),
+    "report": ("lab", "schedules", "statistics", "tune"),
     "demo": ("catalogue", "lab", "report", "terminal"),
     "__main__": ("cli",),
     "cli": ("bench", "catalogue", "demo", "lab", "plan", "process", "report", "statements", "tables", "terminal"),
@@ -55,7 +56,7 @@ INSIDE_FUNCTIONS = (
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""
 
-TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "terminal", "theory")
+TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "terminal", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -12,8 +12,8 @@ from inexact_muon.report import ladder_claims as ladder
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
 from inexact_muon.report.series import grids, ladders
-from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval
 from inexact_muon.report.tables import LENT
+from inexact_muon.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, Member, PValues, Verdict, holm, interval
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,28 @@ CLAIMS = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim on one body of evidence."""
+    """A claim on one body of evidence.
+
+    Attributes:
+        finding: with its verdict if this claim were the only one.
+        p: the p-values after Holm's correction for the claims of the page; those of the finding if it is counted.
+    """
 
     claim: Claim
     finding: Finding
+    p: PValues
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the page says: after the correction."""
+        return self.p.verdict()
+
+    @property
+    def changed(self) -> str:
+        """A sentence if the correction changed the verdict; else empty."""
+        if self.verdict == self.finding.verdict:
+            return ""
+        return f"{self.finding.verdict} by itself (p {self.finding.p.least:.2g}), not among the claims of this page"
 
 
 def judge(results: Results) -> list[Judged]:
@@ -88,19 +106,32 @@ def judge(results: Results) -> list[Judged]:
         "cotuning": results.tables.cotuning,
         "precision": results.tables.precision,
     }
-    judged: list[Judged] = []
+    rows: list[tuple[Claim, Finding]] = []
     for claim in CLAIMS:
         found = [claim.judge(b) for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
         told = [finding for finding in found if finding.statistic] or found[:1] or [_nothing(claim)]
-        judged += [Judged(claim, finding) for finding in told]
-    return judged
+        rows += [(claim, finding) for finding in told]
+    ours, lent = ([row for row in rows if (LENT in row[1].evidence) is from_others] for from_others in (False, True))
+    corrected = correct(ours) | correct(lent)
+    return [Judged(claim, finding, corrected.get(id(finding), finding.p)) for claim, finding in rows]
+
+
+def correct(rows: list[tuple[Claim, Finding]]) -> dict[int, PValues]:
+    """Holm over the claims that are tested: counted ones, and those without two seeds, stand outside.
+
+    Evidence that others lent is a family of its own: it was judged before these runs were made.
+    """
+    tested = [row for row in rows if not row[1].counted and row[1].interval.n >= 2]
+    members = {claim.id: [f for c, f in tested if c.id == claim.id] for claim, _ in tested}
+    adjusted = holm([Member(name, tuple(f.p for f in found)) for name, found in members.items()])
+    return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
 
 
 def overall(judged: list[Judged]) -> dict[str, Verdict]:
     """One verdict a claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
     found: dict[str, Verdict] = {}
     for item in judged:
-        verdicts = (found.get(item.claim.id, UNDECIDED), item.finding.verdict)
+        verdicts = (found.get(item.claim.id, UNDECIDED), item.verdict)
         found[item.claim.id] = REFUTED if REFUTED in verdicts else CONFIRMED if CONFIRMED in verdicts else UNDECIDED
     return found
 
@@ -112,11 +143,11 @@ def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
     """
     ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
     chosen: dict[str, Judged] = {}
-    for item in sorted(judged, key=lambda j: (LENT in j.finding.evidence, ranks[j.finding.verdict])):
+    for item in sorted(judged, key=lambda j: (LENT in j.finding.evidence, ranks[j.verdict])):
         if item.finding.statistic:
             chosen.setdefault(item.claim.id, item)
     return list(chosen.values())[:count]
 
 
 def _nothing(claim: Claim) -> Finding:
-    return Finding("no data", "", interval([]), UNDECIDED, claim.source)
+    return Finding("no data", "", interval([]), OPEN, claim.source)

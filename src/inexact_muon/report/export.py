@@ -76,8 +76,8 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
     lines += [f"- {line(item)}" for item in findings(judged)]
     head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [
-        (j.claim.sentence, j.claim.where, f"{SIGNS[j.finding.verdict][0]} {j.finding.verdict}", j.finding.statistic,
-         j.finding.range, j.finding.sample, j.finding.evidence, j.finding.note)
+        (j.claim.sentence, j.claim.where, f"{SIGNS[j.verdict][0]} {j.verdict}", j.finding.statistic,
+         j.finding.range, j.finding.sample, j.finding.evidence, notes(j))
         for j in judged
     ]  # fmt: skip
     lines += ["", "## Claims", "", *table(head, rows)]
@@ -97,7 +97,13 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
 def line(item: Judged) -> str:
     """A finding in one line."""
     f = item.finding
-    return text(f"{SIGNS[f.verdict][0]} {item.claim.sentence}: {f.verdict}. {f.statistic} ({f.evidence}, {f.sample})")
+    sign = SIGNS[item.verdict][0]
+    return text(f"{sign} {item.claim.sentence}: {item.verdict}. {f.statistic} ({f.evidence}, {f.sample})")
+
+
+def notes(item: Judged) -> str:
+    """What stands beside a verdict: the claim's note, what the correction changed, noise and smallest difference."""
+    return "; ".join(filter(None, (item.finding.note, item.changed, item.finding.noise)))
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:

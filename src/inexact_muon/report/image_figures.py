@@ -6,9 +6,9 @@ from inexact_muon.report import charts
 from inexact_muon.report.figure import Figure, Row
 from inexact_muon.report.language_figures import cell_rows, curve_rows, mean_table
 from inexact_muon.report.load import Results
-from inexact_muon.report.optimum import optimum
 from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
 from inexact_muon.report.sources import CNN_ITERATIONS, CNN_STEPS, OPTIMIZERS
+from inexact_muon.statistics import optimum
 
 IMAGES = "Image classifier"
 

@@ -9,10 +9,10 @@ from inexact_muon.report import charts, paper
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.ladder_claims import triples
 from inexact_muon.report.load import Results, RunRecord
-from inexact_muon.report.optimum import Optimum, optimum, predicted
-from inexact_muon.report.series import Cell, Grid, Ladder, grids, iterations, ladders
+from inexact_muon.report.optimum import predicted
+from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
 from inexact_muon.report.sources import GPT_HEATMAP, GPT_ITERATIONS
-from inexact_muon.report.statistics import interval
+from inexact_muon.statistics import Cell, Optimum, interval, optimum
 
 LANGUAGE, ORACLE = "Language model", "LMO error"
 
@@ -85,7 +85,8 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
     )
     caption = (
         "Final loss, mean over seeds. ★ best cell; ◆ and ◇ where the paper's rule and the descent rule carry the "
-        "optimum of the most precise oracle; × diverged. The best lr in the table is refined by a parabola."
+        "optimum of the most precise oracle; × diverged. Best lr and alpha in the table are those of a "
+        "quadratic fitted around the best cell."
     )
     return Figure(
         "heatmaps", LANGUAGE, "Step size and momentum", "Figure 1b", caption, panels, Table(head, lines), GPT_HEATMAP

@@ -18,7 +18,7 @@ from inexact_muon.lab.study import field_of
 from inexact_muon.report.claims import Judged, findings, overall
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.load import Results, StudyRecord
-from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
+from inexact_muon.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
     CONFIRMED: ("✓", "good"),

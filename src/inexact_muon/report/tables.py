@@ -142,6 +142,8 @@ class Precise(Struct, frozen=True):
     problem: str
     runs: list[Policy]
     origin: str = ""
+    margin: Positive | None = None
+    """How much more than the exact oracle's loss still reaches it, as the study declared."""
 
 
 class Precision(Struct, frozen=True):
