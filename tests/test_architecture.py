@@ -44,14 +44,37 @@ LAYERS = {
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
     "plan": ("lab", "schedules", "terminal"),
     "report": ("lab", "schedules", "statistics", "tune"),
+    "decide": ("lab", "report", "schedules", "statistics", "terminal"),
     "demo": ("catalogue", "lab", "report", "terminal"),
     "__main__": ("cli",),
-    "cli": ("bench", "catalogue", "demo", "lab", "plan", "process", "report", "statements", "tables", "terminal"),
+    "cli_evidence": ("decide", "lab", "terminal"),
+    "cli": (
+        "bench",
+        "catalogue",
+        "cli_evidence",
+        "demo",
+        "lab",
+        "plan",
+        "process",
+        "report",
+        "statements",
+        "tables",
+        "terminal",
+    ),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
 INSIDE_FUNCTIONS = (
-    *("cli.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py"),
+    *(
+        "cli.py",
+        "cli_evidence.py",
+        "__init__.py",
+        "__main__.py",
+        "catalogue.py",
+        "statements.py",
+        "checkpoints.py",
+        "page.py",
+    ),
     "explanation.py",
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""

@@ -3,7 +3,8 @@
 `python studies/precision/judge.py runs/precision-gpt --spectra studies/cotuning/gpt-carried.npz --out docs/figures`
 writes precision-study.json, .md, .svg and .png; the spectra are what the numbers of fixed oracles are judged on. The
 json is what `inexact-muon report` reads back. An oracle reaches the exact one if its loss, seed by seed, is above by
-less than a margin, 0.25 % of that loss: the 90 % interval is below it (yes), above it (no) or neither (open).
+less than a margin, 0.25 % of that loss unless the study declares another: the 90 % interval is below it (yes), above it
+(no) or neither (open).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy.stats import spearmanr
 
 from inexact_muon import polar
 from inexact_muon.lab import optimizers, problems, store
 from inexact_muon.lab.spec import RunSpec
+from inexact_muon.lab.study import Decide
 from inexact_muon.report.precision import MARGIN
 from inexact_muon.schedules.judge import normaliser
 from inexact_muon.statistics import CONFIRMED, REFUTED, interval
@@ -82,10 +85,16 @@ def choices(folder: Path, run: store.Run) -> list[dict[str, Any]]:
     return found
 
 
-def judged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def declared(folder: Path) -> float | None:
+    """The margin that the study declares for the claim `control`."""
+    text = store.about(folder).get("decide")
+    return msgspec.json.decode(text, type=Decide).margin.get("control") if text else None
+
+
+def judged(entries: list[dict[str, Any]], margin: float | None = None) -> list[dict[str, Any]]:
     """Means, the difference to the exact oracle seed by seed, and whether it reaches it; cheapest first."""
     exact = next(e for e in entries if e["kind"] == "exact")
-    margin = MARGIN * fmean(exact["loss"])
+    margin = margin or MARGIN * fmean(exact["loss"])
     rows = []
     for e in entries:
         worse = interval([a - b for a, b in zip(e["loss"], exact["loss"], strict=True)])
@@ -97,6 +106,7 @@ def judged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "loss": fmean(e["loss"]),
                 "worse": worse.mean,
                 "error": worse.error,
+                "margin": margin,
                 "reaches": WORDS.get(worse.no_worse(margin).verdict(), "open"),
             }
         )
@@ -197,7 +207,7 @@ def markdown(rows: list[dict[str, Any]], seeds: int, least: float) -> str:
             [
                 *lines,
                 "",
-                f"{seeds} seeds; +- is the standard error. Reaches it: above by less than {MARGIN:.2%} of its loss.",
+                f"{seeds} seeds; +- is the standard error. Reaches it: above by less than {rows[0]['margin']:.4f}.",
                 "",
                 *(f"- {line}" for line in findings(rows, least)),
             ]
@@ -243,9 +253,9 @@ def arguments(about: str | None) -> Namespace:
 def main() -> None:
     """The command."""
     given = arguments(__doc__)
-    entries = read(given.store)
-    table = {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": entries}]}
-    rows, stem = judged(entries), given.out / "precision-study"
+    entries, margin = read(given.store), declared(given.store)
+    table = {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": entries, "margin": margin}]}
+    rows, stem = judged(entries, margin), given.out / "precision-study"
     stem.with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
     least = two_products(store.runs(given.store)[0].spec)
     page = [markdown(rows, len(entries[0]["seeds"]), least), *predictors(rows, spectra.load(given.spectra))]

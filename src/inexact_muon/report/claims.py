@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from inexact_muon.lab.study import Decide
 from inexact_muon.report import cotuning, precision, sources, theory
 from inexact_muon.report import grid_claims as grid
 from inexact_muon.report import ladder_claims as ladder
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
-from inexact_muon.report.series import grids, ladders
+from inexact_muon.report.planned import planned, promised
+from inexact_muon.report.series import Series, grids, ladders
 from inexact_muon.report.tables import LENT
 from inexact_muon.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, Member, PValues, Verdict, holm, interval
 
@@ -83,6 +85,8 @@ class Judged:
     claim: Claim
     finding: Finding
     p: PValues
+    study: str = ""
+    """Whose runs these are; empty for tables."""
 
     @property
     def verdict(self) -> Verdict:
@@ -106,24 +110,50 @@ def judge(results: Results) -> list[Judged]:
         "cotuning": results.tables.cotuning,
         "precision": results.tables.precision,
     }
-    rows: list[tuple[Claim, Finding]] = []
+    rows: list[tuple[Claim, Any, Finding]] = []
     for claim in CLAIMS:
-        found = [claim.judge(b) for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
-        told = [finding for finding in found if finding.statistic] or found[:1] or [_nothing(claim)]
-        rows += [(claim, finding) for finding in told]
-    ours, lent = ([row for row in rows if (LENT in row[1].evidence) is from_others] for from_others in (False, True))
-    corrected = correct(ours) | correct(lent)
-    return [Judged(claim, finding, corrected.get(id(finding), finding.p)) for claim, finding in rows]
+        about = [b for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
+        found = [(claim, b, claim.judge(b)) for b in about]
+        rows += [row for row in found if row[2].statistic] or found[:1] or [(claim, None, _nothing(claim))]
+    declared = {study.name: study.declared for study in results.studies if study.declared}
+    kept = _planned(rows, declared)
+    ours, lent = ([j for j in kept if (LENT in j.finding.evidence) is theirs] for theirs in (False, True))
+    size = len({name for one in declared.values() for name in one.family})
+    corrected = correct(ours, size) | correct(lent)
+    return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in kept]
 
 
-def correct(rows: list[tuple[Claim, Finding]]) -> dict[int, PValues]:
+def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]) -> list[Judged]:
+    """Each with what its study has declared."""
+    items = [Judged(claim, f, f.p, body.study if isinstance(body, Series) else "") for claim, body, f in rows]
+    most: dict[str, int] = {}
+    for item in items:
+        if item.study in declared:
+            wanted = promised(item.finding, declared[item.study], item.claim.id) or 0
+            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), wanted)
+    found = []
+    for item in items:
+        finding = item.finding
+        if item.study in declared:
+            finding = planned(finding, declared[item.study], item.claim.id, most[item.study])
+        found.append(replace(item, finding=finding, p=finding.p))
+    return found
+
+
+def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
     """Holm over the claims that are tested: counted ones, and those without two seeds, stand outside.
 
     Evidence that others lent is a family of its own: it was judged before these runs were made.
+
+    Args:
+        judged: the rows of one family.
+        size: how many claims were declared, if these are more.
     """
-    tested = [row for row in rows if not row[1].counted and row[1].interval.n >= 2]
-    members = {claim.id: [f for c, f in tested if c.id == claim.id] for claim, _ in tested}
-    adjusted = holm([Member(name, tuple(f.p for f in found)) for name, found in members.items()])
+    tested = [item for item in judged if not item.finding.counted and item.finding.interval.n >= 2]
+    members: dict[str, list[Finding]] = {}
+    for item in tested:
+        members.setdefault(item.claim.id, []).append(item.finding)
+    adjusted = holm([Member(name, tuple(f.p for f in found)) for name, found in members.items()], size)
     return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
 
 

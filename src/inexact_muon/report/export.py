@@ -17,6 +17,7 @@ from inexact_muon.report.claims import Judged, findings
 from inexact_muon.report.figure import Figure, Row
 from inexact_muon.report.load import Results
 from inexact_muon.report.page import SIGNS, heading, sections
+from inexact_muon.report.planned import sentences
 
 WIDTH = 460
 """Of a panel on disk, where no page gives it one."""
@@ -80,7 +81,8 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
          j.finding.range, j.finding.sample, j.finding.evidence, notes(j))
         for j in judged
     ]  # fmt: skip
-    lines += ["", "## Claims", "", *table(head, rows)]
+    said = [text(sentence) + "." for study in results.studies for sentence in sentences(study)]
+    lines += ["", "## Claims", "", *(line for sentence in said for line in (sentence, "")), *table(head, rows)]
     for name, members in sections(figures):
         lines += ["", f"## {name}"]
         for figure in members:

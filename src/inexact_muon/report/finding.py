@@ -28,6 +28,8 @@ class Finding:
     note: str = ""
     unit: str = "seed"
     counted: bool = False
+    wanted: int = 0
+    """Seeds that the study's declaration promises this claim; 0 without one."""
 
     @property
     def verdict(self) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from inexact_muon.lab.curves import thin
 from inexact_muon.report import charts, paper
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.ladder_claims import triples
@@ -50,7 +51,7 @@ def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
         {"iterations": count, "step": r["step"], column: r[key], "seed": run.seed, "run": run.id}
         for count, runs in s.rungs.items()
         for run in runs
-        for r in charts.thin([r for r in run.records(kind) if (r.get(key) or 0) > 0])
+        for r in thin([r for r in run.records(kind) if (r.get(key) or 0) > 0])
     ]
 
 
@@ -238,7 +239,7 @@ def _by_layer(runs: tuple[RunRecord, ...], where: Row, step: int | None = None) 
 
 def _over_time(s: Ladder, count: int) -> Iterator[Row]:
     steps = sorted({record["step"] for run in s.rungs[count] for record in run.records("lmo")})
-    for step in charts.thin(steps, 30):
+    for step in thin(steps, 30):
         yield from _by_layer(s.rungs[count], {"iterations": count, "step": step}, step)
 
 
