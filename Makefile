@@ -7,7 +7,7 @@ OLDEST := build/oldest
 OLDEST_TORCH := $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 MINUTES ?= 30
 
-.PHONY: demo test test-slow test-oldest fuzz lint types docs bench figures screenshots study-theory clean
+.PHONY: demo test test-slow test-long test-oldest fuzz lint types docs bench figures screenshots study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -16,7 +16,10 @@ test: $(SETUP)
 	$(BIN)/python -m pytest -n 2
 
 test-slow: $(SETUP)
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'slow and not long'
+
+test-long: $(SETUP)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long --timeout 3600
 
 test-oldest: $(OLDEST)/.ready
 	$(OLDEST)/bin/python -c 'import torch; print("torch", torch.__version__)'

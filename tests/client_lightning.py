@@ -43,6 +43,20 @@ class Module(lightning.LightningModule):
         super().configure_gradient_clipping(optimizer, *given, **named)
 
 
+class Manual(Module):
+    """Steps by hand, through the wrapper that `self.optimizers()` returns."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch: Batch, index: int) -> None:
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(self.model(**batch)["loss"])
+        self.clip_gradients(optimizer, gradient_clip_val=CLIP, gradient_clip_algorithm="norm")
+        optimizer.step()
+        self.lr_schedulers().step()
+
+
 def train(recipe: Recipe, schedule: str, folder: Path, resume: bool = False) -> Run:
     """From the start, or from what another run saved in the folder at step `CUT`."""
     module = Module(recipe, schedule)

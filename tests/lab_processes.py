@@ -18,7 +18,7 @@ from inexact_muon.lab import curves, store
 
 STUDY = """
 name = "many"
-seeds = [0, 1, 2]
+seeds = [0, 1]
 [base]
 steps = 60
 batch = 32
@@ -30,10 +30,10 @@ problem.widths = [8, 8, 8]
 optimizer.name = "scion"
 telemetry.every = 30
 [[grid]]
-optimizer.lr = [0.001, 0.002, 0.004, 0.008]
+optimizer.lr = [0.001, 0.002, 0.004]
 optimizer.polar = ["jordan:1", "jordan:5"]
 """
-RUNS, STEPS = 24, 60
+RUNS, STEPS = 12, 60
 
 
 def write_study(folder: Path, text: str = STUDY) -> Path:

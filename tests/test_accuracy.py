@@ -15,10 +15,10 @@ METHODS = {**POLARS, **ROW_SUMS}
 
 
 def computed(name: str, dtype: torch.dtype) -> list[PolarMethod]:
-    """The method as it runs by default on this input, and with products in the input's own dtype."""
+    """The method as it runs by default on this input, and with products in the input's own dtype where that differs."""
     method = METHODS[name]
-    own = [replace(method, dtype=dtype)] if dtype in method.dtypes else []
-    return [method, *own]
+    other = dtype in method.dtypes and dtype != method.compute_dtype(torch.empty(0, dtype=dtype))
+    return [method, replace(method, dtype=dtype)] if other else [method]
 
 
 def excess(method: PolarMethod, m: torch.Tensor) -> float:

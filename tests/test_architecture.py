@@ -22,9 +22,11 @@ LAYERS = {
     "estimate": ("polar", "schedules"),
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory", "views"),
-    "parallel": ("lmo", "polar", "schedules"),
+    "dtensors": (),
+    "parallel": ("dtensors", "lmo", "polar", "schedules", "views"),
     "optim": (
         "defaults",
+        "dtensors",
         "estimate",
         "inexactness",
         "lmo",
@@ -65,19 +67,11 @@ LAYERS = {
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
 INSIDE_FUNCTIONS = (
-    *(
-        "cli.py",
-        "cli_evidence.py",
-        "__init__.py",
-        "__main__.py",
-        "catalogue.py",
-        "statements.py",
-        "checkpoints.py",
-        "page.py",
-    ),
-    "explanation.py",
+    *("cli.py", "cli_evidence.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py"),
+    *("page.py", "explanation.py", "core.py"),
 )
-"""Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""
+"""Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; and the
+optimizer, which imports `parallel` once there is a process group."""
 
 TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "terminal", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import csv
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
 
-lightning = pytest.importorskip("lightning", reason="the extra `clients` brings lightning")
-
-from client_lightning import Module, train  # noqa: E402
-from clients import BATCH, CLIP, LIGHTNING_WARNS, MUON, Batch, Tokens, moved  # noqa: E402
+from clients import BATCH, LIGHTNING_WARNS, MUON, Tokens, moved
 
 pytestmark = [pytest.mark.slow, *LIGHTNING_WARNS]
 
 
-def test_the_monitor_has_a_curve_for_every_group(tmp_path: Path) -> None:
-    run = train(MUON, "cosine", tmp_path)
+@pytest.fixture(scope="module")
+def client() -> Any:
+    """Imported when it is needed: it takes seconds, also where these tests are only collected."""
+    pytest.importorskip("lightning", reason="the extra `clients` brings lightning")
+    return import_module("client_lightning")
+
+
+def test_the_monitor_has_a_curve_for_every_group(client: Any, tmp_path: Path) -> None:
+    run = client.train(MUON, "cosine", tmp_path)
     with next(tmp_path.rglob("metrics.csv")).open() as file:
         rows = list(csv.DictReader(file))
     names = [group["name"] for group in run.optimizer.param_groups]
@@ -28,24 +34,10 @@ def test_the_monitor_has_a_curve_for_every_group(tmp_path: Path) -> None:
         assert curve == {step: rates[k] for step, rates in enumerate(run.rates)}, name
 
 
-class Manual(Module):
-    """Steps by hand, through the wrapper that `self.optimizers()` returns."""
-
-    automatic_optimization = False
-
-    def training_step(self, batch: Batch, index: int) -> None:
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(self.model(**batch)["loss"])
-        self.clip_gradients(optimizer, gradient_clip_val=CLIP, gradient_clip_algorithm="norm")
-        optimizer.step()
-        self.lr_schedulers().step()
-
-
-def test_manual_optimisation_steps(tmp_path: Path) -> None:
-    module = Manual(MUON, "cosine")
+def test_manual_optimisation_steps(client: Any, tmp_path: Path) -> None:
+    module = client.Manual(MUON, "cosine")
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(
+    trainer = client.lightning.Trainer(
         accelerator="cpu", max_steps=3, default_root_dir=tmp_path, enable_checkpointing=False, **quiet
     )
     trainer.fit(module, DataLoader(Tokens(), BATCH))

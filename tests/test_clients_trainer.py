@@ -8,24 +8,26 @@ from typing import Any
 import pytest
 import torch
 
-transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: the extra `clients` brings it"
-)
-pytest.importorskip("accelerate", reason="accelerate is not installed: the extra `clients` brings it")
+from clients import ADAMW, MUON, Model, Recipe, Run, Tokens, same
+from inexact_muon.integrations.transformers import MuonFactory
 
-from client_trainer import Watch, arguments  # noqa: E402
-from clients import ADAMW, MUON, Model, Recipe, Run, Tokens, same  # noqa: E402
-from inexact_muon.integrations.transformers import MuonFactory  # noqa: E402
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("libraries")]
 SHORT = {"max_steps": 4, "warmup_steps": 1, "save_strategy": "no"}
 
 
+@pytest.fixture(scope="module")
+def libraries() -> None:
+    for name in ("transformers", "accelerate"):
+        pytest.importorskip(name, reason=f"the extra `clients` brings {name}")
+
+
 def fit(folder: Path, recipe: Recipe = MUON, **more: Any) -> tuple[Run, Any]:
+    from client_trainer import Trainer, Watch, arguments  # when needed: it takes seconds to import
+
     model = Model()
     given = arguments(folder, **{**SHORT, **more})
     hook = (recipe.factory, recipe.options)
-    trainer = transformers.Trainer(model, given, train_dataset=Tokens(), optimizer_cls_and_kwargs=hook)
+    trainer = Trainer(model, given, train_dataset=Tokens(), optimizer_cls_and_kwargs=hook)
     run = Run(model, None)  # type: ignore[arg-type]
     trainer.add_callback(Watch(run))
     trainer.train()
@@ -33,7 +35,7 @@ def fit(folder: Path, recipe: Recipe = MUON, **more: Any) -> tuple[Run, Any]:
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def usual(libraries: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return fit(tmp_path_factory.mktemp("usual"))[0]
 
 
@@ -94,10 +96,12 @@ def test_the_log_shows_the_rate_of_the_first_group(tmp_path: Path) -> None:
 
 
 def test_the_optimizer_is_given_in_one_way(tmp_path: Path) -> None:
+    from client_trainer import Trainer, arguments
+
     model = Model()
     both = {"optimizers": (ADAMW.build(model), None), "optimizer_cls_and_kwargs": (MuonFactory, MUON.options)}
     with pytest.raises(RuntimeError, match="incompatible"):
-        transformers.Trainer(model, arguments(tmp_path), train_dataset=Tokens(), **both)
+        Trainer(model, arguments(tmp_path), train_dataset=Tokens(), **both)
 
 
 def test_a_missing_rate_is_a_sentence(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 from inexact_muon import lmo, measure, polar
 from inexact_muon.estimate import PLANS, SHARE, choose_plan, lanczos
 from matrices import SPECTRA, matrix, orthonormal
+from tiers import at_length
 
 ORACLES = {
     str(method): method
@@ -50,19 +51,31 @@ def test_accuracy(name: str, n: int, m: int) -> None:
         check(ORACLES[name], n, m, spectrum)
 
 
+THREE = ("polar-express(steps=5)", "jordan(steps=5)", "zolotarev(poles=3)")
+"""A composition, one that does not converge, and one with factorisations."""
+
+REAL_SIZES = [
+    *((name, side) for side in ((256, 256), (200, 600)) for name in ORACLES),
+    *((name, (512, 512)) for name in THREE),
+    *zip(THREE, ((768, 512), (512, 2048), (1024, 1024)), strict=True),
+]
+"""All oracles at moderate sizes, some at large ones; the others are left to `make test-long`."""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("case", REAL_SIZES, ids=str)
+def test_accuracy_at_real_sizes(case: tuple[str, tuple[int, int]]) -> None:
+    name, shape = case
+    for spectrum in SPECTRA:
+        check(ORACLES[name], *shape, spectrum)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", ORACLES)
-@pytest.mark.parametrize(("n", "m"), [(256, 256), (200, 600), (512, 512), (768, 512), (512, 2048)])
-def test_accuracy_at_real_sizes(name: str, n: int, m: int) -> None:
+@pytest.mark.parametrize("shape", [(512, 512), (768, 512), (512, 2048), (1024, 1024)], ids=str)
+def test_accuracy_of_all_oracles_at_large_sizes(name: str, shape: tuple[int, int]) -> None:
     for spectrum in SPECTRA:
-        check(ORACLES[name], n, m, spectrum)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["polar-express(steps=5)", "jordan(steps=5)", "zolotarev(poles=3)"])
-def test_accuracy_at_1024(name: str) -> None:
-    for spectrum in SPECTRA:
-        check(ORACLES[name], 1024, 1024, spectrum)
+        check(ORACLES[name], *shape, spectrum)
 
 
 def hard(kind: str, n: int, seed: int) -> np.ndarray:
@@ -98,8 +111,9 @@ def test_repeated_and_missing_singular_values(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["repeated", "deficient"])
-def test_repeated_and_missing_singular_values_at_length(kind: str) -> None:
-    for seed in range(13, 130):
+@pytest.mark.parametrize("seeds", at_length([range(13, 39)], range(39, 130)), ids=str)
+def test_repeated_and_missing_singular_values_at_length(kind: str, seeds: range) -> None:
+    for seed in seeds:
         check_hard(kind, seed, (140, 200, 256, 384))
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import sys
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from commands import said
 from fuzzing import fuzz
 from inexact_muon import cli, statements
 from inexact_muon.lab import execute, study
@@ -49,25 +46,6 @@ FIELDS = st.sampled_from(
     ]
 )
 NAMES = st.sampled_from(["cnn", "matrix", "nanogpt", "custom", "muon", "scion", "sgd", "digits", "none", "stdlib"])
-
-
-def said(*words: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a command."""
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    code: Any = 0
-    arguments = mock.patch.object(sys, "argv", ["inexact-muon", *words])
-    with arguments, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
-        warnings.simplefilter("default")
-        try:
-            cli.main()
-        except SystemExit as error:
-            code = error.code
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        stream.seek(0)
-        texts.append(stream.read())
-    return code or 0, texts[0], texts[1]
 
 
 def fine(*words: str) -> str:
@@ -141,7 +119,7 @@ PLANNED = {
 }
 
 
-@fuzz(25)
+@fuzz(12)
 @given(st.data())
 def test_plan_at_any_values(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(sorted(PLANNED)), max_size=3, unique=True))

@@ -1,20 +1,16 @@
 """`delta --checkpoint` on odd but safe files: a table or one sentence, whatever they hold."""
 
-import contextlib
-import io
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands import said
 from fuzzing import fuzz
-from inexact_muon import cli
 from odd_values import mutated, tensors, values
 from test_tune_checkpoints import MAKERS, stepped
 
@@ -22,20 +18,7 @@ HONEST = {name: stepped(name)[1].state_dict() for name in MAKERS}
 
 
 def outcome(path: Path) -> tuple[int, str, str]:
-    """Exit code, output and errors of the command."""
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    words = ["inexact-muon", "delta", "--checkpoint", str(path)]
-    code: Any = 0
-    with mock.patch.object(sys, "argv", words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            cli.main()
-        except SystemExit as error:
-            code = error.code
-    texts = []
-    for stream in (out, err):
-        stream.seek(0)
-        texts.append(stream.read())
-    return code, texts[0], texts[1]
+    return said("delta", "--checkpoint", str(path))
 
 
 def check(value: Any) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from inexact_muon.optim.update import adamw_
 from torch import nn
 
 from inexact_muon import Muon, lmo, polar
@@ -12,9 +13,11 @@ LENGTHS = ("steepest", "clipped", "smooth(l0=1.0)", "smooth(l0=0.0, l1=2.0)")
 BALLS = ("spectral", "sign", "euclidean", "row-norm", "nuclear")
 
 
-def stepped(gradient: torch.Tensor, dtype: torch.dtype, steps: int = 2, **options: object) -> torch.Tensor:
+def stepped(
+    gradient: torch.Tensor, dtype: torch.dtype, steps: int = 2, view: str = "whole", **options: object
+) -> torch.Tensor:
     p = nn.Parameter(torch.ones(gradient.shape, dtype=dtype))
-    optimizer = LMOOptimizer([p], 1e-6, 0.9, **options)  # type: ignore[arg-type]
+    optimizer = LMOOptimizer([{"params": [p], "view": view}], 1e-6, 0.9, **options)  # type: ignore[arg-type]
     for _ in range(steps):
         p.grad = gradient.to(dtype)
         optimizer.step()
@@ -46,9 +49,8 @@ def test_parts_of_a_parameter_have_lengths_of_their_own() -> None:
 @pytest.mark.parametrize("started", [False, True])
 def test_a_gradient_that_overflows_in_the_state_raises(algorithm: str, started: bool) -> None:
     p = nn.Parameter(torch.ones(3, 4))
-    optimizer = LMOOptimizer(
-        [p], 0.1, 0.9, ball="sign", state_dtype=torch.float16, on_nonfinite="raise", algorithm=algorithm
-    )
+    groups = [{"params": [p], "algorithm": algorithm}]
+    optimizer = LMOOptimizer(groups, 0.1, 0.9, ball="sign", state_dtype=torch.float16, on_nonfinite="raise")
     if started:
         p.grad = torch.ones(3, 4)
         optimizer.step()
@@ -89,3 +91,56 @@ def test_the_probe_works_in_float32() -> None:
     found = probe.estimates()["0"]
     # The difference is 1.2e5 everywhere, of nuclear norm 1.2e5 sqrt(48); the step moved by 0.5 times the overshoot.
     assert found.L == pytest.approx(1.2e5 * 48**0.5 / 0.5, rel=0.25)
+
+
+# AdamW's second moment: g^2 overflows float16 at 256 and vanishes below 2e-4 ------------------------------------------
+
+
+def adamw(gradient: float, param: torch.dtype, state: torch.dtype | None, steps: int = 5) -> tuple[nn.Parameter, Muon]:
+    p = nn.Parameter(torch.ones(3, 4, dtype=param))
+    optimizer = Muon([{"params": [p], "algorithm": "adamw"}], lr=0.01, weight_decay=0.0, state_dtype=state)
+    for step in range(steps):
+        p.grad = torch.full_like(p, gradient * (1.0 - 0.1 * step))
+        optimizer.step()
+    return p, optimizer
+
+
+GRADIENTS = (0.0, 1e-4, 1.0, 300.0, 1e4, 6e4)
+
+
+@pytest.mark.parametrize("param", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_adamw_with_a_float16_state_is_that_of_float32(gradient: float, param: torch.dtype) -> None:
+    half, optimizer = adamw(gradient, param, torch.float16)
+    full = adamw(gradient, torch.float32, None)[0].detach()
+    assert float(optimizer.state[half]["skipped"]) == 0
+    assert optimizer.state[half]["exp_avg"].dtype == torch.float16
+    # Rounding of the weights at each of five steps, and of the moments.
+    atol = 5 * torch.finfo(param).eps + 0.02 * float((1.0 - full).abs().max())
+    torch.testing.assert_close(half.detach().float(), full, rtol=0.0, atol=atol)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_so_is_that_of_several_ranks(gradient: float) -> None:
+    g = torch.full((3,), gradient, dtype=torch.float16)
+    half = adamw_(g, torch.zeros_like(g), torch.zeros(3), 1, (0.9, 0.95), 1e-8)
+    full = adamw_(g.float(), torch.zeros(3), torch.zeros(3), 1, (0.9, 0.95), 1e-8)
+    torch.testing.assert_close(half.float(), full, rtol=0.02, atol=0.0)
+
+
+def test_a_loaded_second_moment_in_float16_becomes_float32() -> None:
+    """As torch.optim.AdamW saves it for float16 parameters."""
+    p = nn.Parameter(torch.ones(3, 4, dtype=torch.float16))
+    theirs = torch.optim.AdamW([p], lr=0.01, betas=(0.9, 0.95), weight_decay=0.0)
+    p.grad = torch.full_like(p, 10.0)
+    theirs.step()
+    ours = Muon([{"params": [p], "algorithm": "adamw"}], lr=0.01)
+    ours.load_state_dict(theirs.state_dict())
+    assert ours.state[p]["exp_avg"].dtype == torch.float16
+    assert torch.equal(ours.state[p]["exp_avg_sq"], theirs.state[p]["exp_avg_sq"].float())
+    before = p.detach().clone()
+    for _ in range(3):
+        p.grad = torch.full_like(p, 1e4)
+        ours.step()
+        assert bool((p < before).all()), "it has stopped"
+        before = p.detach().clone()

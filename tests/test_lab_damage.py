@@ -25,8 +25,7 @@ from inexact_muon.report import load
 from lab_processes import small_disk
 from lab_stores import BASE, IDS, PLAN, flip, half, listed, run_all
 from test_lab_store import end
-
-FLIPS = 500
+from tiers import at_length
 
 
 @pytest.fixture(scope="module")
@@ -382,12 +381,13 @@ def started(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_no_flipped_bit_is_silent(tmp_path: Path, undisturbed: Path) -> None:
+@pytest.mark.parametrize("flips", at_length([80], 500))
+def test_no_flipped_bit_is_silent(tmp_path: Path, undisturbed: Path, flips: int) -> None:
     """Listed before and swept after: what is shown is as it was, or there is a sentence about it."""
     chance, silent, noticed = random.Random(18), [], 0
     original = started(tmp_path / "original")
     wanted, final = listed(original)[0], listed(undisturbed)[0]
-    for number in range(FLIPS):
+    for number in range(flips):
         folder = shutil.copytree(original, tmp_path / "flipped")
         path = chance.choice(files(folder))
         bit = chance.randrange(8 * path.stat().st_size)
@@ -410,4 +410,4 @@ def test_no_flipped_bit_is_silent(tmp_path: Path, undisturbed: Path) -> None:
         noticed += bool(said)
         shutil.rmtree(folder)
     assert silent == []
-    assert noticed > FLIPS // 2
+    assert noticed > flips // 2

@@ -14,25 +14,26 @@ import pytest
 
 from inexact_muon.lab import store
 from lab_processes import RUNS, everything, finish, kill, progress, small_disk, start, wait_for, workers, write_study
+from tiers import at_length
 
 pytestmark = pytest.mark.slow
-KILLS = 20
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("undisturbed")
     said = finish("sweep", write_study(folder), "--out", folder / "out", "--workers", 2)
-    assert "many: 24 runs: 24 finished" in said
+    assert f"many: {RUNS} runs: {RUNS} finished" in said
     found = everything(folder / "out")
     assert len(found) == RUNS
     return found
 
 
-def test_twenty_kills_at_random_moments(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
-    """The sweep or one of its workers, whenever the work has come to the next of 20 random amounts."""
-    chance, out, study = random.Random(20), tmp_path / "out", write_study(tmp_path)
-    moments = sorted(chance.uniform(0.0, 0.95 * RUNS) for _ in range(KILLS))
+@pytest.mark.parametrize("kills", at_length([6], 20))
+def test_kills_at_random_moments(tmp_path: Path, undisturbed: dict[str, Any], kills: int) -> None:
+    """The sweep or one of its workers, whenever the work has come to the next of so many random amounts."""
+    chance, out, study = random.Random(kills), tmp_path / "out", write_study(tmp_path)
+    moments = sorted(chance.uniform(0.0, 0.95 * RUNS) for _ in range(kills))
     hit = {"sweep": 0, "worker": 0}
     child = start("sweep", study, "--out", out, "--workers", 2)
     for moment in moments:
@@ -53,7 +54,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, undisturbed: dict[str, A
     said = child.communicate()[0]
     assert child.returncode == 0, said
     assert min(hit.values()) > 0
-    assert sum(hit.values()) == KILLS
+    assert sum(hit.values()) == kills
     assert everything(out) == undisturbed
     states = [run.state for run in store.runs(out)]
     assert states == ["finished"] * RUNS

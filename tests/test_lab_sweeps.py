@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from commands import said
 from inexact_muon.lab import curves, listing, store, study
 from inexact_muon.lab.board import Board, best, clock
 from inexact_muon.lab.decode import decode
@@ -32,6 +33,7 @@ from inexact_muon.lab.store import Outcome
 from inexact_muon.lab.sweep import DEATHS, sweep
 from lab_cases import CNN, CUSTOM, SHORT
 from lab_processes import dies
+from lab_stores import run_all
 
 BASE = {**SHORT, "problem": CNN, "optimizer": {"name": "sgd"}}
 PLAN = study.plan(study.Study(name="some", base=BASE, seeds=(0, 1), grid=[{"steps": [6, 9]}]), "some.toml")
@@ -317,26 +319,21 @@ def test_what_a_run_prints_is_in_its_folder(tmp_path: Path, capfd: pytest.Captur
 # the command line -----------------------------------------------------------------------------------------------------
 
 
-def command(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "inexact_muon.cli", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, **options)
-
-
 def test_bad_files_are_one_sentence_and_exit_code_two(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text('name = "x"\n[base]\nproblem.name = "nanogtp"\n')
-    done = command("sweep", tmp_path / "bad.toml", "--out", tmp_path / "out")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    code, _, err = said("sweep", str(tmp_path / "bad.toml"), "--out", str(tmp_path / "out"))
+    assert (code, err.count("\n")) == (2, 1)
     for part in ("inexact-muon: ", "bad.toml: problem.name cannot be 'nanogtp'", "did you mean 'nanogpt'"):
-        assert part in done.stderr
+        assert part in err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_file_where_a_folder_should_be_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text('name = "s"\n[base]\nsteps = 1\nproblem.name = "matrix"\n')
-    done = command("sweep", tmp_path / "study.toml", "--out", tmp_path / "study.toml", "--workers", 1)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"inexact-muon: {tmp_path / 'study.toml'}" in done.stderr
+    path = str(tmp_path / "study.toml")
+    code, _, err = said("sweep", path, "--out", path, "--workers", "1")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"inexact-muon: {path}" in err
 
 
 def test_list_and_show_do_not_import_torch(tmp_path: Path) -> None:
@@ -345,7 +342,7 @@ def test_list_and_show_do_not_import_torch(tmp_path: Path) -> None:
         code = "import sys; from inexact_muon.cli import main\ntry: main()\nfinally: assert 'torch' not in sys.modules"
         line = [sys.executable, "-c", code, *map(str, words)]
         assert subprocess.run(line, capture_output=True, text=True, check=True).stdout
-    assert "is not a store" in command("list", tmp_path / "none").stderr
+    assert "is not a store" in said("list", str(tmp_path / "none"))[2]
 
 
 def test_unknown_engine() -> None:
@@ -380,7 +377,8 @@ def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert ended.step == 7
 
 
-def test_the_custom_example_of_the_page_runs_outside_the_repository(tmp_path: Path) -> None:
+def test_the_custom_example_of_the_page_is_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of the repository; as a command it is typed by test_pages_run."""
     page = (Path(__file__).parent.parent / "docs" / "lab.md").read_text()
     code = re.search(r"```python[^\n]*\n(.*?)```", page, flags=re.DOTALL)
     table = re.search(r'```toml[^\n]*\n(name = "two-moons".*?)```', page, flags=re.DOTALL)
@@ -389,12 +387,11 @@ def test_the_custom_example_of_the_page_runs_outside_the_repository(tmp_path: Pa
     assert code[1].count("\n") <= 30
     (tmp_path / "my_problem.py").write_text(code[1])
     (tmp_path / "my_study.toml").write_text(table[1])
-    source = str(Path(__file__).parent.parent / "src")
-    words = ["sweep", "my_study.toml", "--set", "steps=40", "--workers", "1"]
-    done = command(*words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": source})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "two-moons: 6 runs: 6 finished" in done.stdout
-    assert len(store.runs(tmp_path / "runs" / "two-moons")) == 6
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = study.load(Path("my_study.toml"), study.read_changes(["steps=40"]))
+    run_all(tmp_path / "out", plan)
+    assert states(tmp_path / "out") == ["finished"] * 6
 
 
 def test_the_run_of_the_page_is_a_run() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import random
+from collections.abc import Callable
+from functools import cache
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,10 @@ from inexact_muon.lab.execute import check, execute
 from inexact_muon.lab.problems import nanogpt, noisy
 from inexact_muon.lab.schedule import factor
 from inexact_muon.lab.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
-from inexact_muon.lab.telemetry import lmo_errors
 from inexact_muon.lab.trainer import Training, train
 from inexact_muon.lab.verify import follow
 from inexact_muon.lab.world import World, join, reseed
+from inexact_muon.lmo import Spectral
 from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -57,10 +59,23 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[store.Outcome, Path]]:
+    """The outcome of a run of the table that nothing disturbed, and its folder; trained once."""
+
+    @cache
+    def found(name: str) -> tuple[store.Outcome, Path]:
+        folder = tmp_path_factory.mktemp("whole")
+        return finish(run_spec(RUNS[name]), folder), folder
+
+    return found
+
+
 @pytest.mark.parametrize("name", RUNS)
-def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(tmp_path: Path, name: str) -> None:
-    spec = run_spec(RUNS[name])
-    whole = finish(spec, tmp_path / "whole")
+def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(
+    tmp_path: Path, name: str, uninterrupted: Callable[[str], tuple[store.Outcome, Path]]
+) -> None:
+    spec, (whole, folder) = run_spec(RUNS[name]), uninterrupted(name)
     chance = random.Random(name)
     parts, sittings = tmp_path / "parts", 0
     parts.mkdir()
@@ -77,15 +92,16 @@ def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(tmp_path: Pat
         sittings += 1
     assert sittings > 2
     assert outcome.result == whole.result
-    assert results(parts) == results(tmp_path / "whole")
+    assert results(parts) == results(folder)
     for key in ("model", "optimizer", "losses", "step"):
-        assert same(weights(parts)[key], weights(tmp_path / "whole")[key]), key
+        assert same(weights(parts)[key], weights(folder)[key]), key
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_crash_after_a_checkpoint_repeats_its_steps_bit_for_bit(tmp_path: Path, name: str) -> None:
-    spec = run_spec(RUNS[name])
-    whole = finish(spec, tmp_path / "whole")
+def test_a_crash_after_a_checkpoint_repeats_its_steps_bit_for_bit(
+    tmp_path: Path, name: str, uninterrupted: Callable[[str], tuple[store.Outcome, Path]]
+) -> None:
+    spec, (whole, folder) = run_spec(RUNS[name]), uninterrupted(name)
 
     def crash(step: int, loss: float) -> None:
         if step == 7:
@@ -96,8 +112,8 @@ def test_a_crash_after_a_checkpoint_repeats_its_steps_bit_for_bit(tmp_path: Path
         train(spec, tmp_path / "parts", crash)
     assert weights(tmp_path / "parts")["step"] == 4
     assert finish(spec, tmp_path / "parts").result == whole.result
-    assert results(tmp_path / "parts") == results(tmp_path / "whole")
-    assert same(weights(tmp_path / "parts")["model"], weights(tmp_path / "whole")["model"])
+    assert results(tmp_path / "parts") == results(folder)
+    assert same(weights(tmp_path / "parts")["model"], weights(folder)["model"])
 
 
 def test_another_run_in_the_same_process_changes_nothing(tmp_path: Path) -> None:
@@ -190,7 +206,7 @@ def test_what_is_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["muon", "adamw"])
 def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """By a clock that stands still but for what is charged to it."""
-    now, ask, step = 0.0, optim.LMOOptimizer.directions, torch.optim.AdamW.step
+    now, ask, step = 0.0, Spectral.directions, torch.optim.AdamW.step
 
     def charge(function: Any, seconds: float) -> Any:
         def charged(*given: Any) -> Any:
@@ -201,7 +217,7 @@ def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.Mon
         return charged
 
     monkeypatch.setattr("inexact_muon.lab.clock.time.perf_counter", lambda: now)
-    monkeypatch.setattr(optim.LMOOptimizer, "directions", charge(ask, 5.0))
+    monkeypatch.setattr(Spectral, "directions", charge(ask, 5.0))
     monkeypatch.setattr(torch.optim.AdamW, "step", charge(step, 3.0))
     monkeypatch.setattr("inexact_muon.lab.trainer.factor", charge(factor, 1.0))
     training = Training(run_spec({"problem": CNN, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
@@ -340,6 +356,8 @@ def test_the_schedule_reaches_every_group(tmp_path: Path) -> None:
     training.close()
 
 
+EXACTLY = {"every": 1, "exact": True}
+
 # telemetry ------------------------------------------------------------------------------------------------------------
 
 
@@ -347,13 +365,14 @@ def test_the_schedule_reaches_every_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize("problem", [GPT, CNN], ids=["gpt", "cnn"])
 def test_the_lmo_error_is_that_of_the_step_taken(tmp_path: Path, name: str, problem: dict[str, Any]) -> None:
     """Against d_hat recovered from the weights before and after."""
-    training = Training(run_spec({"problem": problem, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+    spec = {"problem": problem, "optimizer": OPTIMIZERS[name], "telemetry": EXACTLY}
+    training = Training(run_spec(spec), tmp_path, ALONE)
     for _ in range(3):
         training.advance(lambda: False)
     before = {key: value.detach().clone() for key, value in training.model.named_parameters()}
     buffers = copy.deepcopy(training.optimizer.state_dict()["state"])
     training.advance(lambda: False)
-    found = lmo_errors(training.optimizer, exact=True)
+    found = training.errors.summary()
     assert found["sum"] == sum(found["delta"].values())
     optimizer = training.optimizer
     assert isinstance(optimizer, optim.LMOOptimizer)
@@ -378,9 +397,9 @@ def test_the_lmo_error_is_that_of_the_step_taken(tmp_path: Path, name: str, prob
 
 
 def test_fused_weights_are_several_matrices(tmp_path: Path) -> None:
-    training = Training(run_spec({"problem": GPT}), tmp_path, ALONE)
+    training = Training(run_spec({"problem": GPT, "telemetry": EXACTLY}), tmp_path, ALONE)
     training.advance(lambda: False)
-    names = list(lmo_errors(training.optimizer, exact=True)["delta"])
+    names = list(training.errors.summary()["delta"])
     assert [n for n in names if "qkv" in n] == [f"blocks.0.qkv.weight[{i}]" for i in range(3)]
     assert len(names) == 6
     training.close()
@@ -389,9 +408,10 @@ def test_fused_weights_are_several_matrices(tmp_path: Path) -> None:
 def test_an_exact_oracle_has_no_error_and_few_steps_have_more(tmp_path: Path) -> None:
     sums = []
     for text in ("exact-svd", "polar-express:8", "polar-express:2", "polar-express:1"):
-        training = Training(run_spec({"optimizer": {"name": "muon", "polar": text}}), tmp_path, ALONE)
+        spec = {"optimizer": {"name": "muon", "polar": text}, "telemetry": EXACTLY}
+        training = Training(run_spec(spec), tmp_path, ALONE)
         training.advance(lambda: False)
-        sums.append(lmo_errors(training.optimizer, exact=True)["sum"])
+        sums.append(training.errors.summary()["sum"])
         training.close()
     assert sums[0] < 1e-4
     assert sums == sorted(sums)
@@ -399,9 +419,9 @@ def test_an_exact_oracle_has_no_error_and_few_steps_have_more(tmp_path: Path) ->
 
 def test_no_lmo_no_error(tmp_path: Path) -> None:
     for name in ("sgd", "adamw", "sign-sgd"):
-        training = Training(run_spec({"optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+        training = Training(run_spec({"optimizer": OPTIMIZERS[name], "telemetry": EXACTLY}), tmp_path, ALONE)
         training.advance(lambda: False)
-        assert lmo_errors(training.optimizer, exact=True) == {}
+        assert training.errors.summary() == {}
         training.close()
 
 

@@ -15,10 +15,18 @@ from test_optim_equations import problem, train
 from test_optim_promises import MAKERS, through_disk
 
 
+def adamw(params: list[nn.Parameter]) -> list[dict[str, Any]]:
+    return [{"params": params, "algorithm": "adamw"}]
+
+
+def half(params: list[nn.Parameter]) -> list[dict[str, Any]]:
+    return [{"params": params, "keep": 0.5}]
+
+
 @pytest.mark.parametrize("name", [*MAKERS, "adamw"])
 def test_masks_give_the_same_as_looking(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs on an accelerator: whether a gradient is finite stays a tensor."""
-    make = MAKERS.get(name, lambda p: LMOOptimizer(p, 0.02, 0.9, ball="sign", algorithm="adamw", weight_decay=0.1))
+    make = MAKERS.get(name, lambda p: LMOOptimizer(adamw(p), 0.02, 0.9, ball="sign", weight_decay=0.1))
     ends = []
     for hosted in (("cpu",), ()):
         monkeypatch.setattr(algorithm, "HOSTED", hosted)
@@ -48,7 +56,7 @@ def test_no_value_is_read_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> 
 def test_dropped_layers_keep_everything() -> None:
     """keep=0.5: half of the moves, drawn from the turn and not from the random state; the others untouched."""
     params, gradients = problem([(4, 5)] * 6, 60)
-    optimizer = Muon(params, keep=0.5)
+    optimizer = Muon(half(params))
     state = torch.random.get_rng_state()
     for step in gradients:
         before = [p.detach().clone() for p in params]
@@ -69,10 +77,10 @@ def test_dropped_layers_keep_everything() -> None:
 def test_dropping_resumes_where_it_was() -> None:
     params, gradients = problem([(4, 5)] * 4, 12, torch.float32)
     twin = [nn.Parameter(p.detach().clone()) for p in params]
-    train(Muon(params, keep=0.5), params, gradients)
-    first = Muon(twin, keep=0.5)
+    train(Muon(half(params)), params, gradients)
+    first = Muon(half(twin))
     train(first, twin, gradients[:5])
-    second = Muon(twin, keep=0.5)
+    second = Muon(half(twin))
     second.load_state_dict(through_disk(first.state_dict()))
     train(second, twin, gradients[5:])
     assert all(torch.equal(a, b) for a, b in zip(params, twin, strict=True))
@@ -81,7 +89,7 @@ def test_dropping_resumes_where_it_was() -> None:
 @pytest.mark.parametrize("keep", [0.0, 1.5])
 def test_bad_keep(keep: float) -> None:
     with pytest.raises(ValueError, match=r"keep must lie in \(0, 1\]"):
-        Muon([nn.Parameter(torch.ones(2, 2))], keep=keep)
+        Muon([{"params": [nn.Parameter(torch.ones(2, 2))], "keep": keep}])
 
 
 @pytest.mark.parametrize("option", ["foreach", "capturable", "differentiable", "fused"])
@@ -93,6 +101,7 @@ def test_options_of_other_optimizers_are_refused(option: str) -> None:
         Muon([{"params": [p], option: True}])
 
 
+@pytest.mark.slow
 def test_a_new_lr_does_not_recompile() -> None:
     params, gradients = problem([(6, 9)], 6, torch.float32)
     twin = [nn.Parameter(p.detach().clone()) for p in params]

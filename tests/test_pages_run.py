@@ -56,6 +56,7 @@ ELSEWHERE = {
     "make demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
     "make test": (".ci/run", "CI itself"),
     "make test-slow": (".ci/run", "CI itself"),
+    "make test-long": ("docs/releases.md", "an hour: by hand before a release"),
     "make test-oldest": ("docs/releases.md", "gigabytes: by hand before a release"),
     "make docs": (".ci/run", "CI itself"),
     "make test lint types": (".ci/run", "CI itself"),

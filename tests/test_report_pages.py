@@ -56,8 +56,19 @@ def everything(folder: Path, seeds: int = 2) -> Path:
     return write_tables(folder, every_table())
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store for every picture, made once: tests that use it do not write there."""
+    return everything(tmp_path_factory.mktemp("everything"))
+
+
 def drawn(folder: Path) -> dict[str, Figure]:
     return {figure.id: figure for figure in figures(load(folder))}
+
+
+@pytest.fixture(scope="module")
+def pictures(stores: Path) -> dict[str, Figure]:
+    return drawn(stores)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -70,9 +81,10 @@ def inline_data(page: str) -> dict[str, list[dict[str, object]]]:
     return json.loads(found[1])
 
 
-def test_every_picture_with_its_files(tmp_path: Path) -> None:
-    built = build(everything(tmp_path))
-    expected = set(drawn(tmp_path)) - {"oracles"}
+@pytest.mark.slow
+def test_every_picture_with_its_files(stores: Path, pictures: dict[str, Figure], tmp_path: Path) -> None:
+    built = build(stores, out=tmp_path)
+    expected = set(pictures) - {"oracles"}
     for name in expected:
         assert (tmp_path / "report" / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
         assert (tmp_path / "report" / f"{name}.svg").read_text().startswith("<svg")
@@ -87,18 +99,18 @@ def test_every_picture_with_its_files(tmp_path: Path) -> None:
         assert claim in page
 
 
-def test_every_panel_on_disk_has_marks(tmp_path: Path) -> None:
-    for figure in drawn(everything(tmp_path, seeds=1)).values():
+def test_every_panel_on_disk_has_marks(pictures: dict[str, Figure]) -> None:
+    for figure in pictures.values():
         for panel in figure.panels:
             svg = vl_convert.vegalite_to_svg(json.dumps(export.picture(replace(figure, panels=(panel,)))))
             marks = re.findall(r'class="mark-(?:symbol|rect) role-mark[^>]*>(?:<path[^>]*>)', svg)
             assert marks, f"{figure.id}: {panel.title}"
 
 
-def test_csv_values_are_those_of_the_store(tmp_path: Path) -> None:
-    build(everything(tmp_path), pictures=False)
+def test_csv_values_are_those_of_the_store(stores: Path, tmp_path: Path) -> None:
+    build(stores, pictures=False, out=tmp_path)
     read = read_csv(tmp_path / "report" / "table-1.csv")
-    results = {run.id: run.outcome.result for run in store.runs(tmp_path / "gpt") if run.outcome}
+    results = {run.id: run.outcome.result for run in store.runs(stores / "gpt") if run.outcome}
     mine = [row for row in read if row["run"] in results]
     assert len(mine) == len(results)
     assert all(float(row["loss"]) == results[row["run"]]["loss"] for row in mine)
@@ -108,8 +120,8 @@ def test_csv_values_are_those_of_the_store(tmp_path: Path) -> None:
         ("cnn-loss", "cnn", "train", "loss", "loss"),
     ):
         rows = read_csv(tmp_path / "report" / f"{name}.csv")
-        run = next(r.id for r in store.runs(tmp_path / study))
-        stored = {r["step"]: r[key] for r in store.read_curves(tmp_path / study, run) if r["kind"] == kind}
+        run = next(r.id for r in store.runs(stores / study))
+        stored = {r["step"]: r[key] for r in store.read_curves(stores / study, run) if r["kind"] == kind}
         assert {int(r["step"]): float(r[column]) for r in rows if r["run"] == run} == stored
 
 
@@ -228,9 +240,8 @@ def test_optimum_of_a_parabola_is_its_vertex() -> None:
     assert not found.edge
 
 
-def test_the_predicted_optimum_follows_the_rules(tmp_path: Path) -> None:
-    everything(tmp_path)
-    marks = {row["kind"]: row for row in drawn(tmp_path)["heatmaps"].rows if row["kind"] not in ("run", "optimum")}
+def test_the_predicted_optimum_follows_the_rules(pictures: dict[str, Figure]) -> None:
+    marks = {row["kind"]: row for row in pictures["heatmaps"].rows if row["kind"] not in ("run", "optimum")}
     delta = {2: 0.5 * 0.95, 5: 0.2 * 0.95}  # mean of the two layers of report_cases.lmo
     ratio = ((1 + delta[5]) / (1 + delta[2])) ** 0.25
     lr, momentum = (float(x) for x in re.findall(r"[\d.]+", marks["paper"]["note"]))
@@ -239,8 +250,8 @@ def test_the_predicted_optimum_follows_the_rules(tmp_path: Path) -> None:
     assert "descent" in marks
 
 
-def test_the_bottleneck_is_the_layer_with_the_largest_factor(tmp_path: Path) -> None:
-    table = drawn(everything(tmp_path))["layers"].table
+def test_the_bottleneck_is_the_layer_with_the_largest_factor(pictures: dict[str, Figure]) -> None:
+    table = pictures["layers"].table
     lines = [line for line in table.rows if line[0] == "gpt, polar-express"]
     assert [line[1] for line in lines] == list(LAYERS)
     # both layers of report_cases.lmo have the same gap and overshoot; the first stands for them
@@ -319,6 +330,7 @@ def test_the_documentation_lists_every_picture_and_claim(tmp_path: Path) -> None
     assert len(re.findall(r"^\| (?!claim|---)", listed[2], re.MULTILINE)) == len(CLAIMS)
 
 
+@pytest.mark.slow
 def test_report_never_imports_torch(tmp_path: Path) -> None:
     write(tmp_path, ladder(seeds=1))
     code = (
@@ -328,10 +340,9 @@ def test_report_never_imports_torch(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_same_store_gives_the_same_page(tmp_path: Path) -> None:
-    everything(tmp_path, seeds=1)
-    first = build(tmp_path, pictures=False).page.read_bytes()
-    assert build(tmp_path, pictures=False).page.read_bytes() == first
+def test_the_same_store_gives_the_same_page(stores: Path, tmp_path: Path) -> None:
+    first, second = (build(stores, pictures=False, out=tmp_path / name).page for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_watch_builds_when_the_store_changes(tmp_path: Path) -> None:
@@ -368,8 +379,8 @@ def status(address: str, headers: dict[str, str] | None = None) -> int:
             return error.code
 
 
-def test_markdown_tables_have_one_width(tmp_path: Path) -> None:
-    results = load(everything(tmp_path))
+def test_markdown_tables_have_one_width(stores: Path) -> None:
+    results = load(stores)
     text = export.markdown(results, judge(results), figures(results))
     for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1

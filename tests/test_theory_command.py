@@ -1,9 +1,11 @@
 """`inexact-muon theory`: lists, evaluates, draws, and says what is wrong in one sentence."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from inexact_muon import statements, theory
 from test_catalogue import run as run_command
@@ -44,17 +46,31 @@ def test_values_are_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert f"{theory.layerwise_iterations(1.0, 0.1, [0.1, 0.5, 0.2]):.6g}" in out
 
 
+EXTREMES = ("1e-320", "1e-200", "1e15", "1e200", "inf", "nan", "-1")
+
+
 @pytest.mark.parametrize("name", theory.BOUNDS)
-@pytest.mark.parametrize("value", ["1e-320", "1e-200", "1e15", "1e200", "inf", "nan", "-1"])
-def test_numbers_out_of_range_are_sentences(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_out_of_range_are_sentences(name: str) -> None:
+    """The command shows a result, or raises what `main` prints as one sentence, and nothing else."""
+    shown, sentences = 0, []
     for parameter in statements.parameters(theory.BOUNDS[name]):
         if isinstance(statements.EXAMPLE[parameter], str):
             continue
-        code, _, err = run(monkeypatch, capsys, name, "--set", f"{parameter}={value}")
-        assert code == (2 if err else 0)
-        assert err.count("\n") == (1 if err else 0), err
+        for value in EXTREMES:
+            try:
+                statements.show(name, (f"{parameter}={value}",), None, Console(file=io.StringIO(), width=120))
+                shown += 1
+            except ValueError as error:
+                sentences.append(str(error))
+    assert min(shown, len(sentences)) > 0
+    assert not any("\n" in sentence for sentence in sentences)
+
+
+@pytest.mark.parametrize("value", EXTREMES)
+def test_so_says_the_command(value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(monkeypatch, capsys, "stochastic-iterations", "--set", f"eps={value}")
+    assert code == (2 if err else 0)
+    assert err.count("\n") == (1 if err else 0), err
 
 
 def test_eps_whose_power_vanishes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

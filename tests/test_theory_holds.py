@@ -10,6 +10,7 @@ from inexact_muon.lab.problems.blocks import Blocks
 from inexact_muon.lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
 from inexact_muon.lmo import Perturbed, Spectral
 from inexact_muon.optim import reference_step
+from tiers import kept
 
 EXACT = Spectral(polar=polar.ExactSVD())
 SPECTRAL = (
@@ -60,11 +61,19 @@ def test_stochastic(problem: MatrixProblem, ball: lmo.Ball) -> None:
     assert_all_hold(list(verify.stochastic(problem, ball, 25, sigma=1.0, runs=32, delta=0.3)), 6)
 
 
+MANY_STEPS = [
+    *((QUADRATIC, ball) for ball in (EXACT, Perturbed(EXACT, 0.5, "worst"), Spectral(polar=polar.PolarExpress(2)))),
+    *((QUADRATIC, ball) for ball in (lmo.Sign(), Perturbed(lmo.RowNorm(), 0.3, "worst"), lmo.Nuclear(steps=3))),
+    (LOGISTIC, Perturbed(EXACT, 0.1)),
+]
+"""Exact, perturbed, polynomial; other balls; another problem."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.1, 3.0])
-@pytest.mark.parametrize(("problem", "ball"), STOCHASTIC, ids=lambda v: getattr(v, "name", "") + "-" + str(v)[-40:])
-def test_stochastic_long(problem: MatrixProblem, ball: lmo.Ball, sigma: float) -> None:
-    assert_all_hold(list(verify.stochastic(problem, ball, 300, sigma=sigma, runs=64, delta=0.3)), 6)
+@pytest.mark.parametrize("case", kept(STOCHASTIC, MANY_STEPS), ids=lambda v: f"{v[0].name}-{str(v[1])[-40:]}")
+def test_stochastic_in_many_steps(case: tuple[MatrixProblem, lmo.Ball], sigma: float) -> None:
+    assert_all_hold(list(verify.stochastic(*case, 300, sigma=sigma, runs=64, delta=0.3)), 6)
 
 
 @pytest.mark.parametrize("ball", SPECTRAL, ids=lambda b: str(b)[-40:])

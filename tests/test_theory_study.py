@@ -1,5 +1,6 @@
 """The committed study is what its command writes, and the page says what it shows."""
 
+import copy
 import json
 import re
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from inexact_muon import theory
 
@@ -14,6 +16,7 @@ pytest.importorskip("altair", reason="the study needs the extra `lab`")
 
 from inexact_muon.lab import verify, verify_study
 from inexact_muon.lab.problems.blocks import Blocks
+from tiers import at_length
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 COMMITTED = json.loads((FIGURES / "theory.json").read_text())
@@ -70,27 +73,47 @@ def test_runs_can_be_repeated(case: Any, problem: str) -> None:
             assert made[key] == pytest.approx(kept[key], rel=1e-5, abs=1e-9), made["statement"]
 
 
+def scatter(case: Any, statement: str, key: str) -> float:
+    """How far a value moves if the start moves by 1e-15: what another machine's rounding may do to it."""
+    problem, *rest = case.args
+    values = []
+    for seed in range(4):
+        moved = copy.copy(problem)
+        noise = torch.randn(problem.start.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        vars(moved)["start"] = problem.start + 1e-15 * noise
+        (found,) = (
+            r for r in verify_study.measure([("", partial(case.func, moved, *rest))]) if r["statement"] == statement
+        )
+        values.append(found[key])
+    return max(values) - min(values)
+
+
 @pytest.mark.slow
-def test_the_whole_study_can_be_repeated() -> None:
+@pytest.mark.parametrize("fast", at_length([True], False), ids=lambda fast: "oracles of the demo" if fast else "all")
+def test_the_study_can_be_repeated(fast: bool) -> None:
     """Every row holds again, and every value repeats where the oracle has a closed form or a decomposition.
 
     A polynomial oracle is steep near zero, where the momentum of these problems ends: if the start moves by 1e-15 (or
     the order of rounding changes), most rows of polynomial oracles repeat, some left sides and bounds in two numbers
-    move by up to a half, and bounds that take 1/(1 - delta) at the worst step of a run by any factor.
+    move by up to a half, and bounds that take 1/(1 - delta) at the worst step of a run by any factor. Near a minimum
+    the exact polar factor turns by the sign of the smallest singular vectors: there a value may move by what it moves
+    on this machine with the start.
     """
     stable = []
-    for made in verify_study.measure(verify_study.cases()):
-        kept = row(statement=made["statement"], problem=made["problem"], oracle=made["oracle"])
-        assert made["holds"], made
-        keys = [key for key in ("left", "ours", "paper") if kept[key] is not None]
-        if ":" not in made["oracle"]:
-            for key in keys:
-                assert made[key] == pytest.approx(kept[key], rel=1e-4, abs=1e-9), (key, made)
-            continue
-        stable.append(all(made[key] == pytest.approx(kept[key], rel=0.05, abs=1e-3) for key in keys))
-        for key in ("left", "ours"):
-            if key == "left" or made["statement"] != "Corollary 5":  # which takes the worst delta in either column
-                assert made[key] == pytest.approx(kept[key], rel=1.0, abs=1e-3), (key, made)
+    for oracle, case in verify_study.cases(fast):
+        for made in verify_study.measure([(oracle, case)]):
+            kept = row(statement=made["statement"], problem=made["problem"], oracle=oracle)
+            assert made["holds"], made
+            keys = [key for key in ("left", "ours", "paper") if kept[key] is not None]
+            if ":" not in oracle:
+                for key in keys:
+                    if made[key] != pytest.approx(kept[key], rel=1e-4, abs=1e-9):
+                        assert abs(made[key] - kept[key]) <= 2.0 * scatter(case, made["statement"], key), (key, made)
+                continue
+            stable.append(all(made[key] == pytest.approx(kept[key], rel=0.05, abs=1e-3) for key in keys))
+            for key in ("left", "ours"):
+                if key == "left" or made["statement"] != "Corollary 5":  # which takes the worst delta in either column
+                    assert made[key] == pytest.approx(kept[key], rel=1.0, abs=1e-3), (key, made)
     assert sum(stable) > 0.75 * len(stable)
 
 

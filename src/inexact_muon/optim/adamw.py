@@ -3,6 +3,7 @@
     m <- b1 m + (1-b1) g,  v <- b2 v + (1-b2) g^2,  t counts from 1
     W <- (1 - lr decay) W - lr (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 
+v is float32 where m is in float16: g^2 leaves the range of float16 above 255 and below 2e-4.
 torch's fused kernel does it where all tensors have one dtype. On an accelerator it can skip a whole call only, so that
 large tensors get a call each, and of the many small ones those to be skipped get back what they had.
 """
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inexact_muon.optim.finite import Flags
+
 Entry = tuple[Tensor, dict[str, Any], dict[str, Any]]
 """(parameter, its state, its group)"""
 
@@ -23,36 +26,39 @@ LARGE = 2**18
 """Entries from which on a tensor gets a call of its own."""
 
 
-def adamw_(entries: Sequence[Entry], finite: Tensor | None) -> None:
+def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
     """One step of parameters of one device and dtype whose groups have the same options; counts it in their states.
 
     Args:
-        finite: whose gradients are finite, a flag for each; None if all are.
+        flags: whose gradients are finite; None if all are.
     """
     states = [state for _, state, _ in entries]
-    steps = [state["step"] for state in states]
-    if finite is None:
-        torch._foreach_add_(steps, 1.0)
+    if flags is None:
+        torch._foreach_add_([state["step"] for state in states], 1.0)
         if _fused_takes(entries):
             _fused(entries, None)
         else:
             for p, state, group in entries:
                 _one(p, state, group)
         return
-    on = finite.to(torch.float32)
-    torch._foreach_add_(steps, list(on.unbind()))
-    torch._foreach_add_([state["skipped"] for state in states], list((1.0 - on).unbind()))
+    flags.count_(states)
     if not _fused_takes(entries):
-        for (p, state, group), flag in zip(entries, on.unbind(), strict=True):
+        for (p, state, group), flag in zip(entries, flags.on.unbind(), strict=True):
             _one(p, state, group, flag)
         return
-    large = [k for k, (p, _, _) in enumerate(entries) if p.numel() >= LARGE]
-    off, each = (1.0 - on).unbind(), finite.unbind()
-    for k in large:
-        _fused([entries[k]], off[k])
-    small = [k for k in range(len(entries)) if k not in large]
+    small: list[tuple[Entry, Tensor]] = []
+    for entry, finite, skip in zip(entries, flags.finite, flags.off.unbind(), strict=True):
+        if entry[0].numel() >= LARGE:
+            _fused([entry], skip)
+        else:
+            small.append((entry, finite))
     if small:
-        _masked([entries[k] for k in small], torch.stack([each[k] for k in small]) if large else finite)
+        _masked([entry for entry, _ in small], [finite for _, finite in small])
+
+
+def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
+    """In which a tensor of a state of this dtype is kept: the squares are not kept in float16."""
+    return torch.float32 if key == "exp_avg_sq" and dtype == torch.float16 else dtype
 
 
 def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -72,7 +78,8 @@ def _fused_takes(entries: Sequence[Entry]) -> bool:
         p.grad is not None
         and p.device.type in ("cpu", "cuda")
         and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
-        for p, state, _ in entries
+        and not isinstance(group["momentum"], Tensor)
+        for p, state, group in entries
     )
 
 
@@ -106,7 +113,7 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
     gradient = p.grad.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
-    square = gradient * gradient
+    square = gradient.to(second.dtype).square()
     made: float | Tensor = float(step) if on is None else step.clamp(min=1.0)
     rate, kept = group["lr"], group["lr"] * group["weight_decay"]
     if on is not None:
@@ -115,19 +122,19 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     first.lerp_(gradient, 1.0 - group["momentum"])
     second.lerp_(square, 1.0 - group["beta2"])
     one, two = (1.0 - beta**made for beta in (group["momentum"], group["beta2"]))
-    direction = (first / one).div_((second / two).sqrt_().add_(group["eps"]))
+    direction = (first / one) / (second / two).sqrt_().add_(group["eps"])
     if group["weight_decay"]:
         p.mul_(1.0 - kept)
     p.sub_(direction * rate)
 
 
-def _masked(entries: Sequence[Entry], finite: Tensor) -> None:
+def _masked(entries: Sequence[Entry], finite: Sequence[Tensor]) -> None:
     """The kernel on all of them at once; then those whose gradient is not finite get back what they had."""
     ps = [p for p, _, _ in entries]
     written = [*ps, *(state[key] for key in ("exp_avg", "exp_avg_sq") for _, state, _ in entries)]
     before = torch.cat([x.reshape(-1) for x in written])
     _fused(entries, None)
     after = torch.cat([x.reshape(-1) for x in written])
-    flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite.unbind(), ps, strict=True)]).repeat(3)
+    flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite, ps, strict=True)] * 3)
     parts = torch.split(torch.where(flag, after, before), [x.numel() for x in written])
     torch._foreach_copy_(written, [part.view(x.shape) for part, x in zip(parts, written, strict=True)])

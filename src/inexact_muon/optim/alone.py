@@ -14,8 +14,7 @@ from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import hosted, momentum
 from inexact_muon.optim.algorithm import lengths as lengths_of
 from inexact_muon.optim.batches import Batch, Member, chunks
-from inexact_muon.optim.finite import flags, looked
-from inexact_muon.optim.telemetry import combine
+from inexact_muon.optim.finite import Flags, looked
 from inexact_muon.polar import Auto
 
 if TYPE_CHECKING:
@@ -50,16 +49,24 @@ class Alone:
                     member.state["skipped"] += 1
                 rest = [member for member in members if not any(member is other for other in bad)]
                 return list(chunks(rest, optimizer.memory_limit))
-        for batch in (batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)):
-            dtype = batch.members[0].state["momentum_buffer"].dtype
-            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
+        self._flag([batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)])
         return made
+
+    @staticmethod
+    def _flag(batches: Sequence[Batch]) -> None:
+        """Flags of the members of all batches, one vector for each device."""
+        for device in dict.fromkeys(batch.members[0].p.device for batch in batches):
+            some = [batch for batch in batches if batch.members[0].p.device == device]
+            members = [member for batch in some for member in batch.members]
+            dtypes = [member.state["momentum_buffer"].dtype for member in members]
+            flags, first = Flags.of([_grad(member.p) for member in members], dtypes), 0
+            for batch in some:
+                batch.flags = flags.part(first, len(batch.members))
+                first += len(batch.members)
 
     @staticmethod
     def _key(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> Any:
         """What the composition of batches depends on."""
-        if optimizer.precision.active:
-            return object()  # a policy may have changed the oracle of any layer
         switches = ("ball", "length", "view", "nesterov", "momentum_init", "maximize")
         groups = tuple(tuple(group[k] for k in switches) for group in optimizer.param_groups)
         return groups, tuple((id(p), p.shape, p.dtype, p.device) for _, p in entries)
@@ -69,12 +76,12 @@ class Alone:
         """What the ball saw of each member, z, and the length of its step."""
         seen, given = momentum(batch)
         found = optimizer.directions([batch.ball], [given])[0]
-        wanted = [k for k, member in enumerate(batch.members) if id(member.p) in optimizer.telemetry.chosen]
-        for k in wanted:
-            _measure(optimizer, batch, k, given, found)
+        for k, member in enumerate(batch.members):
+            if id(member.p) in optimizer.wanted:
+                _show(optimizer, batch, k, given, found)
         lengths = lengths_of(batch, given, found)
         zs = [batch.joined(k, found) for k in range(len(batch.members))]
-        for k in wanted:
+        for k in [k for k, member in enumerate(batch.members) if id(member.p) in optimizer.telemetry.chosen]:
             rate = float(batch.members[k].group["lr"]) * lengths[k]
             sizes = [float(x.double().square().sum()) for x in (zs[k], batch.members[k].p)]
             optimizer.telemetry.sizes(id(batch.members[k].p), rate * rate * sizes[0], sizes[1])
@@ -93,29 +100,30 @@ class Alone:
             mine = [entry for entry in mine if not any(entry is other for other in bad)]
         for some in by_options(mine):
             before = [(p, g, p.detach().clone()) for p, _, g in some if id(p) in optimizer.telemetry.chosen]
-            finite = None if hosted(some[0][0]) else flags([_grad(p) for p, _, _ in some], some[0][1]["exp_avg"].dtype)
-            adamw_(some, finite)
+            dtypes = [state["exp_avg"].dtype for _, state, _ in some]
+            adamw_(some, None if hosted(some[0][0]) else Flags.of([_grad(p) for p, _, _ in some], dtypes))
             for p, group, old in before:
                 moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
                 optimizer.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
 
 
 def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member:
-    state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball_of(p, group), optimizer.view(group)
+    state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball(group), optimizer.view(group)
     if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
         chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
         ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
-    return Member(p, group, state, ball, optimizer.length(group), view)
+    return Member(p, state, group, ball, optimizer.length(group), view)
 
 
-def _measure(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
-    """Notes how inexact the answer for one member is."""
-    if batch.finite is not None and not bool(batch.finite[k]):
+def _show(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+    """Shows the answer for one member, unless its gradient is not finite."""
+    if batch.flags is not None and not bool(batch.flags.finite[k]):
         return
-    pairs = zip(batch.matrices(k, given), batch.matrices(k, found), strict=True)
-    answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z) for m, z in pairs if m.numel()]
+    view = batch.members[k].view
+    pairs = zip(view.cut(batch.joined(k, given)), view.cut(batch.joined(k, found)), strict=True)
+    answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z.to(m.dtype)) for m, z in pairs if m.numel()]
     if answers:
-        optimizer.telemetry.note(id(batch.members[k].p), combine(answers))
+        optimizer.show(id(batch.members[k].p), answers)
 
 
 def _grad(p: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Spectral, parse
+from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.options import ALGORITHM, SCHEDULED, check_options
 from inexact_muon.optim.sources import is_ours, translated, translated_state
 from inexact_muon.polar import Auto
@@ -271,10 +272,10 @@ def _say(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) 
 
 
 def restore_buffers(optimizer: LMOOptimizer, laid: Mapping[str, Any]) -> None:
-    """State tensors in the dtype that was saved, which torch would cast to the parameter's."""
+    """State tensors in the dtype that was saved, which torch would cast to the parameter's; no v in float16."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for index, entry in laid["state"].items():
         p = params[index]
         for key, value in entry.items():
             if isinstance(value, Tensor):
-                optimizer.state[p][key] = value.detach().clone().to(p.device)
+                optimizer.state[p][key] = value.detach().clone().to(p.device, buffer_dtype(key, value.dtype))

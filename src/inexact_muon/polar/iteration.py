@@ -19,8 +19,8 @@ from math import comb
 import torch
 from torch import Tensor
 
-from inexact_muon.polar.scaling import gram_bound, guarded
-from inexact_muon.polar.symmetric import symmetric_product
+from inexact_muon.polar.scaling import gram_bound
+from inexact_muon.polar.symmetric import symmetric_product, symmetric_product_into
 from inexact_muon.schedules.scalar_map import Schedule
 
 Factor = Callable[[Tensor], tuple[float, Tensor]]
@@ -40,70 +40,59 @@ def restarts(steps: int) -> tuple[int, ...]:
 
 def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
     """The factors one after the other, the first on xs over an upper bound on its largest singular value."""
-    if torch.finfo(dtype).bits < 32:
-        return _run_half(xs, factors, dtype, normalise)
-    # The bound is applied to n x n matrices only: no pass over X.
-    xs = [x.to(dtype) for x in xs]
-    gram = _gram(xs)
-    bound = guarded(gram_bound(gram, normalise), dtype)
-    gram = gram.div_(bound * bound)
+    half = torch.finfo(dtype).bits < 32
+    stacks, places = _rounded(xs, dtype) if half else ([x.to(dtype) for x in xs], [(i, 0) for i in range(len(xs))])
     for k, factor in enumerate(factors):
-        a, b = factor(_gram(xs) if k else gram)
-        if a:
-            b.diagonal(dim1=-2, dim2=-1).add_(a)
-        b = b if k else b.div_(bound)
-        xs = [torch.bmm(q, x) for q, x in zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)]
-    return list(xs)
+        stacks = _step(stacks, factor, None if k else normalise)
+    return [stacks[stack].narrow(0, low, len(x)) for (stack, low), x in zip(places, xs, strict=True)]
 
 
-def _run_half(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
-    """The same in half precision: matrices of one shape in one stack, which the cast to `dtype` writes."""
-    solved: dict[int, Tensor] = {}
-    for shape in dict.fromkeys(x.shape[-2:] for x in xs):
-        places = [i for i, x in enumerate(xs) if x.shape[-2:] == shape]
-        x, gram = normalised([xs[i] for i in places], dtype, normalise)
-        for k, factor in enumerate(factors):
-            a, b = factor(torch.bmm(x, x.mT) if k else gram)
-            # a I + B rounded to half precision would lose what B adds to a.
-            x = torch.baddbmm(x, b, x, beta=a)
-        solved.update(zip(places, torch.split(x, [len(xs[i]) for i in places]), strict=True))
-    return [solved[i] for i in range(len(xs))]
+def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tensor]:
+    """One factor; with `normalise` of xs over an upper bound, which n x n matrices are divided by: no pass over X."""
+    gram, dtype = _gram(xs), xs[0].dtype
+    square = gram_bound(gram, normalise, dtype) if normalise else None
+    a, b = factor(gram if square is None else gram.div_(square))
+    del gram
+    if square is None and torch.finfo(dtype).bits < 32:  # a I + B rounded to half precision would lose what B adds to a
+        qs = torch.split(b, [len(x) for x in xs])
+        return [torch.baddbmm(x, q, x, beta=a) if a else torch.bmm(q, x) for q, x in zip(qs, xs, strict=True)]
+    if a:
+        b.diagonal(dim1=-2, dim2=-1).add_(a)
+    if square is not None:  # an error of the diagonal rescales rows; dividing X in half precision would round it twice
+        b.div_(square.sqrt_())
+    return [torch.bmm(q, x) for q, x in zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)]
 
 
 def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
     """Q with answer Q X from X X^T alone, (batch, n, n), by a single factor: in float64, since nothing restarts."""
-    bound = guarded(gram_bound(gram, normalise), gram.dtype)
-    a, q = factor(gram / (bound * bound))
+    square = gram_bound(gram, normalise, gram.dtype)
+    a, q = factor(gram / square)
     q.diagonal(dim1=-2, dim2=-1).add_(a)
-    return q.div_(bound)
+    return q.div_(square.sqrt_())
 
 
-def normalised(xs: Sequence[Tensor], dtype: torch.dtype, normalise: str) -> tuple[Tensor, Tensor]:
-    """xs over upper bounds on their largest singular values, one stack in half precision, and its Gram matrix.
+def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], list[tuple[int, int]]]:
+    """xs in half precision, in stacks by shape, with rows of norm 1/2 to 1 on average; and the place of each.
 
-    Norms and quotients are taken in float64, whose range squares of any float32 entry fit, and rounded once: no pass
-    that brings entries to size 1 is needed. The bound is computed from what was rounded to `dtype`.
+    Divided by a power of two, which is exact, rounded and stacked in one pass: what is in half precision already is not
+    rounded. Norms are taken in float64, whose range squares of any float32 entry fit.
     """
-    n = xs[0].shape[-2]
-    sizes = [torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True, dtype=torch.float64) for x in xs]
-    size = _join(sizes).clamp_(min=TINY)
-    if normalise == "frobenius":
-        x = _over(xs, guarded(size, dtype), dtype)
-        return x, torch.bmm(x, x.mT)
-    size.mul_(n**-0.5)  # rows of norm 1 on average: the Gram matrix suits half precision
-    rounded = _over(xs, size, dtype)
-    gram = torch.bmm(rounded, rounded.mT)
-    bound = guarded(gram_bound(gram, normalise), dtype)
-    return _over(xs, size * bound, dtype), gram.div_(bound * bound)  # rounding `rounded` again would double its error
-
-
-def _over(xs: Sequence[Tensor], sizes: Tensor, dtype: torch.dtype) -> Tensor:
-    """Each matrix over its size, in one stack of this dtype: divided, rounded and stacked in one pass."""
-    stack = xs[0].new_empty((len(sizes), *xs[0].shape[-2:]), dtype=dtype)
     counts = [len(x) for x in xs]
-    for x, size, out in zip(xs, torch.split(sizes, counts), torch.split(stack, counts), strict=True):
-        torch.div(x, size, out=out)
-    return stack
+    sizes = xs[0].new_empty(sum(counts), 1, 1, dtype=torch.float64)
+    for x, size in zip(xs, torch.split(sizes, counts), strict=True):
+        torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True, dtype=torch.float64, out=size)
+    sizes.clamp_(min=TINY).mul_(xs[0].shape[-2] ** -0.5)
+    sizes.div_(torch.frexp(sizes).mantissa)  # the next power of two, exactly
+    shapes = list(dict.fromkeys(x.shape[-2:] for x in xs))
+    totals = [sum(len(x) for x in xs if x.shape[-2:] == shape) for shape in shapes]
+    stacks = [sizes.new_empty((total, *shape), dtype=dtype) for shape, total in zip(shapes, totals, strict=True)]
+    places, filled = [], [0] * len(stacks)
+    for x, size in zip(xs, torch.split(sizes, counts), strict=True):
+        k = shapes.index(x.shape[-2:])
+        torch.div(x, size, out=stacks[k].narrow(0, filled[k], len(x)))
+        places.append((k, filled[k]))
+        filled[k] += len(x)
+    return stacks, places
 
 
 def factors_of(schedule: Schedule, again: Sequence[int]) -> list[Factor]:
@@ -179,8 +168,9 @@ def expand_about(step: tuple[float, ...], shift: float) -> tuple[float, ...]:
 
 
 def _gram(xs: Sequence[Tensor]) -> Tensor:
-    return _join([symmetric_product(x, x.mT) for x in xs])
-
-
-def _join(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+    """X X^T of all of them, one after the other in one tensor."""
+    n = xs[0].shape[-2]
+    grams = xs[0].new_empty(sum(len(x) for x in xs), n, n)
+    for x, out in zip(xs, torch.split(grams, [len(x) for x in xs]), strict=True):
+        symmetric_product_into(x, x.mT, out)
+    return grams

@@ -16,26 +16,28 @@ SMALLEST = 384
 
 def symmetric_product(a: Tensor, b: Tensor, add: Tensor | None = None, beta: float = 0.0, alpha: float = 1.0) -> Tensor:
     """alpha a b + beta add, for (batch, n, k) and (batch, k, n) whose product is symmetric in exact arithmetic."""
-    n = a.shape[-2]
-    if n < SMALLEST or a.device.type != "cpu" or torch.finfo(a.dtype).bits < 32:
-        if add is None:
-            return torch.bmm(a, b) if alpha == 1.0 else torch.bmm(a, b).mul_(alpha)
+    if add is not None and _whole(a):
         return torch.baddbmm(add, a, b, beta=beta, alpha=alpha)
-    out = a.new_empty(len(a), n, n)
-    _fill(a, b, out)
+    out = a.new_empty(len(a), a.shape[-2], a.shape[-2])
+    symmetric_product_into(a, b, out)
     if alpha != 1.0:
         out.mul_(alpha)
     return out if add is None else out.add_(add, alpha=beta)
 
 
-def _fill(a: Tensor, b: Tensor, out: Tensor) -> None:
-    n = a.shape[-2]
-    if n < SMALLEST:
+def symmetric_product_into(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out = a b."""
+    if _whole(a):
         torch.bmm(a, b, out=out)
         return
-    h = n // 2
+    h = a.shape[-2] // 2
     low = out[:, h:, :h]
     torch.bmm(a[:, h:], b[:, :, :h], out=low)
     out[:, :h, h:].copy_(low.mT)
-    _fill(a[:, :h], b[:, :, :h], out[:, :h, :h])
-    _fill(a[:, h:], b[:, :, h:], out[:, h:, h:])
+    symmetric_product_into(a[:, :h], b[:, :, :h], out[:, :h, :h])
+    symmetric_product_into(a[:, h:], b[:, :, h:], out[:, h:, h:])
+
+
+def _whole(a: Tensor) -> bool:
+    """Whether the full product is taken."""
+    return a.shape[-2] < SMALLEST or a.device.type != "cpu" or torch.finfo(a.dtype).bits < 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -21,6 +22,7 @@ def taylor(degree: int) -> tuple[float, ...]:
     return tuple(float(c) for c in h.coef)
 
 
+@lru_cache(maxsize=4096)  # compositions that begin alike share their first steps
 def minimax(degree: int, lower: float, upper: float = 1.0) -> tuple[tuple[float, ...], float]:
     """The odd polynomial p of this degree that minimises E = max |1 - p(s)| over [lower, upper].
 
