@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import log
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
@@ -211,8 +212,8 @@ def test_a_declaration_that_changes_after_runs_have_ended_is_marked(tmp_path: Pa
     path.write_text(path.read_text().replace("lower-loss = 0.01", "lower-loss = 0.02"))
     _, said = settle(path, out, Simulated(ladder_loss(4)))
     page = build(out, pictures=False).page.read_text()
+    assert "this declaration was changed after runs had ended" in page
     for text in (said, page):
-        assert "this declaration was changed after runs had ended" in text
         assert "family lower-loss, lr-moves; pilot of seeds 0, 1, 2, 3, 4, 5; half-widths lower-loss 0.02" in text
 
 
@@ -274,6 +275,27 @@ def test_it_goes_on_from_packed_evidence(tmp_path: Path) -> None:
     (need,), _ = settle(path, tmp_path / "b", second, packed=[tmp_path / "a.pack"])
     assert len(first.trained) + len(second.trained) == 2 * need.wanted
     assert not need.runs
+
+
+def test_runs_that_do_not_compare_are_not_asked_for_again(tmp_path: Path) -> None:
+    """One arm of one seed was trained elsewhere: the pair is refused, and training it again is no use."""
+    path, out = study_file(tmp_path), tmp_path / "out"
+    strange = study.load(path).runs[0]
+
+    class Mixed(Simulated):
+        def poll(self, timeout: float) -> list[Event]:
+            events = super().poll(timeout)
+            for event in events:
+                if isinstance(event, Done) and event.run == strange.id and event.outcome is not None:
+                    other = msgspec.structs.replace(event.outcome, environment={"torch": "1.0"})
+                    write_outcome(store.run_folder(out / "simulated", event.run), other)
+                    events = [Done(e.run, other) if e is event else e for e in events]
+            return events
+
+    (need,), said = settle(path, out, Mixed(ladder_loss(9)))
+    assert (need.has, need.runs) == (5, ())
+    assert "the pilot is not complete" in said
+    assert any("do not compare" in sentence for sentence in load(out).tables.problems)
 
 
 def test_only_the_claims_that_are_asked_for(tmp_path: Path) -> None:

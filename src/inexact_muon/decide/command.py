@@ -24,7 +24,7 @@ from inexact_muon.lab.sweep import sweep
 from inexact_muon.report import load
 from inexact_muon.report.build import announce, build
 from inexact_muon.report.claims import CLAIMS, judge
-from inexact_muon.report.planned import sentences
+from inexact_muon.report.planned import declaration
 from inexact_muon.schedules.grammar import nearest
 from inexact_muon.statistics import UNDECIDED
 from inexact_muon.terminal import Row, Sheet
@@ -80,15 +80,15 @@ def decide(
     plans = [_plan(path) for path in paths]
     _check(plans, claims)
     for plan in plans:
+        if plan.decide:
+            console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
         _take_in(packed, out / plan.name, plan)
     until = None if budget is None else time.monotonic() + budget
-
     engine = start()
     try:
         for plan in plans:
             console.print(f"{plan.name}: pilot, {len(plan.runs)} runs", highlight=False)
             sweep(plan, out / plan.name, lambda: Kept(engine), console, enough=lambda: _over(until))
-        _declare(out, console)
         found = _spend(plans, out, engine, console, claims, until)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
@@ -134,7 +134,7 @@ def assess(plans: Sequence[Plan], out: Path, slots: int, claims: Sequence[str]) 
     """What every declared claim has and needs, from the stores."""
     results = load.load(out)
     judged = judge(results)
-    return [need for plan in plans for need in needs(results, judged, plan, slots, claims)]
+    return [need for plan in plans for need in needs(results, judged, plan, out / plan.name, slots, claims)]
 
 
 def show(found: Sequence[Need], console: Console) -> None:
@@ -193,10 +193,3 @@ def _take_in(packed: Sequence[Path], folder: Path, plan: Plan) -> None:
     files = [file for file in packed if plan.name in packing.names(file)]
     if files:
         packing.take_in(files, folder, plan)
-
-
-def _declare(out: Path, console: Console) -> None:
-    """What the studies declared, as their stores hold it."""
-    for one in load.load(out).studies:
-        for sentence in sentences(one):
-            console.print(sentence, highlight=False, soft_wrap=True)

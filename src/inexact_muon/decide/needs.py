@@ -43,14 +43,16 @@ class Need:
     why: str
 
 
-def needs(results: Results, judged: Iterable[Judged], plan: Plan, slots: int, claims: Sequence[str]) -> list[Need]:
-    """Of every claim for which the plan's study declares a width."""
+def needs(
+    results: Results, judged: Iterable[Judged], plan: Plan, folder: Path, slots: int, claims: Sequence[str]
+) -> list[Need]:
+    """Of every claim for which the plan's study, whose store is in the folder, declares a width."""
     declared = plan.decide
     assert declared is not None
-    study = next(s for s in results.studies if s.name == plan.name)
-    rate = _seconds(study.folder)
-    cells = _cells((*plan.runs, *(run.spec for run in study.runs)), declared)
-    ended = {run.id for run in study.runs if run.outcome is not None}
+    stored = store.runs(folder)
+    rate = _seconds(stored)
+    cells = _cells((*plan.runs, *(run.spec for run in stored)), declared)
+    ended = {run.id for run in stored if run.outcome is not None}
     names = [name for name in declared.width if not claims or name in claims]
     mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
     for claim in CLAIMS:
@@ -101,9 +103,9 @@ def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
     return list(found.values())
 
 
-def _seconds(folder: Path) -> float | None:
-    """Wall time of a run, on average over those of a store that have ended."""
-    times = [sum(run.outcome.seconds.values()) for run in store.runs(folder) if run.outcome and run.outcome.seconds]
+def _seconds(stored: Iterable[store.Run]) -> float | None:
+    """Wall time of a run, on average over those that have ended."""
+    times = [sum(run.outcome.seconds.values()) for run in stored if run.outcome and run.outcome.seconds]
     return sum(times) / len(times) if times else None
 
 

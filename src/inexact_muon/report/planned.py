@@ -48,20 +48,20 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
 
 
 def sentences(study: StudyRecord) -> list[str]:
-    """What a study declared, for the page and the terminal."""
-    d = study.declared
-    if d is None:
-        return []
+    """What a study declared, for the page; empty if it did not."""
+    lines = [declaration(study.name, study.declared)] if study.declared else []
+    return [*lines, f"{study.name}: this declaration was changed after runs had ended"] if study.redeclared else lines
+
+
+def declaration(name: str, d: Decide) -> str:
+    """Family, pilot, widths, margins and stopping rule in one sentence."""
     widths = ", ".join(f"{claim} {width:g}" for claim, width in d.width.items())
     margins = ", ".join(f"{claim} {margin:g}" for claim, margin in d.margin.items())
-    lines = [
-        f"{study.name} declares: family {', '.join(d.family)}; pilot of seeds {', '.join(map(str, d.pilot))}; "
+    return (
+        f"{name} declares: family {', '.join(d.family)}; pilot of seeds {', '.join(map(str, d.pilot))}; "
         f"half-widths {widths}{'; margins ' + margins if margins else ''}; then as many seeds as Stein's rule gives "
         f"from the pilot's spread at a one-sided level of {level(d):.2%}, at most {d.most}, and no look before"
-    ]
-    if study.redeclared:
-        lines.append(f"{study.name}: this declaration was changed after runs had ended")
-    return lines
+    )
 
 
 def _join(*notes: str) -> str:
