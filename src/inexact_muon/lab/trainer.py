@@ -6,7 +6,6 @@ optimizer, the step and the losses not yet recorded, and nothing else matters.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from math import isfinite
@@ -20,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from inexact_muon.lab import checkpoint, optimizers, problems
 from inexact_muon.lab.clock import Clock
 from inexact_muon.lab.curves import Curves, Mark, holds
+from inexact_muon.lab.environment import environment
 from inexact_muon.lab.errors import warn
 from inexact_muon.lab.schedule import factor
 from inexact_muon.lab.spec import RunSpec
@@ -209,12 +209,6 @@ class Training:
 
     def outcome(self, state: End) -> Outcome:
         """How the run ended."""
-        environment = {
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "machine": platform.machine(),
-        }
-        environment |= {"device": self.world.device.type, "processes": str(self.world.size)}
         if self.work:
             self.result["oracle_flops"] = float(self.work)
         seconds = {part: round(value, 6) for part, value in self.clock.seconds.items()}
@@ -224,7 +218,7 @@ class Training:
             result=dict(self.result),
             skipped=skipped(self.optimizer),
             seconds=seconds,
-            environment=environment,
+            environment=environment(self.spec, self.world),
         )
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from inexact_muon.optim.algorithm import hosted
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.finite import hosted
 
 WARM = 2
 """Steps before the capture: they make states and batches, and let libraries allocate what they need."""
@@ -121,16 +121,17 @@ def _obstacles(optimizer: LMOOptimizer) -> Iterator[str]:
         raise TypeError(f"an optimizer of this library is wanted, got {type(optimizer).__name__}")
     if optimizer.on_nonfinite == "raise":
         yield 'on_nonfinite="raise" reads values: use "skip"'
-    if optimizer.precision.active:
-        yield "policies and reference= look at singular values on the host: name one oracle"
     if optimizer.telemetry.every:
         yield "sampling measures on the host: set sample_every=0"
+    if optimizer.observers:
+        yield "it has observers, which a replay does not call: remove them"
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
-        yield "it has step hooks, which a replay does not call: remove them"
+        yield "it has step hooks (a Control, a probe), which a replay does not call: remove them"
+    shared = optimizer.shared()
     for name, p, group in optimizer.named():
         if group["keep"] < 1.0:
             yield f"keep={group['keep']} draws parameters on the host: set keep=1"
-        if optimizer._is_shared(p):
+        if shared is not None and shared.holds(p):
             yield f"parameter {name} is shared among ranks, which exchange values in a step: use a step of its own"
         if hosted(p):
             yield f"parameter {name} is on the {p.device.type}: move the model to a GPU first"
