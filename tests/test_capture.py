@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from fake_cuda import Recorder, fake_h100
-from inexact_muon import Muon, polar, tune
-from inexact_muon.optim import CapturedStep, LMOOptimizer, MomentumSchedule, algorithm
+from inexact_muon import Muon, tune
+from inexact_muon.optim import CapturedStep, LMOOptimizer, MomentumSchedule, Observer, finite
 from test_optim_equations import problem
 
 SHAPES = ((6, 9), (9, 6), (6, 9), (5,))
@@ -71,7 +71,7 @@ def test_consecutive_steps_are_the_same_operations(name: str, tensors: bool, mon
 @pytest.mark.parametrize("name", OPTIONS)
 def test_tensors_move_as_numbers_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """lr and momentum as tensors and as floats that change, with flags; a gradient is not finite now and then."""
-    monkeypatch.setattr(algorithm, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOSTED", ())
     ends = []
     for tensors in (False, True):
         params, gradients = problem(list(SHAPES), 6, torch.float64)
@@ -135,7 +135,7 @@ def feed(params: list[nn.Parameter], gradients: list[torch.Tensor]) -> None:
 
 def test_a_captured_step_trains_as_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With schedules that write into the tensors; every call is one step, the capture too."""
-    monkeypatch.setattr(algorithm, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOSTED", ())
     ends = []
     for capture in (False, True):
         params, gradients = problem(list(SHAPES), 7, torch.float32)
@@ -198,7 +198,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("message", CHANGES)
 def test_what_was_changed_is_not_replayed(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOSTED", ())
     params, gradients = problem(list(SHAPES), 6, torch.float32)
     optimizer = made(params, lr=torch.tensor(0.1), weight_decay=0.1)
     step, graph = captured(optimizer)
@@ -221,15 +221,12 @@ def test_what_was_changed_is_not_replayed(message: str, monkeypatch: pytest.Monk
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "raise": ({"on_nonfinite": "raise"}, 'on_nonfinite="raise" reads values'),
     "sampling": ({"sample_every": 10}, "sampling measures on the host: set sample_every=0"),
-    "drop": ({"keep": 0.5}, "keep=0.5 draws parameters on the host"),
-    "policy": ({"polar": tune.Adaptive()}, "policies and reference= look at singular values on the host"),
-    "reference": ({"reference": polar.PolarExpress(8)}, "policies and reference= look at singular values on the host"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_graph_cannot_repeat_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOSTED", ())
     options, message = REFUSED[name]
     optimizer = Muon([nn.Parameter(torch.ones(4, 5))], **options)
     with pytest.raises(ValueError, match=message) as error:
@@ -243,13 +240,23 @@ def test_what_is_not_there_yet_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         CapturedStep(Muon([p]))
     with pytest.raises(TypeError, match="an optimizer of this library is wanted, got SGD"):
         CapturedStep(torch.optim.SGD([p], lr=0.1))  # type: ignore[arg-type]
-    monkeypatch.setattr(algorithm, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOSTED", ())
     optimizer = Muon([p])
     optimizer.param_groups[0]["lr"] = torch.empty((), device="meta")
     with pytest.raises(ValueError, match="lr of group 'lmo' is a tensor on the meta: put it on cpu"):
         CapturedStep(optimizer)
     with pytest.raises(ValueError, match="0 has no gradient: give it zeros"):
         CapturedStep(Muon([p]))()
+    with pytest.raises(ValueError, match=r"keep=0\.5 draws parameters on the host"):
+        CapturedStep(Muon([{"params": [p], "keep": 0.5}]))
+    optimizer = Muon([p])
+    optimizer.observers.append(Observer())
+    with pytest.raises(ValueError, match="it has observers, which a replay does not call"):
+        CapturedStep(optimizer)
+    optimizer = Muon([p])
+    tune.Control(optimizer, "adaptive:1.1")
+    with pytest.raises(ValueError, match="it has step hooks"):
+        CapturedStep(optimizer)
     optimizer = Muon([p])
     optimizer.register_step_post_hook(lambda *_: None)
     with pytest.raises(ValueError, match="it has step hooks"):
