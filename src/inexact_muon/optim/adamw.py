@@ -53,7 +53,7 @@ def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
             _one(p, state, group, flag)
         return
     small: list[tuple[Entry, Tensor]] = []
-    for entry, finite, skip in zip(entries, flags.finite, flags.off.unbind(), strict=True):
+    for entry, finite, skip in zip(entries, flags.vector.unbind(), flags.off.unbind(), strict=True):
         if entry[0].numel() >= LARGE:
             _fused([entry], skip)
         else:

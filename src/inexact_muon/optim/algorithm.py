@@ -30,14 +30,17 @@ def momentum(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     """
     seen, stacks = batch.room()
     buffers = [member.state["momentum_buffer"] for member in batch.members]
-    gradients = (member.gradient for member in batch.members)
-    power = 2 if batch.members[0].group["nesterov"] else 1
+    first = batch.members[0].group
+    gradients = (member.p.grad.to(b.dtype) for member, b in zip(batch.members, buffers, strict=True))  # type: ignore[union-attr]
+    if first["maximize"]:
+        gradients = (-g for g in gradients)
+    power = 2 if first["nesterov"] else 1
     weights = _weights(batch, lambda mu: 1.0 - mu**power)
     if batch.flags is None:
         for b, g, w, out in zip(buffers, gradients, weights, seen, strict=True):
             torch.lerp(b, g, w, out=out)
     else:
-        for flag, g, b, out in zip(batch.flags.finite, gradients, buffers, seen, strict=True):
+        for flag, g, b, out in zip(batch.flags.vector.unbind(), gradients, buffers, seen, strict=True):
             torch.where(flag, g, b, out=out)
         _each(torch._foreach_lerp_, seen, buffers, once(lambda weight: 1.0 - weight, weights))
     return seen, stacks if batch.stacks and None not in batch.blocks else batch.fill(stacks, seen)

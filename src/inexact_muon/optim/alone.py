@@ -64,14 +64,16 @@ class Alone:
             dtypes = [member.state["momentum_buffer"].dtype for member in members]
             flags, first = Flags.of([member.p.grad for member in members], dtypes), 0
             for batch in some:
-                batch.flags = flags.part(first, len(batch.members))
+                batch.flags = Flags(
+                    *(x.narrow(0, first, len(batch.members)) for x in (flags.vector, flags.on, flags.off))
+                )
                 first += len(batch.members)
 
     @staticmethod
     def show(optimizer: LMOOptimizer, batch: Batch, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
         """Shows the answers that are wanted, but for members whose gradient is not finite."""
         for k, (member, m, z) in enumerate(zip(batch.members, batch.joined(given), batch.joined(found), strict=True)):
-            if id(member.p) in optimizer.wanted and (batch.flags is None or bool(batch.flags.finite[k])):
+            if id(member.p) in optimizer.wanted and (batch.flags is None or bool(batch.flags.vector[k])):
                 pairs = zip(member.view.cut(m), member.view.cut(z.to(m.dtype)), strict=True)
                 answers = [(batch.ball, a, -batch.ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
                 if answers:

@@ -42,13 +42,6 @@ class Member:
         return self.view.shapes(self.p.shape)
 
     @property
-    def gradient(self) -> Tensor:
-        """As the buffer wants it."""
-        assert self.p.grad is not None
-        gradient = self.p.grad.to(self.state["momentum_buffer"].dtype)
-        return -gradient if self.group["maximize"] else gradient
-
-    @property
     def decay(self) -> float:
         """What lr is multiplied with to shrink W."""
         return 1.0 if self.group["constrained"] else float(self.group["weight_decay"])
@@ -123,7 +116,9 @@ class Batch:
         like = self.members[0].state["momentum_buffer"]
         stacks = [like.new_empty(shape) for shape in self.stacks]
         return [
-            like.new_empty(member.p.shape) if slot is None else part(stacks, slot).view(member.p.shape)
+            like.new_empty(member.p.shape)
+            if slot is None
+            else stacks[slot[0]].narrow(0, slot[1], slot[2] or 0).view(member.p.shape)
             for member, slot in zip(self.members, self.blocks, strict=True)
         ], stacks
 
@@ -184,7 +179,7 @@ class Batch:
         made = []
         for k, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
             if block is not None:
-                made.append(part(given, block).reshape(member.p.shape))
+                made.append(given[block[0]].narrow(0, block[1], block[2] or 0).reshape(member.p.shape))
             else:
                 slots = zip(self.slots[k], self.shapes(k), strict=True)
                 made.append(member.view.join([part(given, s).reshape(shape) for s, shape in slots], member.p.shape))

@@ -201,7 +201,8 @@ class LMOOptimizer(Optimizer):
                 loss = closure()
         if any(self._resolved.get(i) != (g["ball"], len(g["params"])) for i, g in enumerate(self.param_groups)):
             self._resolve()
-        entries, shared = [(group, p) for group in self.param_groups for p in group["params"]], self.shared()
+        entries = [(group, p) for group in self.param_groups for p in group["params"]]
+        shared = self.shared() if self._shared is not None or dist.is_initialized() else None
         if any(group["keep"] < 1.0 for group in self.param_groups):
             entries = list(self.drawn())
         if shared is not None:
@@ -240,7 +241,7 @@ class LMOOptimizer(Optimizer):
 
     def shared(self) -> Shared | None:
         """What ranks do together; None in a process of its own, where nothing of `parallel` is imported."""
-        if self._shared is None and dist.is_available() and dist.is_initialized():
+        if self._shared is None and dist.is_initialized():
             self._shared = self._join()
         return self._shared
 

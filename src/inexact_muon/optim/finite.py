@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf, isfinite
 from typing import Any
 
@@ -59,22 +58,15 @@ class Flags:
         full = [g if g.numel() else g.new_zeros(1) for g in _cast(gradients, dtypes)]  # an empty one has no largest
         norms = torch._foreach_norm(full, inf)
         same = len({norm.dtype for norm in norms}) == 1
-        return cls.given(torch.stack(norms if same else [norm.double() for norm in norms]) < inf)
+        vector = torch.stack(norms if same else [norm.double() for norm in norms]) < inf
+        on = vector.to(torch.float32)
+        return cls(vector, on, 1.0 - on)
 
     @classmethod
     def given(cls, vector: Tensor) -> Flags:
         """From whether each gradient is finite."""
         on = vector.to(torch.float32)
         return cls(vector, on, 1.0 - on)
-
-    @cached_property
-    def finite(self) -> tuple[Tensor, ...]:
-        """The flag of each."""
-        return self.vector.unbind()
-
-    def part(self, first: int, count: int) -> Flags:
-        """Those of `count` parameters, as views."""
-        return Flags(*(x.narrow(0, first, count) for x in (self.vector, self.on, self.off)))
 
     def times(self, values: Sequence[Number], dtype: torch.dtype) -> list[Tensor]:
         """The values as tensors of one element, 0 where the gradient is not finite; one operation for equal ones."""

@@ -132,6 +132,8 @@ class PolarMethod(ABC):
         """
         if not ms:
             return []
+        if not torch.is_autocast_enabled(ms[0].device.type):
+            return solve_all(ms, self._solve, self.compute_dtype, limit, cast)
         with no_autocast(ms[0]):
             return solve_all(ms, self._solve, self.compute_dtype, limit, cast)
 

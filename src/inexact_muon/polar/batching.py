@@ -58,9 +58,13 @@ def solve_all(
     """
     limit = min(limit, CACHE) if ms[0].device.type == "cpu" else limit
     pieces: list[list[Tensor]] = [[] for _ in ms]
-    for members in _alike(ms):
+    alike: dict[object, list[int]] = {}  # by short side, dtype and device, in order of first appearance
+    for i, m in enumerate(ms):
+        if m.numel():
+            alike.setdefault((min(m.shape[-2:]), m.dtype, m.device), []).append(i)
+    for members in alike.values():
         dtype = compute_dtype(ms[members[0]])
-        parts = (((i, part), work(part, dtype)) for i in members for part in _parts(ms[i], dtype, limit))
+        parts = (((i, part), size) for i in members for part, size in _parts(ms[i], dtype, limit))
         for chunk in within(parts, limit):
             given = [part for _, part in chunk]
             stacks, places = _stacked(given) if len(given) > 1 else (given, [(0, 0)])
@@ -71,20 +75,12 @@ def solve_all(
     return [_joined(found, m, cast) for found, m in zip(pieces, ms, strict=True)]
 
 
-def _alike(ms: Sequence[Tensor]) -> list[list[int]]:
-    """Indices by short side, dtype and device, in order of first appearance."""
-    groups: dict[object, list[int]] = {}
-    for i, m in enumerate(ms):
-        if m.numel():
-            groups.setdefault((min(m.shape[-2:]), m.dtype, m.device), []).append(i)
-    return list(groups.values())
-
-
-def _parts(m: Tensor, dtype: torch.dtype, limit: int) -> list[Tensor]:
-    """m as (batch, n, m) with n <= m, cut along the batch where it is over the limit."""
+def _parts(m: Tensor, dtype: torch.dtype, limit: int) -> list[tuple[Tensor, int]]:
+    """m as (batch, n, m) with n <= m, cut along the batch where it is over the limit; and the work on each part."""
     x = m.detach().reshape(-1, *m.shape[-2:])
     x = x.mT if x.shape[-2] > x.shape[-1] else x
-    return list(torch.split(x, max(1, limit * len(x) // work(x, dtype))))
+    one = work(m, dtype) // len(x)
+    return [(part, len(part) * one) for part in torch.split(x, max(1, limit // one))]
 
 
 def work(x: Tensor, dtype: torch.dtype = torch.float32) -> int:

@@ -13,6 +13,7 @@ side n and any m are worked on together. Shapes: xs are (batch_i, n, m_i), n <= 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import comb
 
@@ -33,6 +34,7 @@ GRAM_ASPECT = 1.5
 """m/n above which the Gram form needs fewer products than the direct one, for every degree."""
 
 
+@cache
 def restarts(steps: int) -> tuple[int, ...]:
     """Steps after which the Gram form restarts: after the second, then after every third."""
     return tuple(range(2, steps, 3))
@@ -98,7 +100,8 @@ def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], li
     return stacks, places
 
 
-def factors_of(schedule: Schedule, again: Sequence[int]) -> list[Factor]:
+@lru_cache(256)
+def factors_of(schedule: Schedule, again: tuple[int, ...]) -> list[Factor]:
     """The factors of a composition that restarts after the steps `again`; after every one is the direct form."""
     steps = list(zip(schedule.coefficients, schedule.uppers, strict=True))
     edges = [0, *again, len(steps)]

@@ -167,7 +167,7 @@ class PolarExpress(Composition):
     safety: float = 1.01
     cushion: float = CUSHION
 
-    @property
+    @cached_property
     def dtypes(self) -> tuple[torch.dtype, ...]:
         degrees = (self.degree,) if isinstance(self.degree, int) else self.degree
         return tuple(dtype for dtype in super().dtypes if bears(dtype, degrees, self.safety))

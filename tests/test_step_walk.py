@@ -1,0 +1,81 @@
+"""How far a gradient walks until W changes: few files and functions, none of them for several ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fake_cuda import fake_h100, on_fake_cuda
+from inexact_muon import Muon
+
+FILES, FUNCTIONS, FRAMES = 16, 45, 8
+
+
+def walk(step: Callable[[], Any]) -> tuple[set[tuple[str, str]], int]:
+    """(file and function of the package that a step enters, frames from it to the oracle's solve)"""
+    seen: set[tuple[str, str]] = set()
+    depths: list[int] = []
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        path, code = frame.f_code.co_filename, frame.f_code
+        if event != "call" or "inexact_muon/" not in path or code.co_name.startswith("<"):
+            return
+        where = path.rpartition("inexact_muon/")[2]
+        seen.add((where, code.co_qualname))
+        if where.startswith("polar/") and "solve" in code.co_name and not depths:
+            depth, above = 0, frame
+            while above.f_back is not None and above.f_code.co_name != "step":
+                depth += "inexact_muon/" in above.f_code.co_filename
+                above = above.f_back
+            depths.append(depth)
+
+    sys.setprofile(profile)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return seen, depths[0]
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 48), nn.ReLU(), nn.Linear(48, 24), nn.ReLU(), nn.Linear(24, 4))
+
+
+def check(optimizer: Muon) -> None:
+    optimizer.step()
+    seen, frames = walk(optimizer.step)
+    files = {file for file, _ in seen}
+    assert len(files) <= FILES, files
+    assert len(seen) <= FUNCTIONS, sorted(seen)
+    assert frames <= FRAMES
+    assert not {file for file in files if file.startswith("parallel/")}
+
+
+def test_on_a_cpu() -> None:
+    made = model()
+    for p in made.parameters():
+        p.grad = torch.randn_like(p)
+    check(Muon.for_model(made, lr=0.02))
+
+
+def test_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_h100(monkeypatch):
+        check(Muon.for_model(on_fake_cuda(model), lr=0.02))
+
+
+def test_one_process_imports_nothing_for_several() -> None:
+    code = """
+import sys, torch
+from inexact_muon import Muon
+p = torch.nn.Parameter(torch.eye(4)); p.grad = torch.eye(4)
+Muon([p]).step()
+assert not [name for name in sys.modules if name.startswith("inexact_muon.parallel")]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
