@@ -5,13 +5,29 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 
 EXAMPLES = int(os.environ.get("INEXACT_MUON_FUZZ", "0"))
 """Examples of each fuzzer in `make fuzz`; 0 in the fast tier."""
+
+TALLY: Counter[str] = Counter()
+"""How many programs, kills, files and commands there were; added to the file that `make fuzz` names."""
+
+
+@atexit.register
+def _write_tally() -> None:
+    if TALLY and "INEXACT_MUON_FUZZ_TALLY" in os.environ:
+        path = Path(os.environ["INEXACT_MUON_FUZZ_TALLY"])
+        before = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(Counter(before) + TALLY))
+
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)
 

@@ -30,10 +30,10 @@ problem.widths = [8, 8, 8]
 optimizer.name = "scion"
 telemetry.every = 30
 [[grid]]
-optimizer.lr = [0.001, 0.002, 0.004]
+optimizer.lr = [0.001, 0.002]
 optimizer.polar = ["jordan:1", "jordan:5"]
 """
-RUNS, STEPS = 12, 60
+RUNS, STEPS = 8, 60
 
 
 def write_study(folder: Path, text: str = STUDY) -> Path:

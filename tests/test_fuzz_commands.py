@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from commands import said
-from fuzzing import fuzz
+from fuzzing import TALLY, fuzz
 from inexact_muon import cli, statements
 from inexact_muon.lab import execute, study
 from inexact_muon.lab import spec as specs
@@ -50,6 +50,7 @@ NAMES = st.sampled_from(["cnn", "matrix", "nanogpt", "custom", "muon", "scion", 
 
 def fine(*words: str) -> str:
     """The output of a command that ends with a result, a sentence, or the usage."""
+    TALLY["commands"] += 1
     code, out, err = said(*words)
     assert code in (0, 1, 2), (code, err)
     assert "Traceback" not in out + err
@@ -64,6 +65,7 @@ def fine(*words: str) -> str:
 @fuzz(150)
 @given(st.dictionaries(st.one_of(FIELDS, TEXTS), st.one_of(VALUES, NAMES), max_size=5))
 def test_a_spec_is_read_or_refused_by_a_sentence(fields: dict[str, Any]) -> None:
+    TALLY["specs"] += 1
     raw: dict[str, Any] = {"problem": {"name": "matrix"}}
     try:
         for field, value in fields.items():
@@ -78,6 +80,7 @@ def test_a_spec_is_read_or_refused_by_a_sentence(fields: dict[str, Any]) -> None
 @fuzz(100)
 @given(st.lists(st.tuples(st.one_of(FIELDS, TEXTS), st.one_of(VALUES.map(repr), TEXTS, NUMBERS.map(str))), max_size=4))
 def test_settings_make_a_plan_or_a_sentence(pairs: list[tuple[str, str]]) -> None:
+    TALLY["studies"] += 1
     one = study.Study(name="s", base={"problem": {"name": "matrix"}}, seeds=(0, 1))
     try:
         made = study.plan(one, "s.toml", study.read_changes(f"{field}={value}" for field, value in pairs))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands import said
-from fuzzing import fuzz
+from fuzzing import TALLY, fuzz
 from odd_values import mutated, tensors, values
 from test_tune_checkpoints import MAKERS, stepped
 
@@ -22,6 +22,7 @@ def outcome(path: Path) -> tuple[int, str, str]:
 
 
 def check(value: Any) -> None:
+    TALLY["files"] += 1
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "c.pt"
         torch.save(value, path)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from torch import Tensor, nn
 
-from fuzzing import fuzz
+from fuzzing import TALLY, fuzz
 from inexact_muon.lmo import parse as parse_ball
 from inexact_muon.optim import SCALES, LMOOptimizer, reference_step
 from inexact_muon.optim.lengths import parse as parse_length
@@ -118,6 +118,7 @@ class Programs(RuleBasedStateMachine):
     def make(self, first: dict[str, Any], count: int, seed: int, data: st.DataObject) -> None:
         self.generator = torch.Generator().manual_seed(seed)
         self.twins: list[Twin] = []
+        TALLY["programs"] += 1
         self.scheduler: Any = None
         self.saved: tuple[Any, Any, Any] | None = None
         self.nonfinite = data.draw(st.sampled_from(("skip", "raise")))

@@ -17,7 +17,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fuzzing import fuzz
+from fuzzing import TALLY, fuzz
 from inexact_muon.lab import store
 from inexact_muon.lab.errors import LabError
 from lab_stores import IDS, PLAN, flip, half, listed, run_all
@@ -43,6 +43,7 @@ class Stores(RuleBasedStateMachine):
         self.place = Path(tempfile.mkdtemp())
         self.folder = self.place / "out"
         self.images = 0
+        TALLY["stores"] += 1
 
     def teardown(self) -> None:
         if hasattr(self, "place"):
@@ -92,6 +93,7 @@ class Stores(RuleBasedStateMachine):
         self.images += 1
         self.disturbed(at, lambda: shutil.copytree(self.folder, image) and None)
         if image.exists():
+            TALLY["kills"] += 1
             shutil.rmtree(self.folder)
             image.rename(self.folder)
 
@@ -119,6 +121,7 @@ class Stores(RuleBasedStateMachine):
     def flip(self, data: st.DataObject, bit: int) -> None:
         path = self.choose(data)
         if path is not None:
+            TALLY["flipped bits"] += 1
             flip(path, bit % (8 * path.stat().st_size))
 
     @rule(data=st.data(), share=st.floats(0, 1))

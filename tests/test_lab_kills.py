@@ -29,19 +29,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kills", at_length([6], 20))
+@pytest.mark.parametrize("kills", at_length([4], 20))
 def test_kills_at_random_moments(tmp_path: Path, undisturbed: dict[str, Any], kills: int) -> None:
-    """The sweep or one of its workers, whenever the work has come to the next of so many random amounts."""
+    """The sweep and one of its workers in turn, whenever the work has come to the next of so many random amounts."""
     chance, out, study = random.Random(kills), tmp_path / "out", write_study(tmp_path)
-    moments = sorted(chance.uniform(0.0, 0.95 * RUNS) for _ in range(kills))
+    moments = sorted(chance.uniform(0.0, 0.85 * RUNS) for _ in range(kills))
     hit = {"sweep": 0, "worker": 0}
     child = start("sweep", study, "--out", out, "--workers", 2)
-    for moment in moments:
+    for number, moment in enumerate(moments):
         wait_for(out, moment, child)
         time.sleep(chance.uniform(0, 0.1))
         assert child.poll() is None, "the sweep ended before it was killed"
         found = workers(child.pid)
-        if found and chance.random() < 0.5:
+        if found and number % 2:
             kill(chance.choice(found))
             hit["worker"] += 1
         else:
@@ -74,7 +74,7 @@ def test_workers_of_a_killed_sweep_end(tmp_path: Path) -> None:
 def test_ctrl_c_stops_cleanly_and_resumes(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     out, study = tmp_path / "out", write_study(tmp_path)
     child = start("sweep", study, "--out", out, "--workers", 2)
-    wait_for(out, 3.5, child)
+    wait_for(out, 2.5, child)
     kill(child.pid, signal.SIGINT)
     said = child.communicate()[0]
     assert child.returncode == 130, said
@@ -82,7 +82,7 @@ def test_ctrl_c_stops_cleanly_and_resumes(tmp_path: Path, undisturbed: dict[str,
     assert f"interrupted; finished runs are stored in {out}; the same command resumes" in said
     states = [run.state for run in store.runs(out)]
     assert "running" not in states
-    assert states.count("finished") >= 2
+    assert states.count("finished") >= 1
     before = progress(out)
     finish("sweep", study, "--out", out, "--workers", 2)
     assert before < RUNS
@@ -105,7 +105,7 @@ def test_one_worker_gives_the_same_bits_and_a_second_sweep_is_refused(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk", "600k") as folder:
+    with small_disk(tmp_path / "disk", "450k") as folder:
         yield folder
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, lmo, polar
-from inexact_muon.optim import LMOOptimizer, algorithm, flat_stats, to_tensorboard, to_wandb
+from inexact_muon.optim import LMOOptimizer, finite, flat_stats, to_tensorboard, to_wandb
 from test_optim_equations import problem, train
 from test_optim_promises import MAKERS, through_disk
 
@@ -29,7 +29,7 @@ def test_masks_give_the_same_as_looking(name: str, monkeypatch: pytest.MonkeyPat
     make = MAKERS.get(name, lambda p: LMOOptimizer(adamw(p), 0.02, 0.9, ball="sign", weight_decay=0.1))
     ends = []
     for hosted in (("cpu",), ()):
-        monkeypatch.setattr(algorithm, "HOSTED", hosted)
+        monkeypatch.setattr(finite, "HOSTED", hosted)
         params, gradients = problem([(6, 9), (9, 6)], 5, torch.float64)
         gradients[0][0][0, 0] = torch.nan
         gradients[3][1][2, 2] = torch.inf
@@ -43,7 +43,7 @@ def test_masks_give_the_same_as_looking(name: str, monkeypatch: pytest.MonkeyPat
 
 def test_no_value_is_read_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device there is nothing to read: a step that would wait raises."""
-    monkeypatch.setattr(algorithm, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOSTED", ())
     for oracle in (polar.PolarExpress(5), polar.Jordan(3), polar.Cans(3, form="gram")):
         params = [nn.Parameter(torch.empty(s, device="meta")) for s in ((6, 9), (6, 9), (9, 6))]
         for p in params:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from inexact_muon.optim.capture import CapturedStep as CapturedStep
 from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
 from inexact_muon.optim.core import LMOOptimizer as LMOOptimizer
 from inexact_muon.optim.explanation import Explanation as Explanation

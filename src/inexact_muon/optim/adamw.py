@@ -11,7 +11,6 @@ large tensors get a call each, and of the many small ones those to be skipped ge
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -33,16 +32,23 @@ def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
         flags: whose gradients are finite; None if all are.
     """
     states = [state for _, state, _ in entries]
+    fused = all(
+        p.grad is not None
+        and p.device.type in ("cpu", "cuda")
+        and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
+        and not isinstance(group["momentum"], Tensor)
+        for p, state, group in entries
+    )
     if flags is None:
         torch._foreach_add_([state["step"] for state in states], 1.0)
-        if _fused_takes(entries):
+        if fused:
             _fused(entries, None)
         else:
             for p, state, group in entries:
                 _one(p, state, group)
         return
     flags.count_(states)
-    if not _fused_takes(entries):
+    if not fused:
         for (p, state, group), flag in zip(entries, flags.on.unbind(), strict=True):
             _one(p, state, group, flag)
         return
@@ -62,25 +68,13 @@ def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Entries that one call of `adamw_` can take, in the order of the groups."""
-    keys = ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize")
-
-    def key(entry: Entry) -> tuple[Any, ...]:
-        p, state, group = entry
-        options = tuple(id(group[k]) if isinstance(group[k], Tensor) else group[k] for k in keys)
-        return (str(p.device), p.dtype, state["exp_avg"].dtype, *options)
-
-    return [list(some) for _, some in groupby(entries, key=key)]
-
-
-def _fused_takes(entries: Sequence[Entry]) -> bool:
-    return all(
-        p.grad is not None
-        and p.device.type in ("cpu", "cuda")
-        and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
-        and not isinstance(group["momentum"], Tensor)
-        for p, state, group in entries
-    )
+    """Entries that one call of `adamw_` can take."""
+    found: dict[tuple[Any, ...], list[Entry]] = {}
+    for p, state, group in entries:
+        options = (group[k] for k in ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize"))
+        key = (p.device, p.dtype, state["exp_avg"].dtype, *(id(x) if isinstance(x, Tensor) else x for x in options))
+        found.setdefault(key, []).append((p, state, group))
+    return list(found.values())
 
 
 def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
@@ -114,7 +108,9 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     gradient = p.grad.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
     square = gradient.to(second.dtype).square()
-    made: float | Tensor = float(step) if on is None else step.clamp(min=1.0)
+    made: float | Tensor = (
+        float(step) if on is None else step.clamp(min=1.0).to(torch.promote_types(first.dtype, step.dtype))
+    )
     rate, kept = group["lr"], group["lr"] * group["weight_decay"]
     if on is not None:
         gradient, square = torch.where(on > 0, gradient, first), torch.where(on > 0, square, second)

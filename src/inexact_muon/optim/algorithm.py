@@ -11,7 +11,7 @@ because lerp(x, x, w) = x and a step of zero changes nothing. lr and momentum ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ def momentum(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     buffers = [member.state["momentum_buffer"] for member in batch.members]
     gradients = (member.gradient for member in batch.members)
     power = 2 if batch.members[0].group["nesterov"] else 1
-    weights = _from_first(batch, once(lambda mu: 1.0 - mu**power, batch.mus))
+    weights = _weights(batch, lambda mu: 1.0 - mu**power)
     if batch.flags is None:
         for b, g, w, out in zip(buffers, gradients, weights, seen, strict=True):
             torch.lerp(b, g, w, out=out)
@@ -40,7 +40,7 @@ def momentum(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
         for flag, g, b, out in zip(batch.flags.finite, gradients, buffers, seen, strict=True):
             torch.where(flag, g, b, out=out)
         _each(torch._foreach_lerp_, seen, buffers, once(lambda weight: 1.0 - weight, weights))
-    return seen, batch.fill(stacks, seen)
+    return seen, stacks if batch.stacks and None not in batch.blocks else batch.fill(stacks, seen)
 
 
 def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[float]:
@@ -50,7 +50,9 @@ def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[
     """
     if batch.members[0].length.needs_dual:  # half precision may overflow where the length multiplies z
         found[:] = [z.to(torch.promote_types(z.dtype, torch.float32)) for z in found]
-    factors = [_factors(batch, k, given, found) for k in range(len(batch.members))]
+    factors = batch.reaches or [reaches(batch, k, given, found) for k in range(len(batch.members))]
+    if not batch.members[0].length.needs_dual:
+        batch.reaches = factors
     if batch.flags is not None:
         left = [-member.decay or 1.0 for member in batch.members]
         batch.scale(found, [[factor / rest for factor in some] for some, rest in zip(factors, left, strict=True)])
@@ -66,7 +68,7 @@ def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[
     return made
 
 
-def _factors(batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> list[Number]:
+def reaches(batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> list[Number]:
     """`reach` of each matrix of member k."""
     member = batch.members[k]
     if not member.length.needs_dual:
@@ -108,7 +110,7 @@ def remember_(batch: Batch, seen: Sequence[Tensor]) -> None:
     """
     buffers = [member.state["momentum_buffer"] for member in batch.members]
     if batch.members[0].group["nesterov"]:
-        _each(torch._foreach_lerp_, buffers, seen, _from_first(batch, once(lambda mu: 1.0 / (1.0 + mu), batch.mus)))
+        _each(torch._foreach_lerp_, buffers, seen, _weights(batch, lambda mu: 1.0 / (1.0 + mu)))
     else:
         torch._foreach_copy_(buffers, list(seen))
     states = [member.state for member in batch.members]
@@ -118,16 +120,16 @@ def remember_(batch: Batch, seen: Sequence[Tensor]) -> None:
         batch.flags.count_(states)
 
 
-def _from_first(batch: Batch, weights: list[Number]) -> list[Number]:
-    """The weights, but 1 at the first step of a member if that starts from its gradient."""
+def _weights(batch: Batch, function: Callable[[Number], Number]) -> list[Number]:
+    """function(mu) of each member, but 1 at its first step if that starts from its gradient."""
+    weights = once(function, [member.group["momentum"] for member in batch.members])
     if batch.members[0].group["momentum_init"] != "first-gradient":
         return weights
     steps = [member.state["step"] for member in batch.members]
     if batch.flags is None:
         return [weight if float(step) else 1.0 for weight, step in zip(weights, steps, strict=True)]
-    later = (torch.stack(steps) > 0).to(
-        torch.promote_types(batch.members[0].state["momentum_buffer"].dtype, torch.float32)
-    )
+    precise = torch.promote_types(batch.members[0].state["momentum_buffer"].dtype, torch.float32)
+    later = (torch.stack(steps) > 0).to(precise)
     return [made.unbind()[k] for k, made in enumerate(once(lambda weight: 1.0 - later * (1.0 - weight), weights))]
 
 
@@ -159,12 +161,3 @@ def _slowly(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, n
         else:
             assert ys is not None
             x.add_(ys[k] * number)
-
-
-HOSTED = ("cpu",)
-"""Devices on which the host may look at values."""
-
-
-def hosted(x: Tensor) -> bool:
-    """Whether looking at a value of x does not wait for anything."""
-    return x.device.type in HOSTED

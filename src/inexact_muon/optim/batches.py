@@ -82,6 +82,7 @@ class Batch:
         stacks: (count, rows, columns) of each stack.
         slots: where the matrices of each member lie.
         blocks: for each member the slot of which it is a view, or None if its matrices have to be copied there.
+        reaches: what z of each matrix of each member is multiplied with, if that follows from shapes.
     """
 
     members: list[Member]
@@ -90,9 +91,11 @@ class Batch:
     stacks: list[tuple[int, int, int]] = field(default_factory=list)
     slots: list[list[Slot]] = field(default_factory=list)
     blocks: list[Slot | None] = field(default_factory=list)
+    reaches: list[list[Number]] | None = None
     _factors: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.ball = self.members[0].ball
         if self.loose:
             self.blocks = [None] * len(self.members)
             return
@@ -114,16 +117,6 @@ class Batch:
                 slots.append((place, before, count))
             self.slots.append(slots)
             self.blocks.append(slots[0] if block else None)
-
-    @property
-    def ball(self) -> Ball:
-        """The ball of all members."""
-        return self.members[0].ball
-
-    @property
-    def mus(self) -> list[Number]:
-        """The momentum of each member."""
-        return [member.group["momentum"] for member in self.members]
 
     def room(self) -> tuple[list[Tensor], list[Tensor]]:
         """(a tensor for what the ball sees of each member, the stacks of which most of them are views), not filled."""
@@ -150,10 +143,6 @@ class Batch:
         """The shape of what lies in each slot of member k: its matrices, or a stack of them."""
         block = self.blocks[k]
         return self.members[k].shapes if block is None else [(block[2] or 0, *self.stacks[block[0]][1:])]
-
-    def matrices(self, k: int, given: Sequence[Tensor]) -> list[Tensor]:
-        """The matrices of member k in what the ball was asked, or answered."""
-        return [part(given, slot).reshape(shape) for slot, shape in zip(self.slots[k], self.shapes(k), strict=True)]
 
     def scale(self, found: list[Tensor], numbers: Sequence[Sequence[Number]]) -> None:
         """Multiplies what lies in each slot of each member by its number, and casts what is narrower than W."""
@@ -190,12 +179,16 @@ class Batch:
             self._factors[place] = (values, made.to(self.members[0].p.device))
         return self._factors[place][1]
 
-    def joined(self, k: int, given: Sequence[Tensor]) -> Tensor:
-        """The tensor of member k whose matrices these are."""
-        member, block = self.members[k], self.blocks[k]
-        if block is not None:
-            return part(given, block).reshape(member.p.shape)
-        return member.view.join(self.matrices(k, given), member.p.shape)
+    def joined(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """What was asked, or answered, as tensors of the members' shapes."""
+        made = []
+        for k, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
+            if block is not None:
+                made.append(part(given, block).reshape(member.p.shape))
+            else:
+                slots = zip(self.slots[k], self.shapes(k), strict=True)
+                made.append(member.view.join([part(given, s).reshape(shape) for s, shape in slots], member.p.shape))
+        return made
 
 
 def part(given: Sequence[Tensor], slot: Slot) -> Tensor:

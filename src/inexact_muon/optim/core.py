@@ -17,16 +17,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from inexact_muon.dtensors import pieces, whole_of
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import buffer_dtype
+from inexact_muon.optim.algorithm import lengths as lengths_of
 from inexact_muon.optim.algorithm import momentum as momentum_of
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
-from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.finite import is_finite
+from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
@@ -43,6 +42,7 @@ from inexact_muon.optim.options import (
     tensors_of,
     unique_name,
 )
+from inexact_muon.optim.preview import preview
 from inexact_muon.optim.telemetry import SHARE, Telemetry, combine, costs, stats_of
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
@@ -199,12 +199,15 @@ class LMOOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._resolve()
-        entries, shared = list(self._drawn()), self.shared()
+        if any(self._resolved.get(i) != (g["ball"], len(g["params"])) for i, g in enumerate(self.param_groups)):
+            self._resolve()
+        entries, shared = [(group, p) for group in self.param_groups for p in group["params"]], self.shared()
+        if any(group["keep"] < 1.0 for group in self.param_groups):
+            entries = list(self.drawn())
         if shared is not None:
             entries = shared.agree(self, entries)
         ready = [(group, p) for group, p in entries if p.grad is not None]
-        for _, p in ready:
+        for p in (p for _, p in ready if self.on_nonfinite == "raise" or p.grad.layout != torch.strided):
             check_gradient(p, self.on_nonfinite, self.dtype_of(p))
         if self.telemetry.every or self.observers:
             self._begin([*ready, *(shared.entries if shared is not None else ())])
@@ -217,6 +220,7 @@ class LMOOptimizer(Optimizer):
             self.telemetry.settle(p for _, p in ready)
             if shared is not None:
                 shared.settle(self)
+        self.wanted = set()
         for group in self.param_groups:
             group["turn"] += 1
         return loss
@@ -254,8 +258,19 @@ class LMOOptimizer(Optimizer):
         return self._shared.team
 
     def _move(self, chunk: Sequence[Batch]) -> None:
-        """All answers, then all changes: a ball that raises leaves nothing half done. Nothing of it lives on."""
-        for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
+        """Algorithm 1 on some batches: all answers, then all changes, so that a ball that raises changes nothing."""
+        answered = []
+        for batch in chunk:
+            seen, given = momentum_of(batch)
+            found = self.directions([batch.ball], [given])[0]
+            if self.wanted:
+                self.alone.show(self, batch, given, found)
+            lengths = lengths_of(batch, given, found)
+            zs = batch.joined(found)
+            if self.wanted:
+                self.alone.sizes(self, batch, zs, lengths)
+            answered.append((batch, seen, zs, lengths))
+        for batch, seen, zs, lengths in answered:
             move_(batch, zs, lengths)
             remember_(batch, seen)
 
@@ -272,7 +287,7 @@ class LMOOptimizer(Optimizer):
                 group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
             self._resolved[i] = (group["ball"], len(group["params"]))
 
-    def _drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    def drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """The parameters that move in this step: each with probability `keep`, drawn from `turn` and its place."""
         place = 0
         for group in self.param_groups:
@@ -290,28 +305,12 @@ class LMOOptimizer(Optimizer):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
 
-    @torch.no_grad()
     def seen(self) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
         """(name, group, what its ball is about to see, whole) of each parameter that an LMO moves in the coming step.
 
-        Without those whose gradient is not finite. Called on all ranks. Buffers that are missing are made; nothing else
-        changes.
+        Without those whose gradient is not finite. Called on all ranks; makes buffers that are missing.
         """
-        entries, shared = list(self._drawn()), self.shared()
-        known: dict[int, bool] = {}
-        if shared is not None:
-            entries = shared.agree(self, entries)
-            known = {id(p): bool(shared.finite[id(p)]) for _, p in shared.entries}
-        for _, p in entries:
-            if p.grad is not None:
-                check_gradient(p, self.on_nonfinite, self.dtype_of(p))
-                known[id(p)] = is_finite(p.grad.to(self.dtype_of(p)))
-        for name, p, group in self.named():
-            if group["algorithm"] == "lmo" and known.get(id(p), False):
-                state = self.state_of(p, ("momentum_buffer",))
-                member = Member(*pieces(p, state), group, self.ball(group), self.length(group), self.view(group))
-                (m,), _ = momentum_of(Batch([member], loose=True))
-                yield name, group, whole_of(m, p) if hasattr(p, "device_mesh") else m
+        return preview(self)
 
     def inexactness(self) -> dict[str, Inexactness]:
         """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).
@@ -392,22 +391,8 @@ class LMOOptimizer(Optimizer):
         return {**super().__getstate__(), "_values": self._values, **self._options()}
 
     def _options(self) -> dict[str, Any]:
-        telemetry = Telemetry(
-            self.telemetry.every, self.telemetry.share
-        )  # samples are of parameters that a copy does not have
-        return {
-            "on_nonfinite": self.on_nonfinite,
-            "state_dtype": self.state_dtype,
-            "memory_limit": self.memory_limit,
-            "ordered": self.ordered,
-            "_resolved": {},
-            "alone": Alone(),
-            "why": self.why,
-            "unsure": self.unsure,
-            "telemetry": telemetry,
-            "observers": [],
-            "wanted": set(),
-            "_names": {},
-            "_ranks": self._ranks,
-            "_shared": None,
-        }
+        """What a copy takes over, and what it begins anew: batches and samples are of parameters that it lacks."""
+        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "_ranks")
+        telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
+        fresh = {"_resolved": {}, "alone": Alone(), "telemetry": telemetry, "_shared": None}
+        return {key: getattr(self, key) for key in kept} | fresh | {"observers": [], "wanted": set(), "_names": {}}

@@ -17,7 +17,16 @@ Number = float | Tensor
 """A float where the host knows the value, else a tensor of one element."""
 
 
-def looked(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[bool]:
+HOSTED = ("cpu",)
+"""Devices on which the host may look at values."""
+
+
+def hosted(x: Tensor) -> bool:
+    """Whether looking at a value of x does not wait for anything."""
+    return x.device.type in HOSTED
+
+
+def looked(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[bool]:
     """Whether all entries of each are finite in the dtype of its state. Reads values."""
     cast = _cast(gradients, dtypes)
     # A sum of squares is one fast pass; only if that is not finite the entries may still be.
@@ -45,7 +54,7 @@ class Flags:
     off: Tensor
 
     @classmethod
-    def of(cls, gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> Flags:
+    def of(cls, gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> Flags:
         """The largest entry of each gradient, in the dtype of its state, is compared with infinity."""
         full = [g if g.numel() else g.new_zeros(1) for g in _cast(gradients, dtypes)]  # an empty one has no largest
         norms = torch._foreach_norm(full, inf)
@@ -89,9 +98,10 @@ def once(function: Any, *columns: Sequence[Any]) -> list[Any]:
     return [made[key] for key in keys]
 
 
-def _cast(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+def _cast(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
     """The gradients as their states see them: a cast that overflows is not finite either."""
     return [
         g.to(dtype) if torch.finfo(dtype).max < torch.finfo(g.dtype).max else g
         for g, dtype in zip(gradients, dtypes, strict=True)
+        if g is not None
     ]

@@ -53,7 +53,8 @@ def load_foreign(
         entries = [translated_state(state_dict["state"].get(key, {}), ours["algorithm"]) for key in group["params"]]
         given = listed[start : start + len(entries)]
         start += len(entries)
-        for name, entry in zip(_in_order(given, entries, ours, mine, sorted_by_size), entries, strict=True):
+        by_size = False if sorted_by_size is None and "ns_steps" in group else sorted_by_size  # torch's never sorts
+        for name, entry in zip(_in_order(given, entries, ours, mine, by_size), entries, strict=True):
             found[name] = (ours, entry)
     optimizer.load_state_dict(_merged(optimizer, found))
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 """Algorithm -> the tensors of a parameter's state."""
 
+ALWAYS = {"lmo": ("lr", "momentum", "weight_decay"), "adamw": ("lr", "momentum", "weight_decay", "beta2", "eps")}
+"""Algorithm -> options that every optimizer saves which can be loaded."""
+
 WRAPPERS = ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Parts of a name that torch.compile, DDP and others put into it."""
 
@@ -68,7 +71,7 @@ def matched(optimizer: LMOOptimizer, saved: Mapping[str, Any]) -> dict[str, Any]
 def check_structure(saved: Any) -> list[dict[str, Any]]:
     """The groups of a state_dict."""
     if not isinstance(saved, Mapping) or "state" not in saved or "param_groups" not in saved:
-        keys = f" with {', '.join(map(str, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
+        keys = f" with {', '.join(map(_shown, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
         raise ValueError(
             f"an optimizer's state_dict has the entries state and param_groups, got {type(saved).__name__}{keys}: pass "
             "what optimizer.state_dict() gave"
@@ -196,6 +199,8 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
             )
         elif found:
             result[key] = _option(key, found[0])
+        elif key in ALWAYS[mine["algorithm"]]:
+            warnings.warn(f"checkpoint has no {key} for {mine['name']}; keeping {mine[key]}", stacklevel=6)
     check_options(result)
     return result
 
@@ -253,7 +258,7 @@ def _same_choice(mine: str, other: Any) -> bool:
 def _left_over(where: Sequence[tuple[dict[str, Any], Any] | None], groups: Sequence[dict[str, Any]]) -> list[str]:
     used = {(id(found[0]), found[1]) for found in where if found is not None}
     return [
-        str(name)
+        _shown(name)
         for group in groups
         for identifier, name in zip(group["params"], group.get("param_names") or group["params"], strict=True)
         if (id(group), identifier) not in used

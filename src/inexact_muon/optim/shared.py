@@ -18,9 +18,9 @@ from torch import Tensor
 from inexact_muon.dtensors import local, piece_of, pieces
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import adamw_, by_options
-from inexact_muon.optim.algorithm import hosted, momentum, move_, reach, remember_
+from inexact_muon.optim.algorithm import momentum, move_, reach, remember_
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.finite import Flags
+from inexact_muon.optim.finite import Flags, hosted
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.shares import Direction, Share, assign, interleaved

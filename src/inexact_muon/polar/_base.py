@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -88,7 +89,7 @@ class PolarMethod(ABC):
         """The method for n x m matrices on a device: itself, unless it is chosen by shape (`Auto`)."""
         return self
 
-    @property
+    @cached_property
     def normaliser(self) -> str:
         """The normaliser that `normalise` stands for."""
         return self.auto_normalise if self.normalise == "auto" else self.normalise

@@ -62,7 +62,8 @@ def solve_all(
         dtype = compute_dtype(ms[members[0]])
         parts = (((i, part), work(part, dtype)) for i in members for part in _parts(ms[i], dtype, limit))
         for chunk in within(parts, limit):
-            stacks, places = _stacked([part for _, part in chunk])
+            given = [part for _, part in chunk]
+            stacks, places = _stacked(given) if len(given) > 1 else (given, [(0, 0)])
             half = torch.finfo(dtype).bits < 32 and stacks[0].dtype != torch.float64  # there sizes are taken in float64
             solved = solve([x if half else _moderate(x) for x in stacks], dtype)
             for (i, part), (stack, low) in zip(chunk, places, strict=True):

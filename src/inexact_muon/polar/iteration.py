@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.polar.scaling import gram_bound
-from inexact_muon.polar.symmetric import symmetric_product, symmetric_product_into
+from inexact_muon.polar.symmetric import symmetric_product
 from inexact_muon.schedules.scalar_map import Schedule
 
 Factor = Callable[[Tensor], tuple[float, Tensor]]
@@ -49,18 +49,21 @@ def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, nor
 
 def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tensor]:
     """One factor; with `normalise` of xs over an upper bound, which n x n matrices are divided by: no pass over X."""
-    gram, dtype = _gram(xs), xs[0].dtype
+    counts, n, dtype = [len(x) for x in xs], xs[0].shape[-2], xs[0].dtype
+    gram = xs[0].new_empty(sum(counts), n, n)
+    for x, out in zip(xs, torch.split(gram, counts), strict=True):
+        symmetric_product(x, x.mT, out=out)
     square = gram_bound(gram, normalise, dtype) if normalise else None
     a, b = factor(gram if square is None else gram.div_(square))
     del gram
     if square is None and torch.finfo(dtype).bits < 32:  # a I + B rounded to half precision would lose what B adds to a
-        qs = torch.split(b, [len(x) for x in xs])
+        qs = torch.split(b, counts)
         return [torch.baddbmm(x, q, x, beta=a) if a else torch.bmm(q, x) for q, x in zip(qs, xs, strict=True)]
     if a:
         b.diagonal(dim1=-2, dim2=-1).add_(a)
     if square is not None:  # an error of the diagonal rescales rows; dividing X in half precision would round it twice
         b.div_(square.sqrt_())
-    return [torch.bmm(q, x) for q, x in zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)]
+    return [torch.bmm(q, x) for q, x in zip(torch.split(b, counts), xs, strict=True)]
 
 
 def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
@@ -107,7 +110,7 @@ def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
 
     def factor(r: Tensor) -> tuple[float, Tensor]:
         (step, upper), *later = steps
-        a, rest = polynomial(r, step, upper)
+        a, rest = polynomial(r, step, upper, kept=bool(later))
         if not later:
             return a, rest
         q = rest.clone()
@@ -122,15 +125,15 @@ def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
     return factor
 
 
-def polynomial(gram: Tensor, step: tuple[float, ...], upper: float) -> tuple[float, Tensor]:
+def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
     Half precision and degree >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of
-    absolute coefficients, and with it the rounding error, by 10 to 35.
+    absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted unless it is `kept`.
     """
     if len(step) >= 4 and torch.finfo(gram.dtype).bits == 16:
         shift = 0.5 * upper * upper
-        gram = gram.clone()
+        gram = gram.clone() if kept else gram
         gram.diagonal(dim1=-2, dim2=-1).sub_(shift)
         step = expand_about(step, shift)
     a, rest = step[0], step[1:]
@@ -165,12 +168,3 @@ def expand_about(step: tuple[float, ...], shift: float) -> tuple[float, ...]:
     """Coefficients e_k with sum_k c_k y^k = sum_k e_k (y - shift)^k."""
     q = len(step)
     return tuple(sum(step[j] * comb(j, k) * shift ** (j - k) for j in range(k, q)) for k in range(q))
-
-
-def _gram(xs: Sequence[Tensor]) -> Tensor:
-    """X X^T of all of them, one after the other in one tensor."""
-    n = xs[0].shape[-2]
-    grams = xs[0].new_empty(sum(len(x) for x in xs), n, n)
-    for x, out in zip(xs, torch.split(grams, [len(x) for x in xs]), strict=True):
-        symmetric_product_into(x, x.mT, out)
-    return grams

@@ -50,15 +50,15 @@ def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype) -> Tensor:
     The bound itself is raised by what rounding to `dtype` can add.
     """
     precise = torch.promote_types(gram.dtype, torch.float32)
-    square = _squared(gram, normalise, precise)
-    return square.mul_((1.0 + guard(dtype)) ** 2).clamp_(min=torch.finfo(precise).tiny)
-
-
-def _squared(gram: Tensor, normalise: str, precise: torch.dtype) -> Tensor:
     if normalise == "schatten4":
-        return torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True, dtype=precise)
-    wide = gram.to(precise)
-    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        square = torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True, dtype=precise)
+    else:
+        square = _squared(gram.to(precise), normalise)
+    return square.mul_((1.0 + _GUARD[dtype]) ** 2).clamp_(min=torch.finfo(precise).tiny)
+
+
+def _squared(wide: Tensor, normalise: str) -> Tensor:
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
     if normalise == "frobenius":
         return trace
     # Dividing by the trace first keeps fourth powers inside the range of the dtype.
