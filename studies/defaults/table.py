@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     for folder in given.stores:
-        if not (folder / store.INDEX).is_file():
+        if not store.is_store(folder):
             parser.error(f"{folder} is not a store: run the sweep first")
     cells = [cell for folder in given.stores for cell in read(folder)]
     given.out.mkdir(parents=True, exist_ok=True)

@@ -242,7 +242,7 @@ def arguments(about: str | None) -> Namespace:
     parser.add_argument("--spectra", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    if not (given.store / store.INDEX).is_file():
+    if not store.is_store(given.store):
         parser.error(f"{given.store} is not a store: run the sweep first")
     if not given.spectra.is_file():
         parser.error(f"there is no file {given.spectra}")

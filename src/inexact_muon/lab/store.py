@@ -207,12 +207,17 @@ def places(folder: Path) -> list[Path]:
     if folder.is_file():
         found = pack.read(folder)
         return [folder] if len(found) == 1 else [folder / one.name for one in found]
-    if (folder / INDEX).exists() or pack.is_packed(folder):
+    if is_store(folder):
         return [folder]
     depths = ("*", "*/*")
     stores = sorted(path.parent for depth in depths for path in folder.glob(f"{depth}/{INDEX}"))
     files = sorted(path for depth in depths for path in folder.glob(f"{depth}{pack.SUFFIX}") if path.is_file())
     return stores + [place for file in files for place in _inside(file)]
+
+
+def is_store(place: Path) -> bool:
+    """Whether there is a store, or packed evidence."""
+    return (place / INDEX).is_file() or pack.is_packed(place)
 
 
 def _inside(file: Path) -> list[Path]:
