@@ -170,6 +170,8 @@ def expand_about(step: tuple[float, ...], shift: float) -> tuple[float, ...]:
 def _gram(xs: Sequence[Tensor]) -> Tensor:
     """X X^T of all of them, one after the other in one tensor."""
     n = xs[0].shape[-2]
+    if len(xs) == 1:
+        return symmetric_product(xs[0], xs[0].mT)
     grams = xs[0].new_empty(sum(len(x) for x in xs), n, n)
     for x, out in zip(xs, torch.split(grams, [len(x) for x in xs]), strict=True):
         symmetric_product_into(x, x.mT, out)

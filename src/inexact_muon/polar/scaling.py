@@ -51,7 +51,7 @@ def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype) -> Tensor:
     """
     precise = torch.promote_types(gram.dtype, torch.float32)
     square = _squared(gram, normalise, precise)
-    return square.mul_((1.0 + guard(dtype)) ** 2).clamp_(min=torch.finfo(precise).tiny)
+    return square.mul_((1.0 + _GUARD[dtype]) ** 2).clamp_(min=torch.finfo(precise).tiny)
 
 
 def _squared(gram: Tensor, normalise: str, precise: torch.dtype) -> Tensor:

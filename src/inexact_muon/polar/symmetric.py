@@ -16,8 +16,8 @@ SMALLEST = 384
 
 def symmetric_product(a: Tensor, b: Tensor, add: Tensor | None = None, beta: float = 0.0, alpha: float = 1.0) -> Tensor:
     """alpha a b + beta add, for (batch, n, k) and (batch, k, n) whose product is symmetric in exact arithmetic."""
-    if add is not None and _whole(a):
-        return torch.baddbmm(add, a, b, beta=beta, alpha=alpha)
+    if _whole(a) and (add is not None or alpha == 1.0):
+        return torch.bmm(a, b) if add is None else torch.baddbmm(add, a, b, beta=beta, alpha=alpha)
     out = a.new_empty(len(a), a.shape[-2], a.shape[-2])
     symmetric_product_into(a, b, out)
     if alpha != 1.0:
