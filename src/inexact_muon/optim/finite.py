@@ -80,14 +80,10 @@ class Flags:
 
 
 def once(function: Any, *columns: Sequence[Any]) -> list[Any]:
-    """function(*row) of each row, computed once for equal rows; a tensor equals only itself."""
-    made: dict[tuple[Any, ...], Any] = {}
-    keys = []
-    for row in zip(*columns, strict=True):
-        keys.append(tuple(id(x) if isinstance(x, Tensor) else x for x in row))
-        if keys[-1] not in made:
-            made[keys[-1]] = function(*row)
-    return [made[key] for key in keys]
+    """function(*row) of each row, computed once for equal rows; a tensor equals only itself, as its hash says."""
+    rows = list(zip(*columns, strict=True))
+    made = {row: function(*row) for row in dict.fromkeys(rows)}
+    return [made[row] for row in rows]
 
 
 def _cast(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[Tensor]:

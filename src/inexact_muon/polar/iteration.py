@@ -52,9 +52,12 @@ def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, nor
 def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tensor]:
     """One factor; with `normalise` of xs over an upper bound, which n x n matrices are divided by: no pass over X."""
     counts, n, dtype = [len(x) for x in xs], xs[0].shape[-2], xs[0].dtype
-    gram = xs[0].new_empty(sum(counts), n, n)
-    for x, out in zip(xs, torch.split(gram, counts), strict=True):
-        symmetric_product(x, x.mT, out=out)
+    if len(xs) == 1:
+        gram = symmetric_product(xs[0], xs[0].mT)
+    else:
+        gram = xs[0].new_empty(sum(counts), n, n)
+        for x, out in zip(xs, torch.split(gram, counts), strict=True):
+            symmetric_product(x, x.mT, out=out)
     square = gram_bound(gram, normalise, dtype) if normalise else None
     a, b = factor(gram if square is None else gram.div_(square))
     del gram

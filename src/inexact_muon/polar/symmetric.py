@@ -27,6 +27,8 @@ def symmetric_product(
     whole = n < SMALLEST or a.device.type != "cpu" or torch.finfo(a.dtype).bits < 32
     if whole and add is not None:
         return torch.baddbmm(add, a, b, beta=beta, alpha=alpha)
+    if whole and alpha == 1.0 and out is None:
+        return torch.bmm(a, b)
     out = a.new_empty(len(a), n, n) if out is None else out
     if whole:
         torch.bmm(a, b, out=out)
