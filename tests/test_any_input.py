@@ -136,19 +136,21 @@ def test_sizes_of_a_model_are_bounded() -> None:
 # arguments ------------------------------------------------------------------------------------------------------------
 
 ARGUMENTS = [
-    ({"betas": (0.9,)}, r"betas must be two numbers in \[0, 1\), got \(0.9,\)"),
-    ({"eps": None}, "eps of AdamW must be positive and finite, got None"),
-    ({"eps": float("nan")}, "eps of AdamW must be positive and finite, got nan"),
-    ({"eps": "1e-8"}, "eps of AdamW must be positive and finite, got 1e-8"),
-    ({"reference": "polar-express:5"}, "reference must be a polar method, such as"),
-    ({"state_dtype": torch.int64}, "state_dtype must be None or one of"),
+    ({"betas": (0.9,)}, {}, r"betas must be two numbers in \[0, 1\), got \(0.9,\)"),
+    ({"eps": None}, {}, "eps of AdamW must be positive and finite, got None"),
+    ({"eps": float("nan")}, {}, "eps of AdamW must be positive and finite, got nan"),
+    ({"eps": "1e-8"}, {}, "eps of AdamW must be positive and finite, got 1e-8"),
+    ({}, {"state_dtype": torch.int64}, "state_dtype must be None or one of"),
 ]
 
 
-@pytest.mark.parametrize(("argument", "sentence"), ARGUMENTS, ids=str)
-def test_the_constructor_refuses_what_a_step_could_not_use(argument: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(("group", "argument", "sentence"), ARGUMENTS, ids=str)
+def test_the_constructor_refuses_what_a_step_could_not_use(
+    group: dict[str, Any], argument: dict[str, Any], sentence: str
+) -> None:
+    params = [{"params": [torch.nn.Parameter(torch.ones(2, 3))], **group}]
     with pytest.raises((TypeError, ValueError), match=sentence):
-        optim.LMOOptimizer([torch.nn.Parameter(torch.ones(2, 3))], 0.1, 0.9, ball="sign", **argument)
+        optim.LMOOptimizer(params, 0.1, 0.9, ball="sign", **argument)
 
 
 # Ctrl-C and the end of a sweep ----------------------------------------------------------------------------------------

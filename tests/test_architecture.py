@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "inexact_muon"
 LAYERS = {
     "defaults": (),
     "schedules": (),
+    "statistics": (),
     "terminal": (),
     "process": (),
     "theory": ("schedules",),
@@ -21,9 +22,11 @@ LAYERS = {
     "estimate": ("polar", "schedules"),
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory", "views"),
-    "parallel": ("lmo", "polar", "schedules"),
+    "dtensors": (),
+    "parallel": ("dtensors", "lmo", "polar", "schedules", "views"),
     "optim": (
         "defaults",
+        "dtensors",
         "estimate",
         "inexactness",
         "lmo",
@@ -42,20 +45,35 @@ LAYERS = {
     "integrations": ("optim",),
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
     "plan": ("lab", "schedules", "terminal"),
-    "report": ("lab", "schedules", "tune"),
+    "report": ("lab", "schedules", "statistics", "tune"),
+    "decide": ("lab", "report", "schedules", "statistics", "terminal"),
     "demo": ("catalogue", "lab", "report", "terminal"),
     "__main__": ("cli",),
-    "cli": ("bench", "catalogue", "demo", "lab", "plan", "process", "report", "statements", "tables", "terminal"),
+    "cli_evidence": ("decide", "lab", "terminal"),
+    "cli": (
+        "bench",
+        "catalogue",
+        "cli_evidence",
+        "demo",
+        "lab",
+        "plan",
+        "process",
+        "report",
+        "statements",
+        "tables",
+        "terminal",
+    ),
 }
 """What each part may import. `cli` may do so inside functions, the package itself lazily."""
 
 INSIDE_FUNCTIONS = (
-    *("cli.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py", "page.py"),
-    "explanation.py",
+    *("cli.py", "cli_evidence.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py"),
+    *("page.py", "explanation.py", "core.py"),
 )
-"""Files with imports inside functions: the command line, lazy names, what only printing needs, the extras."""
+"""Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; and the
+optimizer, which imports `parallel` once there is a process group."""
 
-TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "terminal", "theory")
+TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "terminal", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -2,20 +2,22 @@
 
 import pytest
 import torch
+from inexact_muon.optim.update import adamw_
 from torch import nn
 
 from inexact_muon import Muon, lmo, polar
 from inexact_muon.optim import LMOOptimizer, SmoothnessProbe
-from inexact_muon.optim.update import adamw_
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = ("steepest", "clipped", "smooth(l0=1.0)", "smooth(l0=0.0, l1=2.0)")
 BALLS = ("spectral", "sign", "euclidean", "row-norm", "nuclear")
 
 
-def stepped(gradient: torch.Tensor, dtype: torch.dtype, steps: int = 2, **options: object) -> torch.Tensor:
+def stepped(
+    gradient: torch.Tensor, dtype: torch.dtype, steps: int = 2, view: str = "whole", **options: object
+) -> torch.Tensor:
     p = nn.Parameter(torch.ones(gradient.shape, dtype=dtype))
-    optimizer = LMOOptimizer([p], 1e-6, 0.9, **options)  # type: ignore[arg-type]
+    optimizer = LMOOptimizer([{"params": [p], "view": view}], 1e-6, 0.9, **options)  # type: ignore[arg-type]
     for _ in range(steps):
         p.grad = gradient.to(dtype)
         optimizer.step()
@@ -47,9 +49,8 @@ def test_parts_of_a_parameter_have_lengths_of_their_own() -> None:
 @pytest.mark.parametrize("started", [False, True])
 def test_a_gradient_that_overflows_in_the_state_raises(algorithm: str, started: bool) -> None:
     p = nn.Parameter(torch.ones(3, 4))
-    optimizer = LMOOptimizer(
-        [p], 0.1, 0.9, ball="sign", state_dtype=torch.float16, on_nonfinite="raise", algorithm=algorithm
-    )
+    groups = [{"params": [p], "algorithm": algorithm}]
+    optimizer = LMOOptimizer(groups, 0.1, 0.9, ball="sign", state_dtype=torch.float16, on_nonfinite="raise")
     if started:
         p.grad = torch.ones(3, 4)
         optimizer.step()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from inexact_muon import defaults, optim
@@ -20,6 +21,9 @@ NAMES = {"scale": "adjust_lr_fn"}
 def default(field: str) -> Any:
     """What `Muon.for_model`, or else `Muon`, takes if nothing is said."""
     name = NAMES.get(field, field)
+    if name == "betas":
+        group = optim.Muon([{"params": [nn.Parameter(torch.ones(2))], "algorithm": "adamw"}]).param_groups[0]
+        return group["momentum"], group["beta2"]
     for function in (optim.Muon.for_model, optim.Muon, optim.LMOOptimizer):
         parameter = inspect.signature(function).parameters.get(name)
         if parameter is not None and parameter.default is not inspect.Parameter.empty:

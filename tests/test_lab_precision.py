@@ -11,7 +11,7 @@ from inexact_muon import polar
 from inexact_muon.lab import curves, optimizers, problems, store
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check
-from inexact_muon.lab.telemetry import lmo_errors
+from inexact_muon.lab.telemetry import LMOErrors
 from inexact_muon.lab.trainer import train
 from inexact_muon.tune.policy import Adaptive, parse_policy
 from lab_cases import OPTIMIZERS, RUNS, run_spec
@@ -60,10 +60,16 @@ def test_telemetry_asks_the_oracle_that_was_chosen() -> None:
     for text in (str(policy), str(oracle)):
         torch.manual_seed(0)
         model = problems.build(run_spec({})).model
-        optimizer = optimizers.build(model, run_spec({"optimizer": {"name": "muon", "polar": text}}).optimizer)
+        options = run_spec({"optimizer": {"name": "muon", "polar": text}}).optimizer
+        optimizer = optimizers.build(model, options)
+        assert (optimizers.controlled(optimizer, options) is None) == (text == str(oracle))
+        errors = LMOErrors(exact=True)
+        errors.watch = True
+        optimizer.observers.append(errors)  # type: ignore[attr-defined]
         task.loss(model, task.batch(0)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        found.append(lmo_errors(optimizer, exact=True))
+        found.append(errors.summary())
+        assert found[-1]["delta"]
     assert found[0] == found[1]
 
 

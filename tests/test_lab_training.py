@@ -25,10 +25,10 @@ from inexact_muon.lab.execute import check, execute
 from inexact_muon.lab.problems import nanogpt, noisy
 from inexact_muon.lab.schedule import factor
 from inexact_muon.lab.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
-from inexact_muon.lab.telemetry import lmo_errors
 from inexact_muon.lab.trainer import Training, train
 from inexact_muon.lab.verify import follow
 from inexact_muon.lab.world import World, join, reseed
+from inexact_muon.lmo import Spectral
 from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -206,7 +206,7 @@ def test_what_is_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["muon", "adamw"])
 def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """By a clock that stands still but for what is charged to it."""
-    now, ask, step = 0.0, optim.LMOOptimizer.directions, torch.optim.AdamW.step
+    now, ask, step = 0.0, Spectral.directions, torch.optim.AdamW.step
 
     def charge(function: Any, seconds: float) -> Any:
         def charged(*given: Any) -> Any:
@@ -217,7 +217,7 @@ def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.Mon
         return charged
 
     monkeypatch.setattr("inexact_muon.lab.clock.time.perf_counter", lambda: now)
-    monkeypatch.setattr(optim.LMOOptimizer, "directions", charge(ask, 5.0))
+    monkeypatch.setattr(Spectral, "directions", charge(ask, 5.0))
     monkeypatch.setattr(torch.optim.AdamW, "step", charge(step, 3.0))
     monkeypatch.setattr("inexact_muon.lab.trainer.factor", charge(factor, 1.0))
     training = Training(run_spec({"problem": CNN, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
@@ -356,6 +356,8 @@ def test_the_schedule_reaches_every_group(tmp_path: Path) -> None:
     training.close()
 
 
+EXACTLY = {"every": 1, "exact": True}
+
 # telemetry ------------------------------------------------------------------------------------------------------------
 
 
@@ -363,13 +365,14 @@ def test_the_schedule_reaches_every_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize("problem", [GPT, CNN], ids=["gpt", "cnn"])
 def test_the_lmo_error_is_that_of_the_step_taken(tmp_path: Path, name: str, problem: dict[str, Any]) -> None:
     """Against d_hat recovered from the weights before and after."""
-    training = Training(run_spec({"problem": problem, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+    spec = {"problem": problem, "optimizer": OPTIMIZERS[name], "telemetry": EXACTLY}
+    training = Training(run_spec(spec), tmp_path, ALONE)
     for _ in range(3):
         training.advance(lambda: False)
     before = {key: value.detach().clone() for key, value in training.model.named_parameters()}
     buffers = copy.deepcopy(training.optimizer.state_dict()["state"])
     training.advance(lambda: False)
-    found = lmo_errors(training.optimizer, exact=True)
+    found = training.errors.summary()
     assert found["sum"] == sum(found["delta"].values())
     optimizer = training.optimizer
     assert isinstance(optimizer, optim.LMOOptimizer)
@@ -394,9 +397,9 @@ def test_the_lmo_error_is_that_of_the_step_taken(tmp_path: Path, name: str, prob
 
 
 def test_fused_weights_are_several_matrices(tmp_path: Path) -> None:
-    training = Training(run_spec({"problem": GPT}), tmp_path, ALONE)
+    training = Training(run_spec({"problem": GPT, "telemetry": EXACTLY}), tmp_path, ALONE)
     training.advance(lambda: False)
-    names = list(lmo_errors(training.optimizer, exact=True)["delta"])
+    names = list(training.errors.summary()["delta"])
     assert [n for n in names if "qkv" in n] == [f"blocks.0.qkv.weight[{i}]" for i in range(3)]
     assert len(names) == 6
     training.close()
@@ -405,9 +408,10 @@ def test_fused_weights_are_several_matrices(tmp_path: Path) -> None:
 def test_an_exact_oracle_has_no_error_and_few_steps_have_more(tmp_path: Path) -> None:
     sums = []
     for text in ("exact-svd", "polar-express:8", "polar-express:2", "polar-express:1"):
-        training = Training(run_spec({"optimizer": {"name": "muon", "polar": text}}), tmp_path, ALONE)
+        spec = {"optimizer": {"name": "muon", "polar": text}, "telemetry": EXACTLY}
+        training = Training(run_spec(spec), tmp_path, ALONE)
         training.advance(lambda: False)
-        sums.append(lmo_errors(training.optimizer, exact=True)["sum"])
+        sums.append(training.errors.summary()["sum"])
         training.close()
     assert sums[0] < 1e-4
     assert sums == sorted(sums)
@@ -415,9 +419,9 @@ def test_an_exact_oracle_has_no_error_and_few_steps_have_more(tmp_path: Path) ->
 
 def test_no_lmo_no_error(tmp_path: Path) -> None:
     for name in ("sgd", "adamw", "sign-sgd"):
-        training = Training(run_spec({"optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
+        training = Training(run_spec({"optimizer": OPTIMIZERS[name], "telemetry": EXACTLY}), tmp_path, ALONE)
         training.advance(lambda: False)
-        assert lmo_errors(training.optimizer, exact=True) == {}
+        assert training.errors.summary() == {}
         training.close()
 
 

@@ -10,18 +10,26 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, lmo, polar
-from inexact_muon.optim import LMOOptimizer, algorithm, flat_stats, to_tensorboard, to_wandb
+from inexact_muon.optim import LMOOptimizer, finite, flat_stats, to_tensorboard, to_wandb
 from test_optim_equations import problem, train
 from test_optim_promises import MAKERS, through_disk
+
+
+def adamw(params: list[nn.Parameter]) -> list[dict[str, Any]]:
+    return [{"params": params, "algorithm": "adamw"}]
+
+
+def half(params: list[nn.Parameter]) -> list[dict[str, Any]]:
+    return [{"params": params, "keep": 0.5}]
 
 
 @pytest.mark.parametrize("name", [*MAKERS, "adamw"])
 def test_masks_give_the_same_as_looking(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs on an accelerator: whether a gradient is finite stays a tensor."""
-    make = MAKERS.get(name, lambda p: LMOOptimizer(p, 0.02, 0.9, ball="sign", algorithm="adamw", weight_decay=0.1))
+    make = MAKERS.get(name, lambda p: LMOOptimizer(adamw(p), 0.02, 0.9, ball="sign", weight_decay=0.1))
     ends = []
     for hosted in (("cpu",), ()):
-        monkeypatch.setattr(algorithm, "HOSTED", hosted)
+        monkeypatch.setattr(finite, "HOSTED", hosted)
         params, gradients = problem([(6, 9), (9, 6)], 5, torch.float64)
         gradients[0][0][0, 0] = torch.nan
         gradients[3][1][2, 2] = torch.inf
@@ -35,7 +43,7 @@ def test_masks_give_the_same_as_looking(name: str, monkeypatch: pytest.MonkeyPat
 
 def test_no_value_is_read_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device there is nothing to read: a step that would wait raises."""
-    monkeypatch.setattr(algorithm, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOSTED", ())
     for oracle in (polar.PolarExpress(5), polar.Jordan(3), polar.Cans(3, form="gram")):
         params = [nn.Parameter(torch.empty(s, device="meta")) for s in ((6, 9), (6, 9), (9, 6))]
         for p in params:
@@ -48,7 +56,7 @@ def test_no_value_is_read_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> 
 def test_dropped_layers_keep_everything() -> None:
     """keep=0.5: half of the moves, drawn from the turn and not from the random state; the others untouched."""
     params, gradients = problem([(4, 5)] * 6, 60)
-    optimizer = Muon(params, keep=0.5)
+    optimizer = Muon(half(params))
     state = torch.random.get_rng_state()
     for step in gradients:
         before = [p.detach().clone() for p in params]
@@ -69,10 +77,10 @@ def test_dropped_layers_keep_everything() -> None:
 def test_dropping_resumes_where_it_was() -> None:
     params, gradients = problem([(4, 5)] * 4, 12, torch.float32)
     twin = [nn.Parameter(p.detach().clone()) for p in params]
-    train(Muon(params, keep=0.5), params, gradients)
-    first = Muon(twin, keep=0.5)
+    train(Muon(half(params)), params, gradients)
+    first = Muon(half(twin))
     train(first, twin, gradients[:5])
-    second = Muon(twin, keep=0.5)
+    second = Muon(half(twin))
     second.load_state_dict(through_disk(first.state_dict()))
     train(second, twin, gradients[5:])
     assert all(torch.equal(a, b) for a, b in zip(params, twin, strict=True))
@@ -81,7 +89,7 @@ def test_dropping_resumes_where_it_was() -> None:
 @pytest.mark.parametrize("keep", [0.0, 1.5])
 def test_bad_keep(keep: float) -> None:
     with pytest.raises(ValueError, match=r"keep must lie in \(0, 1\]"):
-        Muon([nn.Parameter(torch.ones(2, 2))], keep=keep)
+        Muon([{"params": [nn.Parameter(torch.ones(2, 2))], "keep": keep}])
 
 
 @pytest.mark.parametrize("option", ["foreach", "capturable", "differentiable", "fused"])

@@ -14,6 +14,7 @@ from models import MODELS
 from role_cases import ROLES, Named, block, frozen, nano
 from routing_table import check, check_step
 
+EXACT = lmo.Spectral(polar=polar.ExactSVD())
 EXPECTED: dict[str, dict[str, str]] = {
     "gpt": {
         "tokens.weight": "adamw",
@@ -328,7 +329,7 @@ def test_scale_of_a_kernel_is_that_of_its_matrix() -> None:
     """timm once read it from the kernel's sides, and steps were 45 to 512 times too small."""
     p = nn.Parameter(torch.zeros(64, 2, 3, 3))
     g = torch.randn(64, 2, 3, 3, generator=torch.Generator().manual_seed(0))
-    optimizer = LMOOptimizer([p], 1.0, 0.0, ball=lmo.Spectral(polar=polar.ExactSVD()), scale="original", view=Flatten())
+    optimizer = LMOOptimizer([{"params": [p], "view": Flatten()}], 1.0, 0.0, ball=EXACT, scale="original")
     p.grad = g
     optimizer.step()
     matrix = p.detach().flatten(1)
@@ -339,7 +340,7 @@ def test_blocks_of_a_fused_weight_are_independent() -> None:
     p = nn.Parameter(torch.zeros(12, 4))
     g = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
     g[4:8] *= 1e6
-    optimizer = LMOOptimizer([p], 1.0, 0.0, ball=lmo.Spectral(polar=polar.ExactSVD()), view=Split(3))
+    optimizer = LMOOptimizer([{"params": [p], "view": Split(3)}], 1.0, 0.0, ball=EXACT)
     p.grad = g
     optimizer.step()
     for part in p.detach().split(4):
@@ -350,7 +351,7 @@ def test_experts_are_a_batch() -> None:
     """The expert axis is never a matrix axis."""
     p = nn.Parameter(torch.zeros(3, 4, 6))
     p.grad = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0))
-    LMOOptimizer([p], 1.0, 0.0, ball=lmo.Spectral(polar=polar.ExactSVD()), length="steepest").step()
+    LMOOptimizer([p], 1.0, 0.0, ball=EXACT, length="steepest").step()
     for w, g in zip(p.detach(), p.grad, strict=True):
         u, s, vh = torch.linalg.svd(g, full_matrices=False)
         torch.testing.assert_close(w, -s.sum() * u @ vh, atol=1e-5, rtol=1e-5)
@@ -363,7 +364,7 @@ def test_views_are_values_with_text(view: object) -> None:
 
 def test_a_split_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match="does not divide the 8 rows"):
-        LMOOptimizer([nn.Parameter(torch.zeros(8, 4))], 0.1, 0.9, ball="spectral", view="split:3")
+        LMOOptimizer([{"params": [nn.Parameter(torch.zeros(8, 4))], "view": "split:3"}], 0.1, 0.9, ball="spectral")
 
 
 @pytest.mark.parametrize("name", MODELS)

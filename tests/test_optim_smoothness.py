@@ -13,6 +13,7 @@ from inexact_muon.optim import (
     MomentumSchedule,
     SmoothnessProbe,
     Split,
+    View,
     constant_optimal,
 )
 
@@ -20,12 +21,12 @@ BALLS = (lmo.Spectral(polar=polar.ExactSVD()), lmo.Sign(), lmo.Euclidean(), lmo.
 
 
 def quadratic(
-    curvature: torch.Tensor, ball: lmo.Ball, steps: int, noise: float = 0.0, **options: object
+    curvature: torch.Tensor, ball: lmo.Ball, steps: int, noise: float = 0.0, view: View | str = "whole"
 ) -> SmoothnessProbe:
     """f(W) = 1/2 <W, H * W> entrywise: the gradient difference along a step D is H * D."""
     generator = torch.Generator().manual_seed(1)
     p = nn.Parameter(torch.randn(curvature.shape, generator=generator, dtype=torch.float64))
-    optimizer = LMOOptimizer([("w", p)], 0.01, 0.9, ball=ball, **options)  # type: ignore[arg-type]
+    optimizer = LMOOptimizer([{"params": [("w", p)], "view": view}], 0.01, 0.9, ball=ball)
     probe = SmoothnessProbe(optimizer, every=2)
     for _ in range(steps):
         draw = torch.randn(p.shape, generator=generator, dtype=torch.float64)

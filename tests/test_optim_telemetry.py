@@ -31,7 +31,7 @@ def test_blocks_count_as_one_point_of_the_product_ball() -> None:
     p.grad = torch.randn(12, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     p.grad[6:] *= 1e-3
     ball = lmo.Spectral(polar=polar.Jordan(3))
-    optimizer = LMOOptimizer([p], 0.1, 0.0, ball=ball, view=Split(2), sample_every=1)
+    optimizer = LMOOptimizer([{"params": [p], "view": Split(2)}], 0.1, 0.0, ball=ball, sample_every=1)
     optimizer.step()
     parts = [measure(ball, g, ball(g), exact=True) for g in p.grad.split(6)]
     duals = [float(ball.dual_norm(g)) for g in p.grad.split(6)]

@@ -48,6 +48,7 @@ SHORTER = {
     "inexact-muon sweep studies/tiny/cnn-iterations.toml --out runs/cnn --workers 2": FAST,
     "inexact-muon sweep grid.toml --out runs/mine --workers 2": FAST,
     "inexact-muon sweep my_study.toml": FAST,
+    "inexact-muon sweep studies/tiny/gpt-iterations.toml --out runs/more --packed gpt.pack --set seed=[1,2]": FAST,
     "inexact-muon run run.toml": FAST,
 }
 

@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from inexact_muon import Muon
-from inexact_muon.optim.solving import Solving
+from inexact_muon.parallel import strategies
 from ranks import start
 
 SAVED, FATAL, LAST = 5, 7, 11
@@ -77,7 +77,7 @@ def doomed(rank: int, world: int, folder: str, kind: str, fate: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(1000)
 
-        Solving.solve = die  # type: ignore[method-assign]
+        strategies.solve = die  # type: ignore[assignment]
     began = time.monotonic()
     try:
         steps(model, optimizer, FATAL, LAST, rank, world)

@@ -15,7 +15,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from inexact_muon import Muon, lmo
-from inexact_muon.parallel import COMPRESSORS, Compressed, Compressor, Identity, LowRank, Natural, TopK, parse
+from inexact_muon.optim import EF21Muon
+from inexact_muon.parallel import COMPRESSORS, Compressor, Identity, LowRank, Natural, TopK, parse
 from ranks import on_ranks
 
 STEPS, WORLD, LR = 12, 3, 0.05
@@ -88,7 +89,7 @@ def ef21(rank: int, world: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name, (up, down) in COMPRESSIONS.items():
         params = [nn.Parameter(p) for p in start()]
-        optimizer = Muon(params, strategy=Compressed(up, down), sample_every=STEPS - 1, sample_share=inf, **OPTIONS)
+        optimizer = EF21Muon(params, up=up, down=down, sample_every=STEPS - 1, sample_share=inf, **OPTIONS)
         for step in range(STEPS):
             for i, p in enumerate(params):
                 p.grad = gradient(step, rank, i)
@@ -101,9 +102,9 @@ def ef21(rank: int, world: int) -> dict[str, Any]:
 def checkpoint(rank: int, world: int) -> Any:
     """Four steps, a synchronised checkpoint, four more; then the same from the checkpoint."""
     params = [nn.Parameter(p) for p in start()]
-    optimizer = Muon(params, strategy="compressed(up=low-rank:2)", **OPTIONS)
+    optimizer = EF21Muon(params, up="low-rank:2", **OPTIONS)
 
-    def steps(first: int, last: int, these: list[Any], chosen: Muon) -> None:
+    def steps(first: int, last: int, these: list[Any], chosen: EF21Muon) -> None:
         for step in range(first, last):
             for i, p in enumerate(these):
                 p.grad = gradient(step, rank, i)
@@ -118,7 +119,7 @@ def checkpoint(rank: int, world: int) -> Any:
     groups = optimizer.state_dict()["param_groups"]
     others = [nn.Parameter(p.detach().clone()) for p in params]
     steps(4, 8, params, optimizer)
-    again = Muon(others, strategy="compressed(up=low-rank:2)", **OPTIONS)
+    again = EF21Muon(others, up="low-rank:2", **OPTIONS)
     again.load_state_dict({"state": saved, "param_groups": groups})
     steps(4, 8, others, again)
     assert all(torch.equal(a, b) for a, b in zip(params, others, strict=True))
@@ -157,7 +158,7 @@ def test_ef21_with_identity_is_muon() -> None:
 def test_ef21_in_one_process_needs_no_ranks() -> None:
     for up, down in COMPRESSIONS.values():
         params = [nn.Parameter(p) for p in start()]
-        optimizer = Muon(params, strategy=Compressed(up, down), **OPTIONS)
+        optimizer = EF21Muon(params, up=up, down=down, **OPTIONS)
         for step in range(STEPS):
             for i, p in enumerate(params):
                 p.grad = gradient(step, 0, i)
@@ -254,7 +255,7 @@ def test_natural_is_the_nearest_power_of_two() -> None:
     assert (code.numel() + signs.numel(), rest.numel()) == (64 * 9 // 8, 0)
 
 
-@pytest.mark.parametrize("text", ["auto", "owner-rank", "block-periodic:4", "compressed(up=low-rank:8, down=natural)"])
+@pytest.mark.parametrize("text", ["auto", "owner-rank", "block-periodic(4, block_lr=0.5)"])
 def test_text_and_value(text: str) -> None:
     assert parse(str(parse(text))) == parse(text)
 
@@ -265,14 +266,16 @@ def test_bad_input_is_named() -> None:
         Muon([p], strategy="block-periodic:0")
     with pytest.raises(ValueError, match=r"unknown name 'owner-ranks'.*did you mean 'owner-rank'"):
         Muon([p], strategy="owner-ranks")
-    with pytest.raises(ValueError, match=r"'natural' is a compressor, not a strategy: write compressed\(up=natural\)"):
-        Muon([p], strategy="natural")
+    with pytest.raises(ValueError, match=r"write EF21Muon\(params, lr, up=..., down=...\)"):
+        Muon([p], strategy="compressed(up=natural)")
+    with pytest.raises(ValueError, match=r"unknown name 'naturl'.*did you mean 'natural'"):
+        EF21Muon([p], up="naturl")
+    with pytest.raises(TypeError, match="a compressor or its text is wanted, such as low-rank:8, got int"):
+        EF21Muon([p], up=8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="strategy must be a Strategy or its text, got int"):
         Muon([p], strategy=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rank must be at least 1"):
         LowRank(0)
     with pytest.raises(ValueError, match=r"share must lie in \(0, 1\]"):
         TopK(0.0)
-    with pytest.raises(ValueError, match="do not go together"):
-        Muon([p], strategy="compressed", polar="adaptive:1.05")
     assert set(COMPRESSORS) == {"identity", "top-k", "low-rank", "natural"}

@@ -23,13 +23,14 @@ import vl_convert
 
 from inexact_muon import cli
 from inexact_muon.lab import store
-from inexact_muon.report import charts, export, serve
+from inexact_muon.lab.curves import POINTS, thin
+from inexact_muon.report import export, serve
 from inexact_muon.report.build import PAGE, TEXT, build
 from inexact_muon.report.claims import CLAIMS, judge
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.figures import figures
 from inexact_muon.report.load import Oracle, load, read_oracle
-from inexact_muon.report.optimum import optimum
+from inexact_muon.statistics import optimum
 from report_cases import COUNTS, GPT, LAYERS, Case, bowl, grid, ladder, muon, noise, write
 from report_tables import every_table, write_tables
 
@@ -196,12 +197,13 @@ def test_two_thousand_runs(tmp_path: Path) -> None:
 
 def test_a_long_curve_is_thinned_to_its_own_values() -> None:
     values = list(range(5001))
-    kept = charts.thin(values)
-    assert len(kept) <= charts.POINTS + 1
+    kept = thin(values)
+    assert len(kept) <= POINTS
+    assert thin(kept) == kept
     assert set(kept) <= set(values)
     assert (kept[0], kept[-1]) == (0, 5000)
-    assert charts.thin([]) == []
-    assert charts.thin([1, 2, 3]) == [1, 2, 3]
+    assert thin([]) == []
+    assert thin([1, 2, 3]) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,19 @@ from scipy import stats
 from inexact_muon.report.claims import CLAIMS, findings, judge, overall
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import load
-from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, both, interval, quantile, some
+from inexact_muon.statistics import (
+    CONFIRMED,
+    FALSE,
+    OPEN,
+    REFUTED,
+    TRUE,
+    UNDECIDED,
+    Verdict,
+    both,
+    interval,
+    quantile,
+    some,
+)
 from report_cases import LOSSES, Case, bowl, grid, ladder, write
 from report_tables import Tables, cotuning, precision, theory, write_tables
 
@@ -158,8 +170,8 @@ def test_findings_prefer_what_is_decided_and_name_a_claim_once(tmp_path: Path) -
     write(tmp_path / "b", ladder(seeds=1), "b")
     top = findings(judge(load(tmp_path)))
     assert len({j.claim.id for j in top}) == 3
-    assert top[0].finding.verdict == REFUTED
-    assert UNDECIDED not in {j.finding.verdict for j in top}
+    assert top[0].verdict == REFUTED
+    assert UNDECIDED not in {j.verdict for j in top}
 
 
 def test_one_refutation_is_enough(tmp_path: Path) -> None:
@@ -215,12 +227,13 @@ def test_a_target_on_the_edge_does_not_flatter(tmp_path: Path) -> None:
 def test_there_is_nothing_to_win_where_keeping_has_no_regret(tmp_path: Path) -> None:
     none, negative = {"keep": 0.0, "measured": -0.2}, {"keep": -0.1, "measured": -0.5}
     found = verdict(tmp_path / "none", "some-rule", cotuning(4, none))
-    assert (found.interval.above(), found.verdict) == (CONFIRMED, UNDECIDED)
+    assert (found.interval.above().verdict(), found.verdict) == (CONFIRMED, UNDECIDED)
     assert "not clearly above zero" in found.note
     assert verdict(tmp_path / "negative", "some-rule", cotuning(4, negative)).verdict == REFUTED
 
 
 VERDICTS = st.sampled_from([CONFIRMED, REFUTED, UNDECIDED])
+KNOWN = {CONFIRMED: TRUE, REFUTED: FALSE, UNDECIDED: OPEN}
 
 
 @given(st.lists(VERDICTS, min_size=1, max_size=5))
@@ -229,7 +242,8 @@ def test_three_valued_logic(verdicts: list[Verdict]) -> None:
     for combine, plain in ((both, all), (some, any)):
         worlds = product(*([v == CONFIRMED] if v != UNDECIDED else [True, False] for v in verdicts))
         answers = {plain(world) for world in worlds}
-        assert combine(*verdicts) == (UNDECIDED if len(answers) == 2 else CONFIRMED if answers == {True} else REFUTED)
+        wanted = UNDECIDED if len(answers) == 2 else CONFIRMED if answers == {True} else REFUTED
+        assert combine(*(KNOWN[v] for v in verdicts)).verdict() == wanted
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=9).filter(lambda v: max(v) - min(v) > 1e-3))
@@ -244,7 +258,8 @@ def test_interval_is_the_t_interval(values: list[float]) -> None:
 def test_above_and_below_exclude_each_other(values: list[float], threshold: float) -> None:
     opposite: dict[Verdict, tuple[Verdict, ...]] = {CONFIRMED: (REFUTED,), REFUTED: (CONFIRMED, REFUTED)}
     found = interval(values)
-    assert found.below(threshold) in opposite.get(found.above(threshold), (UNDECIDED, REFUTED))
+    above, below = found.above(threshold).verdict(), found.below(threshold).verdict()
+    assert below in opposite.get(above, (UNDECIDED, REFUTED))
 
 
 def test_quantile() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inexact_muon.inexactness import certify as certify
     from inexact_muon.inexactness import measure as measure
     from inexact_muon.inexactness import predict as predict
+    from inexact_muon.optim import EF21Muon as EF21Muon
     from inexact_muon.optim import Muon as Muon
     from inexact_muon.optim import Scion as Scion
     from inexact_muon.optim import explain as explain
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
-    **dict.fromkeys(("Muon", "Scion", "explain"), "inexact_muon.optim"),
+    **dict.fromkeys(("EF21Muon", "Muon", "Scion", "explain"), "inexact_muon.optim"),
     "transfer": "inexact_muon.tune",
 }
 _SUBPACKAGES = ("lmo", "optim", "parallel", "polar", "schedules", "theory", "tune")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 import inexact_muon
+from inexact_muon.cli_evidence import decide, pack
 from inexact_muon.process import prepare
 
 Settings = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
@@ -49,8 +50,8 @@ def report(
     Example: inexact-muon report runs/demo --open
 
     Args:
-        folder: a store, or a folder of stores and tables (theory.json, cotuning.json, precision.json).
-        out: folder for the page, if not the same.
+        folder: a store, a folder of stores and tables (theory.json, cotuning.json, precision.json), or packed evidence.
+        out: folder for the page, if not the same; for a packed file, by default its name without suffix.
         open: show the page in the browser.
         watch: write the page again whenever the stores change, until Ctrl-C.
         serve: the same, and serve it on this machine's loopback address.
@@ -59,7 +60,7 @@ def report(
     from inexact_muon.report import command
     from inexact_muon.terminal import console
 
-    command.report(folder, out or folder, console(160), open, watch, serve)
+    command.report(folder, out, console(160), open, watch, serve)
 
 
 def delta(
@@ -198,6 +199,7 @@ def sweep(
     address: str = "",
     set: Settings = (),
     retry: bool = False,
+    packed: tuple[Path, ...] = (),
 ) -> None:
     """Every run of a study; runs that have ended are never repeated, half-finished ones resume.
 
@@ -211,10 +213,11 @@ def sweep(
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
         set: field=value pairs that win over base and grid; a list is an axis of the grid: optimizer.lr=[0.01,0.02].
         retry: try failed runs again.
+        packed: evidence to go on from: its runs of this study that have ended are not repeated.
     """
     from inexact_muon.lab import commands
 
-    commands.sweep_file(study, out, set, engine, workers, address, retry)
+    commands.sweep_file(study, out, set, engine, workers, address, retry, packed)
 
 
 def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False) -> None:
@@ -223,7 +226,7 @@ def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False)
     Example: inexact-muon list runs/gpt --json
 
     Args:
-        folder: the store.
+        folder: the store, or packed evidence (FILE, or FILE/STUDY of several).
         json: machine-readable.
     """
     from inexact_muon.lab import listing
@@ -238,7 +241,7 @@ def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro
     Example: inexact-muon show runs/gpt 8d96df
 
     Args:
-        folder: the store.
+        folder: the store, or packed evidence.
         run: the beginning of the run's id.
     """
     from inexact_muon.lab import listing
@@ -316,6 +319,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "sweep": sweep,
     "list": list_runs,
     "show": show,
+    "pack": pack,
+    "decide": decide,
     "plan": plan,
 }
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from inexact_muon.lmo import Ball
 from inexact_muon.polar import POLARS, ExactSVD, PolarMethod, Zolotarev, parse
 from inexact_muon.polar.exact import decompose
-from inexact_muon.polar.scaling import gram_bound, guarded
+from inexact_muon.polar.scaling import gram_bound, guard
 from inexact_muon.schedules import Polished, Schedule
 
 
@@ -51,8 +51,8 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
     rounding = rounding_term(method, m.dtype, compute, smallest / float(s.max()))
     if isinstance(method, ExactSVD):
         return rounding
-    bound = guarded(_normaliser(method, m.double()), compute)
-    return method.error_bound(min(1.0, smallest / float(bound))) + rounding
+    bound = float(_normaliser(method, m.double(), compute))
+    return method.error_bound(min(1.0, smallest / bound)) + rounding
 
 
 def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:
@@ -96,8 +96,8 @@ def check_ball(ball: Ball, m: Tensor | None = None) -> None:
     assert torch.equal(ball(torch.zeros_like(m)), torch.zeros_like(m)), f"{ball}: zero does not give zero"
 
 
-def _normaliser(method: PolarMethod, m: Tensor) -> Tensor:
+def _normaliser(method: PolarMethod, m: Tensor, compute: torch.dtype) -> Tensor:
     if method.normaliser == "frobenius":
-        return torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True)
+        return torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) * (1.0 + guard(compute))
     m = m.mT if m.shape[-2] > m.shape[-1] else m
-    return gram_bound(m @ m.mT, method.normaliser)
+    return gram_bound(m @ m.mT, method.normaliser, compute).sqrt()

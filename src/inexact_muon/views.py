@@ -189,15 +189,14 @@ class Split(View):
         if self.groups == 1:
             return [x.narrow(-2, low, high - low) for low, high in self._spans(sizes, start, x.shape[-2])]
         if start % sum(sizes) == 0 and x.shape[-2] % sum(sizes) == 0:
-            blocks = torch.split(_unflatten(x, -2, sum(sizes)), sizes, -2) if x.numel() else [x] * len(sizes)
-            return [block.flatten(-3, -2) if x.numel() else block for block in blocks]
+            return [block.flatten(-3, -2) for block in torch.split(_unflatten(x, -2, sum(sizes)), sizes, -2)]
         return [x.index_select(-2, rows.to(x.device)) for rows in self._rows(sizes, start, x.shape[-2])]
 
     def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
         sizes, start = self._sizes(shape), first[-2]
         if self.groups == 1:
             return torch.cat(list(parts), -2)
-        if start % sum(sizes) == 0 and size[-2] % sum(sizes) == 0 and size[-2]:
+        if start % sum(sizes) == 0 and size[-2] % sum(sizes) == 0:
             blocks = [_unflatten(part, -2, rows) for part, rows in zip(parts, sizes, strict=True)]
             return torch.cat(blocks, -2).flatten(-3, -2)
         joined = parts[0].new_empty(tuple(size))

@@ -29,6 +29,7 @@ from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.trainer import Training
 from inexact_muon.lab.world import join
 from inexact_muon.schedules.judge import normaliser
+from inexact_muon.statistics import Optimum, optimum
 from inexact_muon.tune import rules, spectra
 
 SOURCE = "polar-express(steps=5, normalise=frobenius)"
@@ -57,35 +58,24 @@ class Grid:
         pair = min(here, key=lambda p: fmean(here[p].values()))
         return pair, here[pair]
 
+    def fitted(self, oracle: str) -> Optimum:
+        """The optimum of the mean losses: best cell, the quadratic's lowest point around it, whether on an edge."""
+        table = {(lr, 1.0 - a): fmean(by.values()) for (o, lr, a), by in self.losses.items() if o == oracle}
+        found = optimum(table)
+        assert found is not None
+        return found
+
     def tuned(self, oracle: str) -> Pair:
-        """The lowest point of a quadratic in (log lr, log alpha) fitted around the best pair; that pair if it has none.
+        """The fitted pair, in three digits.
 
         The best point of a coarse grid is off by up to half a step, and a rule that moves the same way would win.
         """
-        best, _ = self.best(oracle)
-        axes = [sorted({p[k] for p in self.losses if p[0] == oracle}) for k in (1, 2)]
-        near = [
-            [v for v in axis if abs(axis.index(v) - axis.index(b)) <= 1] for axis, b in zip(axes, best, strict=True)
-        ]
-        points = [(lr, alpha) for lr in near[0] for alpha in near[1]]
-        x, y = np.log(np.array(points)).T - np.log(np.array(best))[:, None]
-        loss = np.array([fmean(self.losses[oracle, *p].values()) for p in points])
-        if len(points) < 9 or not np.isfinite(loss).all():
-            return best
-        terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)
-        _, bx, by, xx, xy, yy = np.linalg.lstsq(terms, loss, rcond=None)[0]
-        bend = np.array([[2.0 * xx, xy], [xy, 2.0 * yy]])
-        if np.linalg.eigvalsh(bend)[0] <= 0.0:
-            return best
-        shift = np.clip(np.linalg.solve(bend, [-bx, -by]), [x.min(), y.min()], [x.max(), y.max()])
-        lr, alpha = np.array(best) * np.exp(shift)
-        return float(f"{lr:.3g}"), float(f"{min(1.0, alpha):.3g}")
+        found = self.fitted(oracle)
+        return float(f"{found.lr:.3g}"), float(f"{found.alpha:.3g}")
 
     def on_edge(self, oracle: str) -> bool:
         """Whether the best pair has no neighbour on some side."""
-        axes = [sorted({p[k] for p in self.losses}) for k in (1, 2)]
-        (lr, alpha), _ = self.best(oracle)
-        return lr in (axes[0][0], axes[0][-1]) or alpha in (axes[1][0], axes[1][-1])
+        return self.fitted(oracle).edge or self.fitted(oracle).alpha_edge
 
 
 def read(folder: Path) -> Grid:

@@ -9,19 +9,17 @@ loss of the target's own best pair on the grid, seed by seed.
 from __future__ import annotations
 
 import json
-import random
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from carry import SOURCE, Grid, carried, moved, read
 
+from inexact_muon.statistics import interval, spread
 from inexact_muon.tune import spectra
-
-DRAWS = 2000
 
 
 def rows(grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> list[dict[str, Any]]:
@@ -52,18 +50,12 @@ def rows(grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> list[dict[str,
 
 
 def summary(targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Per rule: the mean regret over targets, with an interval by drawing targets and seeds again."""
-    chance = random.Random(0)
+    """Per rule: the mean regret over targets, with its 95 % t interval over seeds: targets share their seeds' luck."""
     found = []
     for rule in [r["rule"] for r in targets[0]["rules"]]:
         each = [next(r["regrets"] for r in t["rules"] if r["rule"] == rule) for t in targets]
-        draws = sorted(
-            fmean(fmean(chance.choices(regrets, k=len(regrets))) for regrets in chance.choices(each, k=len(each)))
-            for _ in range(DRAWS)
-        )
-        low, high = draws[int(0.025 * DRAWS)], draws[int(0.975 * DRAWS)]
-        mean = fmean(fmean(regrets) for regrets in each)
-        found.append({"rule": rule, "regret_mean": mean, "regret_low": low, "regret_high": high})
+        mean = interval([fmean(regrets) for regrets in zip(*each, strict=True)])
+        found.append({"rule": rule, "regret_mean": mean.mean, "regret_low": mean.low, "regret_high": mean.high})
     return found
 
 
@@ -151,7 +143,7 @@ def figure(problems: list[dict[str, Any]]) -> Any:
 
 def _spread(losses: dict[int, float]) -> dict[str, float]:
     values = list(losses.values())
-    return {"loss": fmean(values), "loss_sd": stdev(values) if len(values) > 1 else 0.0}
+    return {"loss": fmean(values), "loss_sd": spread(values)}
 
 
 def _row(*cells: str) -> str:

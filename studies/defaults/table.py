@@ -12,13 +12,12 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
-
-from scipy.stats import t
 
 from inexact_muon.lab import store
 from inexact_muon.lab.spec import NanoGPT, RunSpec
+from inexact_muon.statistics import interval, paired
 
 MARKS = "<!-- defaults: python studies/defaults/table.py -->\n", "<!-- end of defaults -->"
 BETAS, DECAY = [0.9, 0.95], 0.1
@@ -79,8 +78,8 @@ def describe(spec: RunSpec) -> dict[str, str]:
 
 def difference(a: Cell, b: Cell) -> tuple[float, float]:
     """Mean of loss(a) - loss(b) over the seeds, and the half-width of its 95% interval."""
-    pairs = [a.losses[seed] - b.losses[seed] for seed in b.losses]
-    return fmean(pairs), float(t.ppf(0.975, len(pairs) - 1)) * stdev(pairs) / len(pairs) ** 0.5
+    found = interval(paired(a.losses, b.losses))
+    return found.mean, found.high - found.mean
 
 
 def settings(cells: list[Cell]) -> dict[tuple[str, float], dict[float, Cell]]:

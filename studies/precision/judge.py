@@ -2,8 +2,9 @@
 
 `python studies/precision/judge.py runs/precision-gpt --spectra studies/cotuning/gpt-carried.npz --out docs/figures`
 writes precision-study.json, .md, .svg and .png; the spectra are what the numbers of fixed oracles are judged on. The
-json is what `inexact-muon report` reads back. An oracle reaches the exact one if its mean loss is above by no more than
-two sets of so many seeds differ by chance, sd sqrt(2/n), where sd is the exact oracle's over the seeds.
+json is what `inexact-muon report` reads back. An oracle reaches the exact one if its loss, seed by seed, is above by
+less than a margin, 0.25 % of that loss unless the study declares another: the 90 % interval is below it (yes), above it
+(no) or neither (open).
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy.stats import spearmanr
 
 from inexact_muon import polar
 from inexact_muon.lab import optimizers, problems, store
 from inexact_muon.lab.spec import RunSpec
+from inexact_muon.lab.study import Decide
+from inexact_muon.report.precision import MARGIN
 from inexact_muon.schedules.judge import normaliser
+from inexact_muon.statistics import CONFIRMED, REFUTED, interval
 from inexact_muon.tune import spectra
 from inexact_muon.tune.policy import rms_error
 
@@ -31,6 +36,7 @@ SAVING = 0.15
 SMALL = 0.03
 FAR = 0.03
 NUMBERS = ("lift of small", "rms error", "stochastic factor", "gap", "delta")
+WORDS = {CONFIRMED: "yes", REFUTED: "no"}
 ABOUT = f"Lift of small: the mean of f over singular values below {SMALL} of the largest."
 
 
@@ -79,22 +85,29 @@ def choices(folder: Path, run: store.Run) -> list[dict[str, Any]]:
     return found
 
 
-def judged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def declared(folder: Path) -> float | None:
+    """The margin that the study declares for the claim `control`."""
+    text = store.about(folder).get("decide")
+    return msgspec.json.decode(text, type=Decide).margin.get("control") if text else None
+
+
+def judged(entries: list[dict[str, Any]], margin: float | None = None) -> list[dict[str, Any]]:
     """Means, the difference to the exact oracle seed by seed, and whether it reaches it; cheapest first."""
     exact = next(e for e in entries if e["kind"] == "exact")
-    noise = stdev(exact["loss"]) * (2.0 / len(exact["loss"])) ** 0.5
+    margin = margin or MARGIN * fmean(exact["loss"])
     rows = []
     for e in entries:
-        worse = [a - b for a, b in zip(e["loss"], exact["loss"], strict=True)]
+        worse = interval([a - b for a, b in zip(e["loss"], exact["loss"], strict=True)])
         rows.append(
             {
                 "policy": e["policy"],
                 "kind": e["kind"],
                 "flops": fmean(e["oracle_flops"]),
                 "loss": fmean(e["loss"]),
-                "worse": fmean(worse),
-                "error": stdev(worse) / len(worse) ** 0.5,
-                "reaches": fmean(worse) <= noise,
+                "worse": worse.mean,
+                "error": worse.error,
+                "margin": margin,
+                "reaches": WORDS.get(worse.no_worse(margin).verdict(), "open"),
             }
         )
     return sorted(rows, key=lambda row: row["flops"])
@@ -109,17 +122,20 @@ def two_products(spec: RunSpec) -> float:
 
 
 def findings(rows: list[dict[str, Any]], least: float) -> list[str]:
-    """The two questions, answered from the rows: with all oracles to choose from, and with polynomials alone."""
+    """The two questions, answered from the rows: with all oracles to choose from, and with polynomials alone.
+
+    An oracle of which it is open whether it reaches the exact one may do so: with few seeds none is sure to.
+    """
     lines = []
     for what, some in (("oracle", rows), ("polynomial", [r for r in rows if not _rational(r)])):
-        fixed = next((r for r in some if r["kind"] == "fixed" and r["reaches"]), None)
-        chosen = next((r for r in some if r["kind"] == "adaptive" and r["reaches"]), None)
+        fixed = next((r for r in some if r["kind"] == "fixed" and r["reaches"] != "no"), None)
+        chosen = next((r for r in some if r["kind"] == "adaptive" and r["reaches"] != "no"), None)
         if fixed is None or chosen is None:
-            lines.append(f"No fixed {what} or no policy reaches the exact one.")
+            lines.append(f"No fixed {what} or no policy may reach the exact one.")
             continue
         share = chosen["flops"] / fixed["flops"]
         lines.append(
-            f"Cheapest fixed {what} that reaches the exact one: `{fixed['policy']}`, {fixed['flops']:.3g} flops; "
+            f"Cheapest fixed {what} that may reach the exact one: `{fixed['policy']}`, {fixed['flops']:.3g} flops; "
             f"cheapest policy: `{chosen['policy']}`, {chosen['flops']:.3g}, {share:.2f} of that "
             f"({1.0 - SAVING:.2f} wanted; the two products alone are {least / fixed['flops']:.2f})."
         )
@@ -185,14 +201,13 @@ def markdown(rows: list[dict[str, Any]], seeds: int, least: float) -> str:
     lines = ["| policy | flops | loss | above exact, seed by seed | reaches it |", "|---|---:|---:|---:|---|"]
     for r in rows:
         span = f"{r['worse']:+.4f} +- {r['error']:.4f}"
-        yes = "yes" if r["reaches"] else "no"
-        lines.append(f"| `{r['policy']}` | {r['flops']:.3g} | {r['loss']:.4f} | {span} | {yes} |")
+        lines.append(f"| `{r['policy']}` | {r['flops']:.3g} | {r['loss']:.4f} | {span} | {r['reaches']} |")
     return (
         "\n".join(
             [
                 *lines,
                 "",
-                f"{seeds} seeds; +- is the standard error.",
+                f"{seeds} seeds; +- is the standard error. Reaches it: above by less than {rows[0]['margin']:.4f}.",
                 "",
                 *(f"- {line}" for line in findings(rows, least)),
             ]
@@ -238,9 +253,9 @@ def arguments(about: str | None) -> Namespace:
 def main() -> None:
     """The command."""
     given = arguments(__doc__)
-    entries = read(given.store)
-    table = {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": entries}]}
-    rows, stem = judged(entries), given.out / "precision-study"
+    entries, margin = read(given.store), declared(given.store)
+    table = {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": entries, "margin": margin}]}
+    rows, stem = judged(entries, margin), given.out / "precision-study"
     stem.with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
     least = two_products(store.runs(given.store)[0].spec)
     page = [markdown(rows, len(entries[0]["seeds"]), least), *predictors(rows, spectra.load(given.spectra))]

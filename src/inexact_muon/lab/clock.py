@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import torch
-
-T = TypeVar("T")
 
 PARTS = ("data", "forward", "backward", "oracle", "optimizer", "evaluation", "telemetry", "storage")
 
@@ -34,17 +30,6 @@ class Clock:
         now = self._now()
         self.seconds[part] += now - self._last
         self._last = now
-
-    def around(self, function: Callable[..., T], before: str, part: str) -> Callable[..., T]:
-        """The function, its calls being `part` and the time up to each of them `before`."""
-
-        def timed(*given: Any) -> T:
-            self.lap(before)
-            found = function(*given)
-            self.lap(part)
-            return found
-
-        return timed
 
     def _now(self) -> float:
         if self._device.type == "cuda":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from rich.console import Console
 from inexact_muon.lab import spec as specs
 from inexact_muon.lab import study
 from inexact_muon.lab.board import Board, best, figures, label, skips
-from inexact_muon.lab.engines import ENGINES, EngineOptions
+from inexact_muon.lab.engines import ENGINES, Engine, EngineOptions
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.execute import check, execute
+from inexact_muon.lab.packing import take_in
 from inexact_muon.lab.signals import interrupts
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import Outcome, Store
-from inexact_muon.lab.study import Plan, read_changes
+from inexact_muon.lab.study import MOST_RUNS, Plan, read_changes
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.schedules.grammar import nearest
 from inexact_muon.terminal import console as open_console
@@ -94,6 +95,17 @@ def _train(spec: RunSpec, opened: Store, console: Console) -> Outcome:
     return outcome
 
 
+def engine_of(name: str, workers: int | None, address: str, logs: Path, runs: int = MOST_RUNS) -> Callable[[], Engine]:
+    """What starts an engine as the command line names it; on this machine one worker for each core, if not said."""
+    if name not in ENGINES:
+        raise LabError(f"unknown engine {name!r}: {nearest(name, ENGINES)}")
+    if workers is not None and workers < 1:
+        raise LabError(f"--workers must be at least 1, got {workers}")
+    if name == "local":
+        workers = min(workers or os.cpu_count() or 1, runs)
+    return lambda: ENGINES[name](EngineOptions(workers=workers, address=address, logs=logs))
+
+
 def sweep_file(
     path: Path,
     out: Path | None,
@@ -102,20 +114,19 @@ def sweep_file(
     workers: int | None,
     address: str,
     retry: bool,
+    packed: Sequence[Path] = (),
 ) -> None:
     """Every run of a study."""
-    if engine not in ENGINES:
-        raise LabError(f"unknown engine {engine!r}: {nearest(engine, ENGINES)}")
-    if workers is not None and workers < 1:
-        raise LabError(f"--workers must be at least 1, got {workers}")
+    engine_of(engine, workers, address, Path())  # mistakes in these words before those in the file
     plan = study.load(path, read_changes(changes))
     folder = out or Path("runs") / plan.name
-    if engine == "local":
-        workers = min(workers or os.cpu_count() or 1, len(plan.runs))
-    options = EngineOptions(workers=workers, address=address, logs=folder / "submitit")
+    start = engine_of(engine, workers, address, folder / "submitit", len(plan.runs))
     console = open_console(120)
+    if packed:
+        count = take_in(packed, folder, plan)
+        console.print(f"{count} runs that have ended are taken from {', '.join(map(str, packed))}", soft_wrap=True)
     try:
-        outcomes = sweep(plan, folder, lambda: ENGINES[engine](options), console, retry)
+        outcomes = sweep(plan, folder, start, console, retry)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {folder}; the same command resumes") from None
     states = [outcome.state for outcome in outcomes.values()]

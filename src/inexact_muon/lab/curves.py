@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,16 @@ from inexact_muon.lab.errors import LabError, writing
 Record = dict[str, Any]
 RESERVED = ("kind", "step")
 """Fields of every record; a metric of this name is stored with an underscore after it."""
+
+
+POINTS = 160
+"""A curve is thinned to so many points; the values that stay are those of the run."""
+
+
+def thin(values: Sequence[Any], points: int = POINTS) -> list[Any]:
+    """Every k-th value and the last, at most `points`: so few are left as they are."""
+    stride = -(-(len(values) - 1) // (points - 1)) or 1
+    return [v for i, v in enumerate(values) if i % stride == 0 or i == len(values) - 1]
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.problems.noisy import Point
 from inexact_muon.lab.spec import SGD, AdamW, Muon, RunSpec, Scion, SignSGD
 from inexact_muon.optim.routing import Rules
+from inexact_muon.tune.control import Control
 from inexact_muon.tune.policy import Policy, parse_policy
 
 
@@ -47,6 +48,15 @@ def oracle_or_policy(text: str) -> polar.PolarMethod | Policy:
     return oracle(text)
 
 
+def controlled(optimizer: torch.optim.Optimizer, options: Any) -> Control | None:
+    """The controller of a new optimizer whose section names a policy, attached to it."""
+    chosen = oracle_or_policy(options.polar) if isinstance(options, Muon) else None
+    if not isinstance(chosen, Policy):
+        return None
+    assert isinstance(optimizer, optim.LMOOptimizer)
+    return Control(optimizer, chosen)
+
+
 def rules(model: nn.Module) -> Rules:
     """The one parameter of a matrix problem is not the weight of a layer: it gets the LMO by a rule."""
     return (("*", "lmo"),) if isinstance(model, Point) else ()
@@ -54,10 +64,11 @@ def rules(model: nn.Module) -> Rules:
 
 def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
     """Muon for hidden matrices and AdamW for the rest."""
+    chosen = oracle_or_policy(options.polar)
     return optim.Muon.for_model(
         model,
         options.lr,
-        polar=oracle_or_policy(options.polar),
+        polar=chosen.candidates[-1] if isinstance(chosen, Policy) else chosen,
         adamw={"lr": options.adamw_lr, "betas": options.betas},
         momentum=options.momentum,
         nesterov=options.nesterov,

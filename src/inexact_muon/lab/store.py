@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from inexact_muon.lab import curves
+from inexact_muon.lab import curves, pack
 from inexact_muon.lab.errors import LabError, warn, writing
 from inexact_muon.lab.files import Lock
 from inexact_muon.lab.index import beyond_use, readable, reading
@@ -93,6 +93,7 @@ class Store:
 
     def _add(self, plan: Plan) -> None:
         about = {"name": plan.name, "title": plan.title, "figure": plan.figure, "varied": ",".join(plan.varied)}
+        about |= self._declaration(plan)
         with self._transaction():
             self._index.executemany(
                 "insert into runs (id, position, spec, state) values (?, ?, ?, 'waiting') "
@@ -103,6 +104,16 @@ class Store:
             about["sha256"] = _sum(about)
             self._index.execute("delete from about")
             self._index.executemany("insert into about values (?, ?)", about.items())
+
+    def _declaration(self, plan: Plan) -> dict[str, str]:
+        """What the study is to decide; a declaration that was changed after runs had ended is marked for good."""
+        old = dict(self._index.execute("select key, value from about where key in ('decide', 'redeclared')").fetchall())
+        if plan.decide is None:
+            return old
+        new = {"decide": msgspec.json.encode(plan.decide, order="sorted").decode()}
+        ended = self._index.execute("select count(*) from runs where outcome is not null").fetchone()[0]
+        changed = "decide" in old and old["decide"] != new["decide"] and ended
+        return new | ({"redeclared": "yes"} if changed or "redeclared" in old else {})
 
     def _recover(self) -> None:
         """Makes the index follow the files: what ended is noted; what is open, lost or damaged waits."""
@@ -191,8 +202,32 @@ def runs(folder: Path) -> list[Run]:
     return read(folder)[1]
 
 
+def places(folder: Path) -> list[Path]:
+    """Where there are stores: the folder itself, at most two levels below it, or in packed files there (FILE/NAME)."""
+    if folder.is_file():
+        found = pack.read(folder)
+        return [folder] if len(found) == 1 else [folder / one.name for one in found]
+    if (folder / INDEX).exists() or pack.is_packed(folder):
+        return [folder]
+    depths = ("*", "*/*")
+    stores = sorted(path.parent for depth in depths for path in folder.glob(f"{depth}/{INDEX}"))
+    files = sorted(path for depth in depths for path in folder.glob(f"{depth}{pack.SUFFIX}") if path.is_file())
+    return stores + [place for file in files for place in _inside(file)]
+
+
+def _inside(file: Path) -> list[Path]:
+    """The stores of a packed file; itself if it cannot be read, which whoever reads it will say."""
+    try:
+        return places(file)
+    except LabError:
+        return [file]
+
+
 def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
-    """What the store is about, and its runs; warns of what is left out."""
+    """What the store (or packed evidence) is about, and its runs; warns of what is left out."""
+    if pack.is_packed(folder):
+        one = pack.read_one(folder)
+        return one.about, [Run(**{name: getattr(run, name) for name in Run.__struct_fields__}) for run in one.runs]
     query = "select id, spec, state, attempts, started, ended, outcome from runs order by position, id"
     with reading(folder / INDEX) as index:
         if index is None:
@@ -246,6 +281,8 @@ def run_folder(folder: Path, run: str) -> Path:
 
 def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
     """The curves of a run so far; of one that has ended, those that it ended with."""
+    if pack.is_packed(folder):
+        return next((list(one.curves) for one in pack.read_one(folder).runs if one.id == run), [])
     path = run_folder(folder, run) / CURVES
     if outcome is not None and not curves.holds(path, outcome.curves):
         raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")

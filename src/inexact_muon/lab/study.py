@@ -27,10 +27,36 @@ from msgspec import Meta
 
 from inexact_muon.lab.decode import decode, is_unicode, read_toml, takes_list
 from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import Number, RunSpec, Section, overlay
+from inexact_muon.lab.spec import Count, Number, Positive, RunSpec, Section, overlay
 
+LEAST_PILOT = 3
+"""Seeds of a pilot, at least; fewer than six cost many more later."""
 MOST_RUNS = 100_000
 """A study of more runs is refused, before any of them is built."""
+
+
+class Decide(Section, frozen=True):
+    """What a study is to decide, declared before its runs: the table [decide] of its file.
+
+    The seeds of the file are the pilot. Each claim then gets the number of seeds that Stein's rule gives for its
+    half-width from the pilot's spread, at the level LEVEL / (size of the family).
+    """
+
+    family: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Claims that are judged together, on one page; ids of `report.claims`."""
+    width: Annotated[dict[str, Positive], Meta(min_length=1)]
+    """Claim -> the half-width that the interval of its statistic is to have."""
+    margin: dict[str, Positive] = msgspec.field(default_factory=dict)
+    """Claim -> the margin of its test of equivalence."""
+    most: Count = 40
+    """Seeds of a claim, at most; one that needs more is not decided."""
+    pilot: tuple[Number, ...] = ()
+    """By default all seeds of the file."""
+
+    def __post_init__(self) -> None:
+        for name in (*self.width, *self.margin):
+            if name not in self.family:
+                raise ValueError(f"decide: {name!r} is not in the family; add it there")
 
 
 class Study(Section, frozen=True):
@@ -43,6 +69,15 @@ class Study(Section, frozen=True):
     """Which figure or table of the paper this is the data of."""
     seeds: Annotated[tuple[Number, ...], Meta(min_length=1)] = (0,)
     grid: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    decide: Decide | None = None
+
+    def __post_init__(self) -> None:
+        if self.decide is None:
+            return
+        pilot = self.decide.pilot or self.seeds
+        if len(set(pilot)) < LEAST_PILOT or not set(pilot) <= set(self.seeds):
+            raise ValueError(f"decide: the pilot must be {LEAST_PILOT} or more of the seeds, got {list(pilot)}")
+        msgspec.structs.force_setattr(self, "decide", msgspec.structs.replace(self.decide, pilot=pilot))
 
 
 class Plan(Section, frozen=True):
@@ -53,6 +88,7 @@ class Plan(Section, frozen=True):
     figure: str
     varied: tuple[str, ...]
     runs: tuple[RunSpec, ...]
+    decide: Decide | None = None
 
 
 def load(path: Path, changes: dict[str, Any] | None = None) -> Plan:
@@ -97,7 +133,14 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Pla
     varied = tuple(field for field, values in fields.items() if any(v != values[0] for v in values))
     several = len(study.grid) > 1  # then a field that one grid lacks varies too
     varied = tuple(dict.fromkeys((*varied, *(f for g in study.grid if several for f, _ in leaves(g, where)))))
-    return Plan(name=study.name, title=study.title, figure=study.figure, varied=varied, runs=tuple(runs.values()))
+    return Plan(
+        name=study.name,
+        title=study.title,
+        figure=study.figure,
+        varied=varied,
+        runs=tuple(runs.values()),
+        decide=study.decide,
+    )
 
 
 def _first(base: dict[str, Any], axes: dict[str, list[Any]], changes: dict[str, Any]) -> dict[str, Any]:

@@ -24,9 +24,17 @@ DEATHS = 5
 
 
 def sweep(
-    plan: Plan, folder: Path, start: Callable[[], Engine], console: Console, retry: bool = False
+    plan: Plan,
+    folder: Path,
+    start: Callable[[], Engine],
+    console: Console,
+    retry: bool = False,
+    enough: Callable[[], bool] = lambda: False,
 ) -> dict[str, Outcome]:
     """Trains what is left of the plan; the outcomes of all its runs that have ended.
+
+    Args:
+        enough: once it says so, no further run begins, and those that have begun are trained to their end.
 
     Raises:
         LabError: something outside of the runs is wrong; nothing that was stored is lost.
@@ -39,7 +47,7 @@ def sweep(
                 check(spec)
             opened = Store(folder, plan)
             try:
-                return Sweep(plan, opened, engine, console).run(stop, retry)
+                return Sweep(plan, opened, engine, console).run(stop, retry, enough)
             finally:
                 opened.close()
         finally:
@@ -57,8 +65,8 @@ class Sweep:
         self.broken = ""
         self.stopping = False
 
-    def run(self, stop: Stop, retry: bool) -> dict[str, Outcome]:
-        """Until nothing is left, or `stop`, or something is broken."""
+    def run(self, stop: Stop, retry: bool, enough: Callable[[], bool] = lambda: False) -> dict[str, Outcome]:
+        """Until nothing is left, or `stop`, or `enough`, or something is broken."""
         if retry:
             self.store.retry()
         self.left = deque(self.store.waiting(self.plan))
@@ -66,14 +74,14 @@ class Sweep:
         self.board.ended = {r.id: r.outcome for r in store.runs(self.store.folder) if r.id in ours and r.outcome}
         self.board.before = len(self.board.ended)
         with self.board:
-            while self.active or (self.left and not self.stopping):
+            while self.active or (self.left and not self.stopping and not enough()):
                 if (stop.asked or self.broken) and not self.stopping:
                     self.stopping = True
                     self.board.note = "stopping: checkpoints are being written; Ctrl-C again to stop at once"
                     if stop.asked:
                         self.board.say(self.board.note)
                     self.engine.stop()
-                while self.left and len(self.active) < self.engine.slots and not self.stopping:
+                while self.left and len(self.active) < self.engine.slots and not self.stopping and not enough():
                     self.begin(self.left.popleft())
                 for event in self.engine.poll(0.1):
                     self.handle(event)

@@ -1,47 +1,75 @@
 """The paper's LMO error: what each layer's oracle answered at this step, against the exact answer; and what it cost.
 
-After `step()` the gradient and the momentum are still there, so what the oracle saw is put together again and asked
-once more. Training is not touched.
+The optimizer shows what its oracles saw and answered. Training is not touched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from inexact_muon.inexactness import assess
+from inexact_muon.lab.clock import Clock
 from inexact_muon.lmo import Spectral
-from inexact_muon.optim import LMOOptimizer
+from inexact_muon.optim import LMOOptimizer, Observer
+from inexact_muon.optim.observers import Answer
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import ExactSVD
+from inexact_muon.tune.control import Control
 
 
-def lmo_errors(optimizer: torch.optim.Optimizer, exact: bool) -> dict[str, Any]:
-    """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} without an LMO."""
-    found: dict[str, dict[str, float]] = {"delta": {}, "gap": {}, "overshoot": {}}
-    if isinstance(optimizer, LMOOptimizer):
-        for group in optimizer.param_groups:
-            if group["algorithm"] == "lmo" and isinstance(optimizer.ball(group), Spectral):
-                _group(optimizer, group, exact, found)
-    return {"sum": sum(found["delta"].values()), **found} if found["delta"] else {}
+class LMOErrors(Observer):
+    """delta, gap and overshoot of every matrix with a spectral ball, in the next step after `watch` is set.
 
+    Attributes:
+        exact: by a decomposition, or estimated.
+        watch: whether the coming step is measured.
+        found: by name of the number, its value for each matrix.
+    """
 
-def _group(optimizer: LMOOptimizer, group: dict[str, Any], exact: bool, found: dict[str, dict[str, float]]) -> None:
-    names = group.get("param_names") or [str(index) for index in range(len(group["params"]))]
-    for name, parameter in zip(names, group["params"], strict=True):
-        if parameter.grad is None:
-            continue
-        ball = optimizer.ball_of(parameter, group)
-        m = optimizer.state[parameter]["momentum_buffer"]
-        if group["nesterov"]:
-            m = parameter.grad.to(m.dtype).lerp(m, group["momentum"])
-        matrices = optimizer.view(group).cut(m.detach())
-        for index, matrix in enumerate(matrices):
-            label = f"{name}[{index}]" if len(matrices) > 1 else name
-            measured, _, _ = assess(ball, matrix, ball.answer(matrix), exact)
-            for key, values in found.items():
+    def __init__(self, exact: bool, clock: Clock | None = None) -> None:
+        self.exact, self.watch, self._clock = exact, False, clock
+        self.found: dict[str, dict[str, float]] = {}
+
+    def wants(self, optimizer: LMOOptimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> set[int]:
+        self.found = {"delta": {}, "gap": {}, "overshoot": {}}
+        if not self.watch:
+            return set()
+        spectral = (p for g, p in entries if g["algorithm"] == "lmo" and isinstance(optimizer.ball(g), Spectral))
+        return {id(p) for p in spectral}
+
+    def seen(self, name: str, answers: Sequence[Answer]) -> None:
+        if not self.watch or not isinstance(answers[0][0], Spectral):
+            return
+        if self._clock is not None:
+            self._clock.lap("optimizer")
+        for index, (ball, m, d_hat) in enumerate(answers):
+            label = f"{name}[{index}]" if len(answers) > 1 else name
+            measured, _, _ = assess(ball, m, d_hat, self.exact)
+            for key, values in self.found.items():
                 values[label] = float(torch.as_tensor(getattr(measured, key)).max())
+        if self._clock is not None:
+            self._clock.lap("telemetry")
+
+    def summary(self) -> dict[str, Any]:
+        """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} without any."""
+        return {"sum": sum(self.found["delta"].values()), **self.found} if self.found.get("delta") else {}
+
+
+class OracleClock(Observer):
+    """Counts the time of the oracles apart from the rest of a step."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def asking(self) -> None:
+        self._clock.lap("optimizer")
+
+    def answered(self) -> None:
+        self._clock.lap("oracle")
 
 
 def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
@@ -52,17 +80,16 @@ def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def oracle_work(optimizer: torch.optim.Optimizer) -> int:
+def oracle_work(optimizer: torch.optim.Optimizer, control: Control | None = None) -> int:
     """Floating point operations of all oracles in the step just made, and of looking at singular values if it did."""
     if not isinstance(optimizer, LMOOptimizer):
         return 0
-    precision, turn = optimizer.precision, optimizer.param_groups[0]["turn"] - 1
-    looked = precision.active and turn % precision.every == 0
+    looked = control is not None and control.looked
     total = 0
     for group in optimizer.param_groups:
+        ball = optimizer.ball(group) if control is None else control.ball(group)
         for parameter in group["params"]:
             if group["algorithm"] == "lmo" and parameter.grad is not None:
-                ball = optimizer.ball_of(parameter, group)
                 for shape in optimizer.view(group).shapes(parameter.shape):
                     total += oracle_flops(ball, shape)
                     total += oracle_flops(Spectral(polar=ExactSVD()), shape) if looked else 0

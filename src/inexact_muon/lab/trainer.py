@@ -6,7 +6,6 @@ optimizer, the step and the losses not yet recorded, and nothing else matters.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from math import isfinite
@@ -20,11 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 from inexact_muon.lab import checkpoint, optimizers, problems
 from inexact_muon.lab.clock import Clock
 from inexact_muon.lab.curves import Curves, Mark, holds
+from inexact_muon.lab.environment import environment
 from inexact_muon.lab.errors import warn
 from inexact_muon.lab.schedule import factor
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.store import CHECKPOINT, CURVES, End, Outcome
-from inexact_muon.lab.telemetry import lmo_errors, oracle_work, skipped
+from inexact_muon.lab.telemetry import LMOErrors, OracleClock, oracle_work, skipped
 from inexact_muon.lab.world import World, join, reseed
 from inexact_muon.optim import LMOOptimizer
 
@@ -64,17 +64,17 @@ class Training:
         self.task = problems.build(spec)
         self.model = self.task.model.to(world.device)
         self.optimizer = optimizers.build(self.model, spec.optimizer)
+        self.control = optimizers.controlled(self.optimizer, spec.optimizer)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.step = 0
         self.losses: list[float] = []
         self.work = 0
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
+        self.errors = LMOErrors(spec.telemetry.exact, self.clock)
         start = self._restore()
         if isinstance(self.optimizer, LMOOptimizer):
-            self.optimizer.directions = self.clock.around(  # type: ignore[method-assign]
-                self.optimizer.directions, "optimizer", "oracle"
-            )
+            self.optimizer.observers += [OracleClock(self.clock), self.errors]
         self.wrapped: nn.Module = self.model if world.size == 1 else DistributedDataParallel(self.model)
         self.curves = Curves(folder / CURVES, start) if world.rank == 0 else None
 
@@ -92,8 +92,8 @@ class Training:
             self.losses.append(loss)
             if last or self.step % spec.record_every == 0:
                 self.record_losses()
-            if spec.telemetry.every and (last or self.step == 1 or self.step % spec.telemetry.every == 0):
-                self.measure_oracle()
+            if self.errors.watch:
+                self.record_errors()
             if (last or (spec.evaluate_every and self.step % spec.evaluate_every == 0)) and not self.evaluate():
                 return self.outcome("diverged")
             report(self.step, loss)
@@ -128,6 +128,8 @@ class Training:
         if isfinite(mean):
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * factor(spec.schedule, self.step - 1, spec.steps)
+            every, last = spec.telemetry.every, self.step == spec.steps
+            self.errors.watch = every > 0 and (last or self.step == 1 or self.step % every == 0)
             self.optimizer.step()
             self.count_oracles()
             clock.lap("optimizer")
@@ -156,9 +158,9 @@ class Training:
         self.clock.lap("evaluation")
         return all(map(isfinite, means))
 
-    def measure_oracle(self) -> None:
+    def record_errors(self) -> None:
         """Records the LMO error of every layer at this step."""
-        errors = lmo_errors(self.optimizer, self.spec.telemetry.exact)
+        errors = self.errors.summary()
         if errors:
             self.result["lmo_error"] = errors["sum"]
             self.record("lmo", errors)
@@ -166,9 +168,9 @@ class Training:
 
     def count_oracles(self) -> None:
         """Adds up what the oracles cost, and records the choices that a policy has just changed."""
-        self.work += oracle_work(self.optimizer)
-        if isinstance(self.optimizer, LMOOptimizer):
-            for turn, layer, chosen in self.optimizer.precision.history:
+        self.work += oracle_work(self.optimizer, self.control)
+        if self.control is not None:
+            for turn, layer, chosen in self.control.history:
                 if turn == self.step - 1:
                     self.record("choice", {"layer": layer, "oracle": chosen})
 
@@ -195,6 +197,7 @@ class Training:
                 "step": self.step,
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "control": None if self.control is None else self.control.state_dict(),
                 "losses": self.losses,
                 "result": self.result,
                 "work": self.work,
@@ -206,12 +209,6 @@ class Training:
 
     def outcome(self, state: End) -> Outcome:
         """How the run ended."""
-        environment = {
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "machine": platform.machine(),
-        }
-        environment |= {"device": self.world.device.type, "processes": str(self.world.size)}
         if self.work:
             self.result["oracle_flops"] = float(self.work)
         seconds = {part: round(value, 6) for part, value in self.clock.seconds.items()}
@@ -221,7 +218,7 @@ class Training:
             result=dict(self.result),
             skipped=skipped(self.optimizer),
             seconds=seconds,
-            environment=environment,
+            environment=environment(self.spec, self.world),
         )
 
     def close(self) -> None:
@@ -241,6 +238,8 @@ class Training:
             return Mark()
         self.model.load_state_dict(found["model"])
         self.optimizer.load_state_dict(found["optimizer"])
+        if self.control is not None and found.get("control") is not None:
+            self.control.load_state_dict(found["control"])
         self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
         self.work = found["work"]
         self.clock = Clock(self.world.device, found["seconds"])

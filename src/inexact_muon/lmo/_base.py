@@ -76,10 +76,12 @@ class Ball(ABC):
 
     def answer(self, m: Tensor) -> Tensor:
         """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
-        return -self.radius(m.shape) * self.directions([m])[0]
+        return -self.radius(m.shape) * self.directions([m])[0].to(m.dtype)
 
     def directions(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
         """z with `answer(m)` = -radius z, for each of ms; a ball may work on them together.
+
+        In the dtype of m, or in the narrower one in which it was computed.
 
         Args:
             limit: bytes of work space, if several are worked on at once.
@@ -114,8 +116,8 @@ class Ball(ABC):
         return self._rho(*sides(shape)) * self.radius(shape)
 
     def radius(self, shape: Sequence[int]) -> float:
-        """By what the plain ball is multiplied, from `scale` and the last two sides."""
-        return self.scales[self.scale](*sides(shape))
+        """By what the plain ball is multiplied, from `scale` and the last two sides, of which 0 counts as 1."""
+        return self.scales[self.scale](*(max(1, side) for side in sides(shape)))
 
     def worst(self, m: Tensor) -> Tensor:
         """The error direction of `Perturbed(direction="worst")`, norm 1, float64."""
@@ -132,6 +134,12 @@ class Ball(ABC):
 def sides(shape: Sequence[int]) -> tuple[int, int]:
     """(out, in) of a matrix or of a batch; a vector is a column."""
     return (shape[-2], shape[-1]) if len(shape) >= 2 else (shape[0] if shape else 1, 1)
+
+
+def inner(m: Tensor, z: Tensor) -> Tensor:
+    """<m, z> of each matrix, kept as (..., 1, 1), in float32 or better: half precision ends at 65504."""
+    wide = torch.promote_types(m.dtype, torch.float32)
+    return (m.to(wide) * z.to(wide)).sum(dim=(-2, -1) if m.ndim >= 2 else None, keepdim=True)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class Spectral(Ball):
         return self.polar.orthogonalise(m)
 
     def directions(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
-        return self.polar.orthogonalise_all(ms, limit)
+        return self.polar.orthogonalise_all(ms, limit, cast=False)
 
     def _exact_direction(self, m: Tensor) -> Tensor:
         return ExactSVD()(m)

@@ -1,5 +1,8 @@
 """Torch optimizers over LMOs: one core, presets with arguments filled in, a slow twin."""
 
+from typing import TYPE_CHECKING, Any
+
+from inexact_muon.optim.capture import CapturedStep as CapturedStep
 from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
 from inexact_muon.optim.core import LMOOptimizer as LMOOptimizer
 from inexact_muon.optim.explanation import Explanation as Explanation
@@ -13,6 +16,7 @@ from inexact_muon.optim.lengths import Steepest as Steepest
 from inexact_muon.optim.logging import flat_stats as flat_stats
 from inexact_muon.optim.logging import to_tensorboard as to_tensorboard
 from inexact_muon.optim.logging import to_wandb as to_wandb
+from inexact_muon.optim.observers import Observer as Observer
 from inexact_muon.optim.presets import Muon as Muon
 from inexact_muon.optim.presets import Scion as Scion
 from inexact_muon.optim.presets import gluon as gluon
@@ -34,3 +38,15 @@ from inexact_muon.views import Stacked as Stacked
 from inexact_muon.views import Transposed as Transposed
 from inexact_muon.views import View as View
 from inexact_muon.views import Whole as Whole
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.ef21 import EF21Muon as EF21Muon
+
+
+def __getattr__(name: str) -> Any:
+    """EF21Muon, whose ranks need `parallel`, is imported when it is used."""
+    if name == "EF21Muon":
+        from inexact_muon.optim.ef21 import EF21Muon
+
+        return EF21Muon
+    raise AttributeError(f"module 'inexact_muon.optim' has no attribute {name!r}")

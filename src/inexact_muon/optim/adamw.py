@@ -11,11 +11,12 @@ large tensors get a call each, and of the many small ones those to be skipped ge
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from inexact_muon.optim.finite import Flags
 
 Entry = tuple[Tensor, dict[str, Any], dict[str, Any]]
 """(parameter, its state, its group)"""
@@ -24,36 +25,41 @@ LARGE = 2**18
 """Entries from which on a tensor gets a call of its own."""
 
 
-def adamw_(entries: Sequence[Entry], finite: Tensor | None) -> None:
+def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
     """One step of parameters of one device and dtype whose groups have the same options; counts it in their states.
 
     Args:
-        finite: whose gradients are finite, a flag for each; None if all are.
+        flags: whose gradients are finite; None if all are.
     """
     states = [state for _, state, _ in entries]
-    steps = [state["step"] for state in states]
-    if finite is None:
-        torch._foreach_add_(steps, 1.0)
-        if _fused_takes(entries):
+    fused = all(
+        p.grad is not None
+        and p.device.type in ("cpu", "cuda")
+        and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
+        and not isinstance(group["momentum"], Tensor)
+        for p, state, group in entries
+    )
+    if flags is None:
+        torch._foreach_add_([state["step"] for state in states], 1.0)
+        if fused:
             _fused(entries, None)
         else:
             for p, state, group in entries:
                 _one(p, state, group)
         return
-    on = finite.to(torch.float32)
-    torch._foreach_add_(steps, list(on.unbind()))
-    torch._foreach_add_([state["skipped"] for state in states], list((1.0 - on).unbind()))
-    if not _fused_takes(entries):
-        for (p, state, group), flag in zip(entries, on.unbind(), strict=True):
+    flags.count_(states)
+    if not fused:
+        for (p, state, group), flag in zip(entries, flags.on.unbind(), strict=True):
             _one(p, state, group, flag)
         return
-    large = [k for k, (p, _, _) in enumerate(entries) if p.numel() >= LARGE]
-    off, each = (1.0 - on).unbind(), finite.unbind()
-    for k in large:
-        _fused([entries[k]], off[k])
-    small = [k for k in range(len(entries)) if k not in large]
+    small: list[tuple[Entry, Tensor]] = []
+    for entry, finite, skip in zip(entries, flags.finite, flags.off.unbind(), strict=True):
+        if entry[0].numel() >= LARGE:
+            _fused([entry], skip)
+        else:
+            small.append((entry, finite))
     if small:
-        _masked([entries[k] for k in small], torch.stack([each[k] for k in small]) if large else finite)
+        _masked([entry for entry, _ in small], [finite for _, finite in small])
 
 
 def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
@@ -62,24 +68,13 @@ def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Entries that one call of `adamw_` can take, in the order of the groups."""
-    keys = ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize")
-
-    def key(entry: Entry) -> tuple[Any, ...]:
-        p, state, group = entry
-        options = tuple(id(group[k]) if isinstance(group[k], Tensor) else group[k] for k in keys)
-        return (str(p.device), p.dtype, state["exp_avg"].dtype, *options)
-
-    return [list(some) for _, some in groupby(entries, key=key)]
-
-
-def _fused_takes(entries: Sequence[Entry]) -> bool:
-    return all(
-        p.grad is not None
-        and p.device.type in ("cpu", "cuda")
-        and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
-        for p, state, _ in entries
-    )
+    """Entries that one call of `adamw_` can take."""
+    found: dict[tuple[Any, ...], list[Entry]] = {}
+    for p, state, group in entries:
+        options = (group[k] for k in ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize"))
+        key = (p.device, p.dtype, state["exp_avg"].dtype, *(id(x) if isinstance(x, Tensor) else x for x in options))
+        found.setdefault(key, []).append((p, state, group))
+    return list(found.values())
 
 
 def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
@@ -113,7 +108,9 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     gradient = p.grad.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
     square = gradient.to(second.dtype).square()
-    made: float | Tensor = float(step) if on is None else step.clamp(min=1.0)
+    made: float | Tensor = (
+        float(step) if on is None else step.clamp(min=1.0).to(torch.promote_types(first.dtype, step.dtype))
+    )
     rate, kept = group["lr"], group["lr"] * group["weight_decay"]
     if on is not None:
         gradient, square = torch.where(on > 0, gradient, first), torch.where(on > 0, square, second)
@@ -127,13 +124,13 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
     p.sub_(direction * rate)
 
 
-def _masked(entries: Sequence[Entry], finite: Tensor) -> None:
+def _masked(entries: Sequence[Entry], finite: Sequence[Tensor]) -> None:
     """The kernel on all of them at once; then those whose gradient is not finite get back what they had."""
     ps = [p for p, _, _ in entries]
     written = [*ps, *(state[key] for key in ("exp_avg", "exp_avg_sq") for _, state, _ in entries)]
     before = torch.cat([x.reshape(-1) for x in written])
     _fused(entries, None)
     after = torch.cat([x.reshape(-1) for x in written])
-    flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite.unbind(), ps, strict=True)]).repeat(3)
+    flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite, ps, strict=True)] * 3)
     parts = torch.split(torch.where(flag, after, before), [x.numel() for x in written])
     torch._foreach_copy_(written, [part.view(x.shape) for part, x in zip(parts, written, strict=True)])

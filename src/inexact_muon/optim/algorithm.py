@@ -6,23 +6,21 @@
 
 Where the host may look at values, only parameters with a finite gradient are in a batch. On an accelerator looking
 would wait for it: a flag for each parameter says whether its gradient is finite, and what is skipped keeps its bits,
-because lerp(x, x, w) = x and a step of zero changes nothing.
+because lerp(x, x, w) = x and a step of zero changes nothing. lr and momentum may be tensors there, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from inexact_muon.lmo._base import sides
+from inexact_muon.lmo._base import inner, sides
 from inexact_muon.optim.batches import Batch, Member, part
+from inexact_muon.optim.finite import Number, once
 from inexact_muon.optim.scales import SCALES
-
-Number = float | Tensor
-"""A float where the host knows the value, else a tensor of one element."""
 
 
 def momentum(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
@@ -32,82 +30,77 @@ def momentum(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     """
     seen, stacks = batch.room()
     buffers = [member.state["momentum_buffer"] for member in batch.members]
-    weights = [_weight(member) for member in batch.members]
-    gradients = [_gradient(member) for member in batch.members]
-    if batch.finite is None:
+    gradients = (member.gradient for member in batch.members)
+    power = 2 if batch.members[0].group["nesterov"] else 1
+    weights = _weights(batch, lambda mu: 1.0 - mu**power)
+    if batch.flags is None:
         for b, g, w, out in zip(buffers, gradients, weights, seen, strict=True):
             torch.lerp(b, g, w, out=out)
     else:
-        for flag, g, b, out in zip(batch.finite.unbind(), gradients, buffers, seen, strict=True):
+        for flag, g, b, out in zip(batch.flags.finite, gradients, buffers, seen, strict=True):
             torch.where(flag, g, b, out=out)
-        _each(torch._foreach_lerp_, seen, buffers, [1.0 - w for w in weights])
-    return seen, batch.fill(stacks, seen)
+        _each(torch._foreach_lerp_, seen, buffers, once(lambda weight: 1.0 - weight, weights))
+    return seen, stacks if batch.stacks and None not in batch.blocks else batch.fill(stacks, seen)
 
 
 def lengths(batch: Batch, given: Sequence[Tensor], found: list[Tensor]) -> list[float]:
-    """What lr z is multiplied with, for each member; 1 where the matrices of `found` were multiplied by it here.
+    """What lr z is multiplied with, for each member; `found` is multiplied here by what differs among its matrices.
 
-    radius(ball) scale(shape) length(radius, dual), where dual = radius(ball) <m, z> is about the dual norm of m.
+    On an accelerator z is multiplied while it is cast to the dtype of W: what is left is -decay, or 1 without decay.
     """
-    made = []
     if batch.members[0].length.needs_dual:  # half precision may overflow where the length multiplies z
         found[:] = [z.to(torch.promote_types(z.dtype, torch.float32)) for z in found]
-    for k, member in enumerate(batch.members):
-        group, carried = member.group, member.state.get("lr_factor", 1.0)
-        factors: list[Number] = []
-        for slot, shape in zip(batch.slots[k], batch.shapes(k), strict=True):
-            radius, m, z = batch.ball.radius(shape), part(given, slot), part(found, slot)
-            length: Number = group["radius"]
-            if member.length.needs_dual:
-                wide = torch.promote_types(m.dtype, torch.float32)
-                inner = (m.to(wide) * z).sum(dim=(-2, -1) if m.ndim >= 2 else None, keepdim=True)
-                length = member.length(group["radius"], inner * radius)
-            factors.append(carried * radius * SCALES[group["scale"]](*sides(shape)) * length)
-        first = factors[0] if factors else 1.0
-        if isinstance(first, Tensor) or any(factor != first for factor in factors):
-            for slot, factor in zip(batch.slots[k], factors, strict=True):
+    factors = batch.reaches or [reaches(batch, k, given, found) for k in range(len(batch.members))]
+    if not batch.members[0].length.needs_dual:
+        batch.reaches = factors
+    if batch.flags is not None:
+        left = [-member.decay or 1.0 for member in batch.members]
+        batch.scale(found, [[factor / rest for factor in some] for some, rest in zip(factors, left, strict=True)])
+        return left
+    made = []
+    for slots, some in zip(batch.slots, factors, strict=True):
+        first = some[0] if some else 1.0
+        if isinstance(first, Tensor) or any(factor != first for factor in some):
+            for slot, factor in zip(slots, some, strict=True):
                 part(found, slot).mul_(factor)
             first = 1.0
         made.append(first)
     return made
 
 
+def reaches(batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> list[Number]:
+    """`reach` of each matrix of member k."""
+    member = batch.members[k]
+    if not member.length.needs_dual:
+        return [reach(member, shape, None) for shape in batch.shapes(k)]
+    pairs = zip(batch.slots[k], batch.shapes(k), strict=True)
+    return [reach(member, shape, inner(part(given, slot), part(found, slot))) for slot, shape in pairs]
+
+
+def reach(member: Member, shape: Sequence[int], dual: Tensor | None) -> Number:
+    """radius(ball) scale(shape) length(radius, dual norm) for one matrix of a member, whose <m, z> is `dual`."""
+    group, radius = member.group, member.ball.radius(shape)
+    length: Number = group["radius"] if dual is None else member.length(group["radius"], dual * radius)
+    return radius * SCALES[group["scale"]](*sides(shape)) * length
+
+
 def move_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
-    """W <- (1 - lr decay) W - lr length z."""
+    """W <- (1 - lr decay) W - lr length z; where length = -decay, that is W <- lerp(W, z, lr decay)."""
     members = batch.members
     ps = [member.p for member in members]
-    decays: list[Number] = [member.group["lr"] * member.decay for member in members]
-    steps: list[Number] = [m.group["lr"] * length for m, length in zip(members, lengths, strict=True)]
-    if batch.finite is None:
-        some = [k for k, member in enumerate(members) if member.decay]
-        _each(torch._foreach_mul_, [ps[k] for k in some], None, [1.0 - decays[k] for k in some])
-        _each(torch._foreach_add_, ps, zs, [-step for step in steps])
+    rates, decays = [member.group["lr"] for member in members], [member.decay for member in members]
+    if batch.flags is None:
+        some = [k for k, decay in enumerate(decays) if decay]
+        kept = once(lambda lr, decay: 1.0 - lr * decay, [rates[k] for k in some], [decays[k] for k in some])
+        _each(torch._foreach_mul_, [ps[k] for k in some], None, kept)
+        _each(torch._foreach_add_, ps, zs, once(lambda lr, length: -lr * length, rates, lengths))
         return
-    alone = all(member.decay for member in members) and all(p.dtype == z.dtype for p, z in zip(ps, zs, strict=True))
-    if alone:
-        # W + t (E - W) with t = lr decay and E = -(length / decay) z; t = 0 where the gradient is not finite.
-        torch._foreach_mul_(list(zs), [-length / m.decay for m, length in zip(members, lengths, strict=True)])
-        for p, e, t in zip(ps, zs, _masked(batch.finite, decays, ps[0].dtype), strict=True):
-            p.lerp_(e, t)
-        return
-    kept = _masked(batch.finite, decays, ps[0].dtype)
-    for p, z, keep, t, member in zip(ps, zs, kept, _masked(batch.finite, steps, ps[0].dtype), members, strict=True):
+    steps = once(lambda lr, decay: lr * decay if decay else lr, rates, decays)
+    for member, z, t in zip(members, zs, batch.flags.times(steps, ps[0].dtype), strict=True):
         if member.decay:
-            p.mul_(1.0 - keep)
-        p.addcmul_(z, t, value=-1.0)
-
-
-def _masked(finite: Tensor, values: Sequence[Number], dtype: torch.dtype) -> list[Tensor]:
-    """The values as tensors of one element, 0 where the gradient is not finite; one operation for equal ones."""
-    on = finite.to(torch.promote_types(dtype, torch.float32))
-    products: dict[Any, tuple[Tensor, ...]] = {}
-    found = []
-    for k, value in enumerate(values):
-        key = id(value) if isinstance(value, Tensor) else value
-        if key not in products:
-            products[key] = (on * value).to(dtype).unbind()
-        found.append(products[key][k])
-    return found
+            member.p.lerp_(z.to(member.p.dtype), t)
+        else:
+            member.p.addcmul_(z, t, value=-1.0)
 
 
 def remember_(batch: Batch, seen: Sequence[Tensor]) -> None:
@@ -115,48 +108,29 @@ def remember_(batch: Batch, seen: Sequence[Tensor]) -> None:
 
     With Nesterov m = lerp(b, seen, 1 / (1 + mu)), since seen - b = (1 - mu^2) (g - b).
     """
-    states = [member.state for member in batch.members]
-    buffers = [state["momentum_buffer"] for state in states]
+    buffers = [member.state["momentum_buffer"] for member in batch.members]
     if batch.members[0].group["nesterov"]:
-        _each(torch._foreach_lerp_, buffers, seen, [_share(member) for member in batch.members])
+        _each(torch._foreach_lerp_, buffers, seen, _weights(batch, lambda mu: 1.0 / (1.0 + mu)))
     else:
         torch._foreach_copy_(buffers, list(seen))
-    steps, skipped = ([state[key] for state in states] for key in ("step", "skipped"))
-    if batch.finite is None:
-        torch._foreach_add_(steps, 1.0)
-        return
-    made = batch.finite.to(torch.float32)
-    torch._foreach_add_(steps, list(made.unbind()))
-    torch._foreach_add_(skipped, list((1.0 - made).unbind()))
+    states = [member.state for member in batch.members]
+    if batch.flags is None:
+        torch._foreach_add_([state["step"] for state in states], 1.0)
+    else:
+        batch.flags.count_(states)
 
 
-def _weight(member: Member) -> Number:
-    """Of the gradient in what the ball sees."""
-    weight = 1.0 - member.mu**2 if member.group["nesterov"] else 1.0 - member.mu
-    return _from_first(member, weight)
-
-
-def _share(member: Member) -> Number:
-    """Of what the ball saw in the new buffer, with Nesterov."""
-    return _from_first(member, 1.0 / (1.0 + member.mu))
-
-
-def _from_first(member: Member, weight: float) -> Number:
-    """The weight, but 1 at the first step if that starts from its gradient."""
-    if member.group["momentum_init"] != "first-gradient":
-        return weight
-    step = member.state["step"]
-    if hosted(step):
-        return weight if float(step) else 1.0
-    later = (step > 0).to(member.state["momentum_buffer"].dtype)
-    return 1.0 - later * (1.0 - weight)
-
-
-def _gradient(member: Member) -> Tensor:
-    gradient = member.p.grad
-    assert gradient is not None
-    gradient = gradient.to(member.state["momentum_buffer"].dtype)
-    return -gradient if member.group["maximize"] else gradient
+def _weights(batch: Batch, function: Callable[[Number], Number]) -> list[Number]:
+    """function(mu) of each member, but 1 at its first step if that starts from its gradient."""
+    weights = once(function, [member.group["momentum"] for member in batch.members])
+    if batch.members[0].group["momentum_init"] != "first-gradient":
+        return weights
+    steps = [member.state["step"] for member in batch.members]
+    if batch.flags is None:
+        return [weight if float(step) else 1.0 for weight, step in zip(weights, steps, strict=True)]
+    precise = torch.promote_types(batch.members[0].state["momentum_buffer"].dtype, torch.float32)
+    later = (torch.stack(steps) > 0).to(precise)
+    return [made.unbind()[k] for k, made in enumerate(once(lambda weight: 1.0 - later * (1.0 - weight), weights))]
 
 
 def _each(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, numbers: Sequence[Number]) -> None:
@@ -187,12 +161,3 @@ def _slowly(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, n
         else:
             assert ys is not None
             x.add_(ys[k] * number)
-
-
-HOSTED = ("cpu",)
-"""Devices on which the host may look at values."""
-
-
-def hosted(x: Tensor) -> bool:
-    """Whether looking at a value of x does not wait for anything."""
-    return x.device.type in HOSTED

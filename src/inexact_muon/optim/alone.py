@@ -11,11 +11,8 @@ from torch import Tensor
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import adamw_, by_options
-from inexact_muon.optim.algorithm import hosted, momentum
-from inexact_muon.optim.algorithm import lengths as lengths_of
 from inexact_muon.optim.batches import Batch, Member, chunks
-from inexact_muon.optim.finite import flags, looked
-from inexact_muon.optim.telemetry import combine
+from inexact_muon.optim.finite import Flags, hosted, looked
 from inexact_muon.polar import Auto
 
 if TYPE_CHECKING:
@@ -23,6 +20,10 @@ if TYPE_CHECKING:
 
 Entry = tuple[dict[str, Any], Tensor]
 """(group, parameter)"""
+
+
+COMPOSING = ("ball", "length", "view", "nesterov", "momentum_init", "maximize", "radius", "scale")
+"""Options of a group on which the composition of batches, or what they keep, depends."""
 
 
 @dataclass
@@ -33,7 +34,8 @@ class Alone:
 
     def batches(self, optimizer: LMOOptimizer, entries: Sequence[Entry]) -> list[list[Batch]]:
         """What moves together. Where the host may look, only what has a finite gradient; elsewhere flags say it."""
-        key = self._key(optimizer, entries)
+        options = tuple(tuple(group[k] for k in COMPOSING) for group in optimizer.param_groups)
+        key = (options, tuple((id(p), p.shape, p.dtype, p.device) for _, p in entries))
         known = self._plan is not None and self._plan[0] == key
         if not known or not all(optimizer.state[m.p] is m.state for m in self._plan[1]):  # type: ignore[index]
             members = [_member(optimizer, group, p) for group, p in entries]
@@ -42,82 +44,73 @@ class Alone:
         _, members, made = self._plan
         here = [member for member in members if hosted(member.p)]
         if here:
-            dtypes = [member.state["momentum_buffer"].dtype for member in here]
-            fine = looked([_grad(member.p) for member in here], dtypes)
+            fine = looked([m.p.grad for m in here], [m.state["momentum_buffer"].dtype for m in here])
             if not all(fine):
                 bad = [member for member, finite in zip(here, fine, strict=True) if not finite]
                 for member in bad:
                     member.state["skipped"] += 1
                 rest = [member for member in members if not any(member is other for other in bad)]
                 return list(chunks(rest, optimizer.memory_limit))
-        for batch in (batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)):
-            dtype = batch.members[0].state["momentum_buffer"].dtype
-            batch.finite = flags([_grad(member.p) for member in batch.members], dtype)
+        if len(here) < len(members):
+            self._flag([batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)])
         return made
 
     @staticmethod
-    def _key(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> Any:
-        """What the composition of batches depends on."""
-        if optimizer.precision.active:
-            return object()  # a policy may have changed the oracle of any layer
-        switches = ("ball", "length", "view", "nesterov", "momentum_init", "maximize")
-        groups = tuple(tuple(group[k] for k in switches) for group in optimizer.param_groups)
-        return groups, tuple((id(p), p.shape, p.dtype, p.device) for _, p in entries)
+    def _flag(batches: Sequence[Batch]) -> None:
+        """Flags of the members of all batches, one vector for each device."""
+        for device in dict.fromkeys(batch.members[0].p.device for batch in batches):
+            some = [batch for batch in batches if batch.members[0].p.device == device]
+            members = [member for batch in some for member in batch.members]
+            dtypes = [member.state["momentum_buffer"].dtype for member in members]
+            flags, first = Flags.of([member.p.grad for member in members], dtypes), 0
+            for batch in some:
+                batch.flags = flags.part(first, len(batch.members))
+                first += len(batch.members)
 
     @staticmethod
-    def answers(optimizer: LMOOptimizer, batch: Batch) -> tuple[list[Tensor], list[Tensor], list[float]]:
-        """What the ball saw of each member, z, and the length of its step."""
-        seen, given = momentum(batch)
-        found = optimizer.directions([batch.ball], [given])[0]
-        wanted = [k for k, member in enumerate(batch.members) if id(member.p) in optimizer.telemetry.chosen]
-        for k in wanted:
-            _measure(optimizer, batch, k, given, found)
-        lengths = lengths_of(batch, given, found)
-        zs = [batch.joined(k, found) for k in range(len(batch.members))]
-        for k in wanted:
-            rate = float(batch.members[k].group["lr"]) * lengths[k]
-            sizes = [float(x.double().square().sum()) for x in (zs[k], batch.members[k].p)]
-            optimizer.telemetry.sizes(id(batch.members[k].p), rate * rate * sizes[0], sizes[1])
-        return seen, zs, lengths
+    def show(optimizer: LMOOptimizer, batch: Batch, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+        """Shows the answers that are wanted, but for members whose gradient is not finite."""
+        for k, (member, m, z) in enumerate(zip(batch.members, batch.joined(given), batch.joined(found), strict=True)):
+            if id(member.p) in optimizer.wanted and (batch.flags is None or bool(batch.flags.finite[k])):
+                pairs = zip(member.view.cut(m), member.view.cut(z.to(m.dtype)), strict=True)
+                answers = [(batch.ball, a, -batch.ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
+                if answers:
+                    optimizer.show(id(member.p), answers)
+
+    @staticmethod
+    def sizes(optimizer: LMOOptimizer, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
+        """Notes the sizes of updates and weights that are sampled."""
+        for member, z, length in zip(batch.members, zs, lengths, strict=True):
+            if id(member.p) in optimizer.telemetry.chosen:
+                rate = float(member.group["lr"]) * length
+                sizes = [float(x.double().square().sum()) for x in (z, member.p)]
+                optimizer.telemetry.sizes(id(member.p), rate * rate * sizes[0], sizes[1])
 
     @staticmethod
     def adamw(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> None:
         """One step of the parameters that AdamW moves."""
-        mine = [(p, optimizer.state_of(p, ("exp_avg", "exp_avg_sq")), group) for group, p in entries]
+        for p in (p for _, p in entries if "exp_avg_sq" not in optimizer.state[p]):
+            optimizer.state_of(p, ("exp_avg", "exp_avg_sq"))
+        mine = [(p, optimizer.state[p], group) for group, p in entries]
         here = [entry for entry in mine if hosted(entry[0])]
         if here:
-            found = looked([_grad(p) for p, _, _ in here], [state["exp_avg"].dtype for _, state, _ in here])
+            found = looked([p.grad for p, _, _ in here], [state["exp_avg"].dtype for _, state, _ in here])
             bad = [entry for entry, fine in zip(here, found, strict=True) if not fine]
             for _, state, _ in bad:
                 state["skipped"] += 1
             mine = [entry for entry in mine if not any(entry is other for other in bad)]
         for some in by_options(mine):
             before = [(p, g, p.detach().clone()) for p, _, g in some if id(p) in optimizer.telemetry.chosen]
-            finite = None if hosted(some[0][0]) else flags([_grad(p) for p, _, _ in some], some[0][1]["exp_avg"].dtype)
-            adamw_(some, finite)
+            dtypes = [state["exp_avg"].dtype for _, state, _ in some]
+            adamw_(some, None if hosted(some[0][0]) else Flags.of([p.grad for p, _, _ in some], dtypes))
             for p, group, old in before:
                 moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
                 optimizer.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
 
 
 def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member:
-    state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball_of(p, group), optimizer.view(group)
+    state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball(group), optimizer.view(group)
     if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
         chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
         ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
-    return Member(p, group, state, ball, optimizer.length(group), view)
-
-
-def _measure(optimizer: LMOOptimizer, batch: Batch, k: int, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
-    """Notes how inexact the answer for one member is."""
-    if batch.finite is not None and not bool(batch.finite[k]):
-        return
-    pairs = zip(batch.matrices(k, given), batch.matrices(k, found), strict=True)
-    answers = [(batch.ball, m, -batch.ball.radius(m.shape) * z) for m, z in pairs if m.numel()]
-    if answers:
-        optimizer.telemetry.note(id(batch.members[k].p), combine(answers))
-
-
-def _grad(p: Tensor) -> Tensor:
-    assert p.grad is not None
-    return p.grad
+    return Member(p, state, group, ball, optimizer.length(group), view)

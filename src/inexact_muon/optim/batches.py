@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.optim.finite import Flags, Number
 from inexact_muon.optim.lengths import Length
-from inexact_muon.polar.batching import STACKED, limit_on, within
+from inexact_muon.polar.batching import STACKED, limit_on, within, work
 from inexact_muon.views import View
-
-COPIES = 6
-"""Upper bound on what a step holds at once, in copies of the parameters that it works on."""
 
 Slot = tuple[int, int, int | None]
 """Which tensor of the list that the ball is asked about, the first matrix in it, and how many; None for all."""
@@ -32,8 +30,8 @@ class Member:
     """One parameter with what the optimizer keeps about it."""
 
     p: Tensor
-    group: dict[str, Any]
     state: dict[str, Any]
+    group: dict[str, Any]
     ball: Ball
     length: Length
     view: View
@@ -44,11 +42,11 @@ class Member:
         return self.view.shapes(self.p.shape)
 
     @property
-    def mu(self) -> float:
-        """Momentum, with the layer's own factor on alpha = 1 - momentum if it has one."""
-        factor = self.state.get("alpha_factor", 1.0)
-        given: float = self.group["momentum"]
-        return given if factor == 1.0 else 1.0 - min(1.0, (1.0 - given) * factor)
+    def gradient(self) -> Tensor:
+        """As the buffer wants it."""
+        assert self.p.grad is not None
+        gradient = self.p.grad.to(self.state["momentum_buffer"].dtype)
+        return -gradient if self.group["maximize"] else gradient
 
     @property
     def decay(self) -> float:
@@ -60,7 +58,16 @@ class Member:
         """What one batch has in common."""
         group = self.group
         switches = (group["nesterov"], group["momentum_init"], group["maximize"])
-        return (self.ball, self.length, self.state["momentum_buffer"].dtype, self.p.device, *switches)
+        dtypes = (self.p.dtype, self.state["momentum_buffer"].dtype)
+        return (self.ball, self.length, *dtypes, self.p.device, *switches)
+
+    @property
+    def work(self) -> int:
+        """Bytes that a step may need at once."""
+        buffer, dtype = self.state["momentum_buffer"], torch.float32
+        if isinstance(self.ball, Spectral) and buffer.numel():
+            dtype = self.ball.polar.compute_dtype(buffer.new_empty(()).expand(self.shapes[0]))
+        return work(buffer, dtype)
 
 
 @dataclass(eq=False)
@@ -70,19 +77,28 @@ class Batch:
     Matrices for the spectral ball lie in stacks by shape; other balls are asked about each tensor by itself.
 
     Attributes:
-        finite: one flag for each member, on an accelerator; None where the host knows that all gradients are finite.
+        loose: members are pieces of parameters, whose matrices are elsewhere; nothing is stacked.
+        flags: one for each member, on an accelerator; None where the host knows that all gradients are finite.
         stacks: (count, rows, columns) of each stack.
         slots: where the matrices of each member lie.
         blocks: for each member the slot of which it is a view, or None if its matrices have to be copied there.
+        reaches: what z of each matrix of each member is multiplied with, if that follows from shapes.
     """
 
     members: list[Member]
-    finite: Tensor | None = None
+    flags: Flags | None = None
+    loose: bool = False
     stacks: list[tuple[int, int, int]] = field(default_factory=list)
     slots: list[list[Slot]] = field(default_factory=list)
     blocks: list[Slot | None] = field(default_factory=list)
+    reaches: list[list[Number]] | None = None
+    _factors: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.ball = self.members[0].ball
+        if self.loose:
+            self.blocks = [None] * len(self.members)
+            return
         if not isinstance(self.ball, Spectral):
             count = 0
             for member in self.members:
@@ -102,11 +118,6 @@ class Batch:
             self.slots.append(slots)
             self.blocks.append(slots[0] if block else None)
 
-    @property
-    def ball(self) -> Ball:
-        """The ball of all members."""
-        return self.members[0].ball
-
     def room(self) -> tuple[list[Tensor], list[Tensor]]:
         """(a tensor for what the ball sees of each member, the stacks of which most of them are views), not filled."""
         like = self.members[0].state["momentum_buffer"]
@@ -118,6 +129,8 @@ class Batch:
 
     def fill(self, stacks: list[Tensor], seen: Sequence[Tensor]) -> list[Tensor]:
         """What the ball is asked about: the stacks, with what is not a view of them copied in; else the matrices."""
+        if self.loose:
+            return list(seen)
         if not self.stacks:
             return [matrix for member, x in zip(self.members, seen, strict=True) for matrix in member.view.cut(x)]
         for member, x, slots, block in zip(self.members, seen, self.slots, self.blocks, strict=True):
@@ -131,27 +144,57 @@ class Batch:
         block = self.blocks[k]
         return self.members[k].shapes if block is None else [(block[2] or 0, *self.stacks[block[0]][1:])]
 
-    def matrices(self, k: int, given: Sequence[Tensor]) -> list[Tensor]:
-        """The matrices of member k in what the ball was asked, or answered."""
-        return [part(given, slot).reshape(shape) for slot, shape in zip(self.slots[k], self.shapes(k), strict=True)]
+    def scale(self, found: list[Tensor], numbers: Sequence[Sequence[Number]]) -> None:
+        """Multiplies what lies in each slot of each member by its number, and casts what is narrower than W."""
+        dtype = self.members[0].p.dtype
+        rows: list[list[tuple[Number, int]]] = [[] for _ in found]
+        for slots, some in zip(self.slots, numbers, strict=True):
+            for (place, _, count), number in zip(slots, some, strict=True):
+                rows[place].append((number, 1 if count is None else count))
+        plain: dict[int, float] = {}
+        for place, row in enumerate(rows):
+            z, values = found[place], {number for number, _ in row if not isinstance(number, Tensor)}
+            narrow = torch.finfo(z.dtype).bits < torch.finfo(dtype).bits
+            if self.stacks and (narrow or len(values) != 1):
+                factor = self._factor(place, row, dtype)
+                found[place] = z * factor if narrow else z.mul_(factor)
+                continue
+            found[place] = z.to(dtype) if narrow else z
+            if values:
+                plain[place] = values.pop()
+            else:
+                found[place].mul_(row[0][0])
+        if plain:
+            torch._foreach_mul_([found[place] for place in plain], list(plain.values()))
 
-    def joined(self, k: int, given: Sequence[Tensor]) -> Tensor:
-        """The tensor of member k whose matrices these are."""
-        member, block = self.members[k], self.blocks[k]
-        if block is not None:
-            return part(given, block).reshape(member.p.shape)
-        return member.view.join(self.matrices(k, given), member.p.shape)
+    def _factor(self, place: int, row: Sequence[tuple[Number, int]], dtype: torch.dtype) -> Tensor:
+        """The numbers of a stack as a tensor on its device; what the host knows is sent there once."""
+        tensors = [number for number, _ in row if isinstance(number, Tensor)]
+        if tensors:
+            return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+        values = [number for number, count in row for _ in range(count)]
+        if place not in self._factors or self._factors[place][0] != values:
+            few = values[:1] if all(value == values[0] for value in values) else values
+            made = torch.tensor(few, dtype=torch.promote_types(dtype, torch.float32)).view(-1, 1, 1)
+            self._factors[place] = (values, made.to(self.members[0].p.device))
+        return self._factors[place][1]
+
+    def joined(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """What was asked, or answered, as tensors of the members' shapes."""
+        made = []
+        for k, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
+            if block is not None:
+                made.append(part(given, block).reshape(member.p.shape))
+            else:
+                slots = zip(self.slots[k], self.shapes(k), strict=True)
+                made.append(member.view.join([part(given, s).reshape(shape) for s, shape in slots], member.p.shape))
+        return made
 
 
 def part(given: Sequence[Tensor], slot: Slot) -> Tensor:
     """What lies in a slot."""
     place, first, count = slot
     return given[place] if count is None else given[place].narrow(0, first, count)
-
-
-def work(member: Member) -> int:
-    """Bytes that a step may need at once for a member."""
-    return COPIES * member.p.numel() * max(4, member.state["momentum_buffer"].element_size())
 
 
 def chunks(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]:
@@ -164,7 +207,7 @@ def chunks(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]
         devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
     for device, kinds in devices.items():
         ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.p.shape)))]
-        for chunk in within(((member, work(member)) for member in ordered), limit_on(device, limit)):
+        for chunk in within(((member, member.work) for member in ordered), limit_on(device, limit)):
             found: dict[tuple[Any, ...], list[Member]] = {}
             for member in chunk:
                 found.setdefault(member.kind, []).append(member)

@@ -10,9 +10,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -20,15 +21,17 @@ from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import buffer_dtype
-from inexact_muon.optim.agreement import agree, settle, square
+from inexact_muon.optim.algorithm import lengths as lengths_of
+from inexact_muon.optim.algorithm import momentum as momentum_of
 from inexact_muon.optim.algorithm import move_, remember_
 from inexact_muon.optim.alone import Alone
 from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
+from inexact_muon.optim.observers import Answer, Observer
 from inexact_muon.optim.options import (
-    check_betas,
+    GROUP_ONLY,
     check_gradient,
     check_options,
     check_parameter,
@@ -39,28 +42,31 @@ from inexact_muon.optim.options import (
     tensors_of,
     unique_name,
 )
-from inexact_muon.optim.precision import Precision, check_strategy, look
-from inexact_muon.optim.solving import Solving, costs
-from inexact_muon.optim.telemetry import SHARE, Telemetry, stats_of
-from inexact_muon.optim.update import make_job, move_adamw
-from inexact_muon.parallel.compressed import synchronise
-from inexact_muon.parallel.strategies import Strategy
-from inexact_muon.parallel.team import Team
-from inexact_muon.polar import Auto, PolarMethod
+from inexact_muon.optim.preview import preview
+from inexact_muon.optim.telemetry import SHARE, Telemetry, combine, costs, stats_of
+from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.grammar import nearest, write
-from inexact_muon.tune.policy import Policy
-from inexact_muon.tune.rules import DEFAULT
-from inexact_muon.views import View
+from inexact_muon.views import View, Whole
 from inexact_muon.views import parse as parse_view
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.shared import Shared
+    from inexact_muon.parallel.strategies import Strategy
+    from inexact_muon.parallel.team import Team
 
 
 class LMOOptimizer(Optimizer):
     """Steps of fixed length along an inexact LMO of the momentum.
 
     Args:
-        params: parameters, named parameters or groups; a group may set any argument below for itself.
+        params: parameters, named parameters or groups. A group may set for itself any argument from lr to
+            momentum_init, maximize, and what only groups have: "algorithm" ("lmo", or "adamw" for AdamW with "betas"
+            and "eps"), "view" (how a parameter is cut into matrices: whole, flatten, split, ...) and "keep" (the
+            probability with which a parameter moves in a step; one that does not keeps its momentum: Drop-Muon).
+            An AdamW group holds its first beta as `momentum`, so that torch's OneCycleLR and CyclicLR, which write one
+            key into every group, move both algorithms alike, and the second as `beta2`.
         lr: step size gamma; a float or a tensor of one element.
         momentum: 1 - alpha, the weight of the old buffer.
         ball: the LMO, as a value or as text.
@@ -72,26 +78,20 @@ class LMOOptimizer(Optimizer):
         constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
         momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
         state_dtype: of momentum and moments (the second in float32 for float16); None takes the parameter's.
-        view: how a parameter is cut into matrices: whole, flatten or split.
-        algorithm: "lmo", or "adamw" for a group that shall get AdamW.
-        betas, eps: of the AdamW groups. A group holds the first as its `momentum`, so that torch's OneCycleLR and
-            CyclicLR, which write one key into every group, move both algorithms alike, and the second as `beta2`.
         maximize: ascend.
-        keep: probability with which a parameter moves in a step (Drop-Muon); one that does not keeps its momentum.
         sample_every: measure inexactness and update size at the first and every so many steps; 0 for never.
         sample_share: after the first time, a sampled step measures so many parameters, in turn, as take this share of
             the oracles' work; math.inf measures all of them.
         on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
         memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
             None: 256 MiB on a CPU, 6 GiB elsewhere.
-        policy: chooses the oracle of each layer as it trains (`tune.Adaptive`, `tune.Budget`).
-        reference: the oracle at which lr and momentum were tuned: they are carried to the one in use, layer by layer.
-        rule: by which they are carried.
-        look_every: steps between two looks at singular values, if there is no policy to say so.
         strategy: how several ranks share the work, as a value or as text (`inexact_muon.parallel`): auto, replicated,
-            owner-rank, gram-reduced, block-periodic:P, compressed(up=..., down=...).
+            owner-rank, gram-reduced, block-periodic:P.
         process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
     """
+
+    own_momenta = False
+    """Whether each rank has a momentum of its own."""
 
     def __init__(
         self,
@@ -108,20 +108,11 @@ class LMOOptimizer(Optimizer):
         constrained: bool = False,
         momentum_init: str = "first-gradient",
         state_dtype: torch.dtype | None = None,
-        view: View | str = "whole",
-        algorithm: str = "lmo",
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
         maximize: bool = False,
-        keep: float = 1.0,
         sample_every: int = 0,
         sample_share: float = SHARE,
         on_nonfinite: str = "skip",
         memory_limit: int | None = None,
-        policy: Policy | None = None,
-        reference: PolarMethod | None = None,
-        rule: str = DEFAULT,
-        look_every: int = 50,
         strategy: Strategy | str = "auto",
         process_group: Any = None,
     ) -> None:
@@ -129,24 +120,26 @@ class LMOOptimizer(Optimizer):
         self._resolved: dict[int, tuple[str, int]] = {}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
-        self.ordered, self.alone, self.betas = True, Alone(), check_betas(betas)
+        self.ordered, self.alone = True, Alone()
         self.telemetry = Telemetry(sample_every, sample_share)
+        self.observers: list[Observer] = []
+        self.wanted: set[int] = set()
+        self._names: dict[int, str] = {}
         self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
-        self.precision = Precision(policy, reference, rule, look_every if policy is None else policy.every)
         self.state_dtype = check_state_dtype(state_dtype)
-        self.team = Team(strategy, process_group)
-        check_strategy(self.team.strategy, self.precision)
+        self._ranks: tuple[Strategy | str, Any] = (strategy, process_group)
+        self._shared: Shared | None = None
+        if strategy != "auto":
+            self._shared = self._join()
         values = {
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
-            "view": self._register(view, View, parse_view),
+            "view": self._register(Whole(), View, parse_view),
         }
-        numbers = {"lr": lr, "momentum": momentum, "beta2": self.betas[1], "eps": eps, "weight_decay": weight_decay}
-        numbers |= {"radius": radius, "keep": keep, "turn": 0}
-        words = {"scale": scale, "momentum_init": momentum_init, "algorithm": algorithm}
+        numbers = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "radius": radius, "turn": 0}
+        words = {"scale": scale, "momentum_init": momentum_init}
         switches = {"nesterov": nesterov, "constrained": constrained, "maximize": maximize}
-        defaults = {**numbers, **values, **words, **switches}
-        super().__init__(parameters(params), defaults)
+        super().__init__(parameters(params), {**GROUP_ONLY, **numbers, **values, **words, **switches})
 
     def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
         """The text of a ball or length; the value is kept, since one of somebody else's cannot be read from text."""
@@ -157,6 +150,10 @@ class LMOOptimizer(Optimizer):
         text = write(value, full=True)
         self._values[text] = value
         return text
+
+    def text_of(self, ball: Ball) -> str:
+        """What to write into a parameter group as `ball` so that it has this one."""
+        return self._register(ball, Ball, parse)
 
     def ball(self, group: dict[str, Any]) -> Ball:
         """The ball of a parameter group."""
@@ -175,7 +172,7 @@ class LMOOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are checked before the group is added."""
-        group = named_betas(param_group, self.betas)
+        group = named_betas(param_group)
         group["name"] = unique_name(group, self.param_groups)
         unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names", "name"}
         if unknown:
@@ -193,7 +190,7 @@ class LMOOptimizer(Optimizer):
         super().add_param_group(group)
 
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
-        check_parameter(p, group, self.ball(group), self.view(group), self.team.strategy)
+        check_parameter(p, group, self.ball(group), self.view(group))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -202,41 +199,80 @@ class LMOOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._resolve()
-        drawn = list(self._drawn())
-        ready, known = agree(drawn, self.team.place, self.team.wire, self.named, self.state_dtype)
-        for _, p in ready:
-            check_gradient(p, known.get(id(p)), self.on_nonfinite, self._dtype_of(p))
-        self.telemetry.begin(lambda: costs(self, ready))
-        moving = [(group, p) for group, p in ready if group["algorithm"] == "lmo"]
-        if self.precision.active and self.param_groups[0]["turn"] % self.precision.every == 0:
-            self.precision.decide(look(self, moving, known), self.param_groups[0]["turn"])
-        shared = {id(p) for _, p in ready if self._is_shared(p)}
-        if shared:
-            solving = Solving(self, known)
-            for task, answer in solving.answers([(group, p) for group, p in moving if id(p) in shared]):
-                solving.write(task, answer)
-        for chunk in self.alone.batches(self, [(group, p) for group, p in moving if id(p) not in shared]):
+        if any(self._resolved.get(i) != (g["ball"], len(g["params"])) for i, g in enumerate(self.param_groups)):
+            self._resolve()
+        entries, shared = [(group, p) for group in self.param_groups for p in group["params"]], self.shared()
+        if any(group["keep"] < 1.0 for group in self.param_groups):
+            entries = list(self.drawn())
+        if shared is not None:
+            entries = shared.agree(self, entries)
+        ready = [(group, p) for group, p in entries if p.grad is not None]
+        for p in (p for _, p in ready if self.on_nonfinite == "raise" or p.grad.layout != torch.strided):
+            check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+        if self.telemetry.every or self.observers:
+            self._begin([*ready, *(shared.entries if shared is not None else ())])
+        for chunk in self.alone.batches(self, [(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
             self._move(chunk)
-        resting = [(group, p) for group, p in ready if group["algorithm"] == "adamw"]
-        for group, p in ((group, p) for group, p in resting if id(p) in shared):
-            self._move_adamw(group, p, known.get(id(p)))
-        self.alone.adamw(self, [(group, p) for group, p in resting if id(p) not in shared])
-        settle(self.telemetry, ready, self.team.place, self.team.wire)
+        self.alone.adamw(self, [(group, p) for group, p in ready if group["algorithm"] == "adamw"])
+        if shared is not None:
+            shared.step(self)
+        if self.telemetry.every:
+            self.telemetry.settle(p for _, p in ready)
+            if shared is not None:
+                shared.settle(self)
+        self.wanted = set()
         for group in self.param_groups:
             group["turn"] += 1
         return loss
 
+    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> None:
+        """Chooses the parameters whose answers are measured or shown in this step."""
+        self.telemetry.begin(lambda: costs(self, entries))
+        self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
+        self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
+
+    def show(self, key: int, answers: Sequence[Answer], estimable: bool = True) -> None:
+        """Measures the answers of a parameter if it is its turn, and shows them to observers."""
+        if key in self.telemetry.chosen:
+            self.telemetry.note(key, combine(answers, exact=not estimable))
+        for observer in self.observers:
+            observer.seen(self._names[key], answers)
+
+    def shared(self) -> Shared | None:
+        """What ranks do together; None in a process of its own, where nothing of `parallel` is imported."""
+        if self._shared is None and dist.is_available() and dist.is_initialized():
+            self._shared = self._join()
+        return self._shared
+
+    def _join(self) -> Shared:
+        from inexact_muon.optim.shared import Shared
+        from inexact_muon.parallel.team import Team
+
+        return Shared(Team(*self._ranks))
+
+    @property
+    def team(self) -> Team:
+        """Strategy and ranks, and the count of what was sent."""
+        if self._shared is None:
+            self._shared = self._join()
+        return self._shared.team
+
     def _move(self, chunk: Sequence[Batch]) -> None:
-        """All answers, then all changes: a ball that raises leaves nothing half done. Nothing of it lives on."""
-        for batch, seen, zs, lengths in [(batch, *self.alone.answers(self, batch)) for batch in chunk]:
+        """Algorithm 1 on some batches: all answers, then all changes, so that a ball that raises changes nothing."""
+        answered = []
+        for batch in chunk:
+            seen, given = momentum_of(batch)
+            found = self.directions([batch.ball], [given])[0]
+            if self.wanted:
+                self.alone.show(self, batch, given, found)
+            lengths = lengths_of(batch, given, found)
+            zs = batch.joined(found)
+            if self.wanted:
+                self.alone.sizes(self, batch, zs, lengths)
+            answered.append((batch, seen, zs, lengths))
+        for batch, seen, zs, lengths in answered:
             move_(batch, zs, lengths)
             remember_(batch, seen)
-
-    def _is_shared(self, p: Tensor) -> bool:
-        """Whether a parameter is a DTensor, other ranks hold some of it, or a strategy moves it elsewhere."""
-        place = self.team.place(p)
-        return hasattr(p, "device_mesh") or place is None or place.shared or self.team.strategy.averages
 
     def _resolve(self) -> None:
         """Chooses the oracles of `polar="auto"` for shapes that have none yet."""
@@ -251,11 +287,7 @@ class LMOOptimizer(Optimizer):
                 group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
             self._resolved[i] = (group["ball"], len(group["params"]))
 
-    def ball_of(self, p: Tensor, group: dict[str, Any]) -> Ball:
-        """The ball of a parameter: its group's, with the oracle that a policy has chosen for it."""
-        return self.precision.ball(self.ball(group), self.state.get(p, {}))
-
-    def _drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    def drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """The parameters that move in this step: each with probability `keep`, drawn from `turn` and its place."""
         place = 0
         for group in self.param_groups:
@@ -272,6 +304,13 @@ class LMOOptimizer(Optimizer):
             for i, p in enumerate(group["params"]):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
+
+    def seen(self) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
+        """(name, group, what its ball is about to see, whole) of each parameter that an LMO moves in the coming step.
+
+        Without those whose gradient is not finite. Called on all ranks; makes buffers that are missing.
+        """
+        return preview(self)
 
     def inexactness(self) -> dict[str, Inexactness]:
         """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).
@@ -290,13 +329,15 @@ class LMOOptimizer(Optimizer):
             for name, p, group in self.named()
         }
 
-    def _dtype_of(self, p: Tensor) -> torch.dtype:
+    def dtype_of(self, p: Tensor) -> torch.dtype:
         """The dtype in which the state sees a gradient."""
         buffers = (self.state.get(p, {}).get(key) for key in ("momentum_buffer", "exp_avg"))
         return next((b.dtype for b in buffers if b is not None), self.state_dtype or p.dtype)
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """One call of each ball for all of its matrices: all that the oracles do in a step."""
+        for observer in self.observers:
+            observer.asking()
         found: list[list[Tensor]] = [[] for _ in balls]
         for ball in dict.fromkeys(balls):
             places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
@@ -305,20 +346,9 @@ class LMOOptimizer(Optimizer):
                 limit = limit_on(given[0].device, self.memory_limit)
                 for i, z in zip(places, ball.directions(given, limit), strict=True):
                     found[i].append(z)
+        for observer in self.observers:
+            observer.answered()
         return found
-
-    def _move_adamw(self, group: dict[str, Any], p: Tensor, known: bool | None) -> None:
-        job = make_job(p, group, self.state_of(p, ("exp_avg", "exp_avg_sq")), known)
-        if job.finite is False:
-            job.count()
-            return
-        place = self.team.place(p)
-        if self.team.strategy.averages and place is not None and place.shared:
-            job.gradient = self.team.wire.reduce(job.gradient.clone(), place.groups) / len(place.ranks)
-        weight = square(p, place) if id(p) in self.telemetry.chosen else 0.0
-        direction = move_adamw(job)
-        if id(p) in self.telemetry.chosen and bool(job.finite):
-            self.telemetry.sizes(id(p), float(group["lr"]) ** 2 * square(direction, place), weight)
 
     def state_of(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
         """The state of a parameter; what is missing starts at zero."""
@@ -331,26 +361,6 @@ class LMOOptimizer(Optimizer):
             if key not in state:
                 state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
         return state
-
-    def synchronise(self) -> None:
-        """Makes the state the same on every rank, before a checkpoint; called on all ranks.
-
-        Only strategy="compressed" needs it, where each rank has its own momentum and a server what nobody else has. The
-        mean of the momenta goes on; a run that is resumed from the checkpoint goes on as this one does.
-        """
-        for _, p, group in self.named():
-            place = self.team.place(p)
-            if group["algorithm"] == "lmo" and place is not None:
-                synchronise(self.state[p], place, self.team.wire)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As in torch; ranks whose state differs must call `synchronise` first."""
-        if any("server" in state for state in self.state.values()):
-            raise RuntimeError(
-                "ranks hold different state under strategy=compressed: call optimizer.synchronise() on all of them "
-                "before state_dict()"
-            )
-        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a checkpoint of this class by parameter name, or by position where neither side has names.
@@ -381,20 +391,8 @@ class LMOOptimizer(Optimizer):
         return {**super().__getstate__(), "_values": self._values, **self._options()}
 
     def _options(self) -> dict[str, Any]:
-        telemetry = Telemetry(
-            self.telemetry.every, self.telemetry.share
-        )  # samples are of parameters that a copy does not have
-        return {
-            "on_nonfinite": self.on_nonfinite,
-            "state_dtype": self.state_dtype,
-            "memory_limit": self.memory_limit,
-            "ordered": self.ordered,
-            "_resolved": {},
-            "alone": Alone(),
-            "betas": self.betas,
-            "precision": self.precision,
-            "why": self.why,
-            "unsure": self.unsure,
-            "telemetry": telemetry,
-            "team": self.team.again(),
-        }
+        """What a copy takes over, and what it begins anew: batches and samples are of parameters that it lacks."""
+        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "_ranks")
+        telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
+        fresh = {"_resolved": {}, "alone": Alone(), "telemetry": telemetry, "_shared": None}
+        return {key: getattr(self, key) for key in kept} | fresh | {"observers": [], "wanted": set(), "_names": {}}

@@ -170,7 +170,7 @@ Draft = tuple[str, Any, dict[str, Any], int]
 
 def _drafts(optimizer: LMOOptimizer) -> Iterator[Draft]:
     for name, p, group in optimizer.named():
-        flops, ball = 0, optimizer.ball_of(p, group)
+        flops, ball = 0, optimizer.ball(group)
         if group["algorithm"] == "lmo":
             flops = sum(oracle_flops(ball, shape) for shape in optimizer.view(group).shapes(p.shape))
         yield name, p, group, flops
@@ -179,7 +179,7 @@ def _drafts(optimizer: LMOOptimizer) -> Iterator[Draft]:
 def _line(optimizer: LMOOptimizer, draft: Draft, total: int, measured: dict[str, Inexactness]) -> Line:
     name, p, group, flops = draft
     lmo = group["algorithm"] == "lmo"
-    ball, seen = optimizer.ball_of(p, group), optimizer.view(group).shapes(p.shape)
+    ball, seen = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
     polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), False
     if polar is not None:
         side = sides(max(seen, key=prod))
@@ -192,7 +192,7 @@ def _line(optimizer: LMOOptimizer, draft: Draft, total: int, measured: dict[str,
         algorithm=ball.name if lmo else "adamw",
         why=optimizer.why.get(name, "given"),
         sure=name not in getattr(optimizer, "unsure", ()),
-        lr=float(group["lr"]) * optimizer.state.get(p, {}).get("lr_factor", 1.0),
+        lr=float(group["lr"]),
         weight_decay=float(group["weight_decay"]),
         scale=SCALES[group["scale"]](*sides(seen[0])) * group["radius"] if lmo else 1.0,
         oracle="auto (not resolved yet)" if pending else str(polar) if polar else "",

@@ -82,4 +82,4 @@ def warn_of_lost_matrices(made: Sequence[Route]) -> None:
 def _warn(what: str, lost: Sequence[Route]) -> None:
     names = ", ".join(r.name for r in lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
     text = f'for_model: {what} ({names}): if they should not, pass rules=[("{lost[0].name}", "lmo")], else "adamw"'
-    warnings.warn(text, stacklevel=4)
+    warnings.warn(text, stacklevel=5)

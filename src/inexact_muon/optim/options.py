@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from inexact_muon.lmo import Ball
+from inexact_muon.optim.finite import is_finite
 from inexact_muon.optim.scales import SCALES
-from inexact_muon.optim.update import is_finite
-from inexact_muon.parallel.strategies import Strategy
 from inexact_muon.polar._base import DTYPES
 from inexact_muon.schedules.grammar import nearest
 from inexact_muon.views import View
@@ -25,6 +24,10 @@ ALGORITHM = (
 
 SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "turn")
 """Group entries that training may change: a checkpoint brings them along."""
+
+BETAS = (0.9, 0.95)
+GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0}
+"""Options that are given by parameter group only, and their defaults."""
 
 
 def parameters(given: Any) -> Any:
@@ -91,14 +94,14 @@ def check_betas(betas: Any) -> tuple[float, float]:
     return first, second
 
 
-def named_betas(group: dict[str, Any], betas: tuple[float, float]) -> dict[str, Any]:
-    """A copy of a group with `betas` as `momentum` and `beta2`; an AdamW group without them takes the optimizer's."""
+def named_betas(group: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a group with `betas` as `momentum` and `beta2`; an AdamW group without them takes `BETAS`."""
     group = dict(group)
     given = check_betas(group.pop("betas")) if "betas" in group else None
     if given is not None and group.get("momentum", given[0]) != given[0]:
         raise ValueError(f"a group has momentum {group['momentum']} and betas {given}: give one of them")
     if given is not None or group.get("algorithm") == "adamw":
-        first, second = given or betas
+        first, second = given or BETAS
         group.setdefault("momentum", first)
         group.setdefault("beta2", second)
     return group
@@ -134,17 +137,12 @@ def tensors_of(params: Any) -> Iterable[Tensor]:
     return [entry[1] if isinstance(entry, tuple) else entry for entry in params]
 
 
-def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View, strategy: Strategy) -> None:
+def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) -> None:
     """Raises one sentence if a parameter cannot be in this group."""
     if not isinstance(p, Tensor):
         raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
     if p.is_complex():
         raise TypeError(f"complex parameters are not supported, got one of shape {tuple(p.shape)}")
-    if strategy.averages and hasattr(p, "device_mesh"):
-        raise ValueError(
-            f"{strategy.name} needs a whole copy of each parameter on every rank, got a DTensor of shape "
-            f"{tuple(p.shape)}: use owner-rank, gram-reduced or block-periodic"
-        )
     if group["algorithm"] == "adamw":
         return
     try:
@@ -161,12 +159,12 @@ def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View, st
         ) from None
 
 
-def check_gradient(p: Tensor, known: bool | None, on_nonfinite: str, dtype: torch.dtype) -> None:
+def check_gradient(p: Tensor, on_nonfinite: str, dtype: torch.dtype) -> None:
     """Raises one sentence on a gradient that the step cannot take, before anything has changed."""
     assert p.grad is not None
     if p.grad.layout != torch.strided:
         raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-    if on_nonfinite == "raise" and not bool(is_finite(p.grad.to(dtype)) if known is None else known):
+    if on_nonfinite == "raise" and not is_finite(p.grad.to(dtype)):
         raise ValueError(
             f"the gradient of a parameter of shape {tuple(p.shape)}, as {str(dtype).removeprefix('torch.')}, is not "
             "finite; nothing was changed"

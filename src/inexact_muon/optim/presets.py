@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,16 @@ from inexact_muon.optim.grouping import Recipe, warn_of_lost_matrices
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
 from inexact_muon.optim.routing import Rules, Splits
+from inexact_muon.optim.telemetry import SHARE
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon.tune.policy import Policy, parse_policy
+from inexact_muon.tune.policy import Adaptive, Budget, Policy
+
+if TYPE_CHECKING:
+    from inexact_muon.parallel.strategies import Strategy
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
+POLICIES = (Adaptive.name, Budget.name)
 
 
 class Muon(LMOOptimizer):
@@ -34,14 +39,10 @@ class Muon(LMOOptimizer):
         adjust_lr_fn: "original" (also None): sqrt(max(1, out/in)); "match_rms_adamw": 0.2 sqrt(max(out, in));
             "spectral": sqrt(out/in); "none": 1.
         eps: accepted for compatibility; the answer does not depend on the gradient's scale, so nothing needs a floor.
-        polar: a polar method or its text; or a policy that chooses for each layer as it trains, such as
-            `tune.Adaptive(target=1.05)` or "adaptive:1.05".
-        reference: the oracle at which lr and momentum were tuned; both are then carried to the oracle in use, layer by
-            layer, by `rule`.
-        core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit, rule, look_every.
+        polar: a polar method or its text.
+        state_dtype, maximize, sample_every, sample_share, on_nonfinite, memory_limit, strategy, process_group: as in
+            `LMOOptimizer`.
     """
-
-    recipe: Recipe | None = None
 
     def __init__(
         self,
@@ -55,25 +56,24 @@ class Muon(LMOOptimizer):
         eps: float = TORCH_EPS,
         ns_steps: int | None = None,
         adjust_lr_fn: str | None = None,
-        polar: PolarMethod | Policy | str | None = None,
-        reference: PolarMethod | str | None = None,
+        polar: PolarMethod | str | None = None,
         state_dtype: torch.dtype | None = None,
         maximize: bool = False,
         sample_every: int = 0,
+        sample_share: float = SHARE,
         on_nonfinite: str = "skip",
-        **core: Any,
+        memory_limit: int | None = None,
+        strategy: Strategy | str = "auto",
+        process_group: Any = None,
     ) -> None:
         if eps != TORCH_EPS:
             warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
-        policy = _policy(polar)
-        oracle = policy.candidates[-1] if policy else _oracle(polar, ns_steps, ns_coefficients)  # type: ignore[arg-type]
+        self.recipe: Recipe | None = None
         super().__init__(
             params,
             lr,
             momentum,
-            ball=Spectral(polar=oracle),
-            policy=policy,
-            reference=parse(reference) if isinstance(reference, str) else reference,
+            ball=Spectral(polar=_oracle(polar, ns_steps, ns_coefficients)),
             weight_decay=weight_decay,
             nesterov=nesterov,
             scale=adjust_lr_fn or "original",
@@ -81,44 +81,89 @@ class Muon(LMOOptimizer):
             state_dtype=state_dtype,
             maximize=maximize,
             sample_every=sample_every,
+            sample_share=sample_share,
             on_nonfinite=on_nonfinite,
-            **core,
+            memory_limit=memory_limit,
+            strategy=strategy,
+            process_group=process_group,
         )
 
     @classmethod
     def for_model(
         cls,
         model: nn.Module,
-        lr: float | Tensor,
+        lr: float | Tensor | None = None,
         *,
-        polar: PolarMethod | Policy | str = "auto",
+        polar: PolarMethod | str = "auto",
         adamw: Mapping[str, Any] | None = None,
         rules: Rules = (),
         split: Splits | None = None,
-        **options: Any,
-    ) -> Muon:
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] | None = None,
+        eps: float = TORCH_EPS,
+        ns_steps: int | None = None,
+        adjust_lr_fn: str | None = None,
+        state_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        sample_every: int = 0,
+        sample_share: float = SHARE,
+        on_nonfinite: str = "skip",
+        memory_limit: int | None = None,
+        strategy: Strategy | str = "auto",
+        process_group: Any = None,
+    ) -> Self:
         """Muon for the hidden matrices of a model and AdamW for the rest, in one optimizer; see `routing`.
 
         `explain(optimizer)` shows what each parameter gets and why.
 
         Args:
+            lr: of the matrices; needed.
             polar: the oracle; "auto" is `polar.cheapest` for each shape and device, decided at the first step; a
                 checkpoint's choice stays.
             adamw: lr (default `defaults.ADAMW_LR`), betas, weight_decay and eps of the AdamW groups.
             rules: (glob on the name, "lmo", "adamw" or options) pairs that come before anything else; options are those
                 of a parameter group and may hold "algorithm": ("*.bias", {"weight_decay": 0.1}).
             split: glob on the name -> rows of the blocks of a fused weight whose layout is not recognised.
-            options: further arguments of Muon. weight_decay applies to matrices and untied outputs only: not to norms,
-                biases, embeddings and what `model.no_weight_decay()` names, unless a rule sets it.
+            weight_decay: applies to matrices and untied outputs only: not to norms, biases, embeddings and what
+                `model.no_weight_decay()` names, unless a rule sets it.
+
+        All others are those of `Muon`.
         """
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
+        counted = ns_steps is not None or ns_coefficients is not None
+        return cls._routed(
+            model,
+            lr,
+            Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}),
+            polar=None if counted and polar == "auto" else polar,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
+            state_dtype=state_dtype,
+            maximize=maximize,
+            sample_every=sample_every,
+            sample_share=sample_share,
+            on_nonfinite=on_nonfinite,
+            memory_limit=memory_limit,
+            strategy=strategy,
+            process_group=process_group,
+        )
+
+    @classmethod
+    def _routed(cls, model: nn.Module, lr: float | Tensor | None, recipe: Recipe, **options: Any) -> Self:
+        """The optimizer with these options and the groups that the recipe makes of a model."""
         made = recipe.routes(check_model(model))
+        if lr is None:
+            raise TypeError("for_model needs a learning rate: write Muon.for_model(model, lr=0.02)")
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
         warn_of_lost_matrices(made)
-        given = {"ns_steps", "ns_coefficients"} & {key for key, value in options.items() if value is not None}
-        oracle = None if given and polar == "auto" else polar
-        optimizer = cls(recipe.groups(made), lr, polar=oracle, **options)
+        optimizer = cls(recipe.groups(made), lr, **options)
         optimizer.why = {route.name: route.reason for route in made}
         optimizer.unsure = {route.name for route in made if not route.sure}
         optimizer.ordered, optimizer.recipe = False, recipe
@@ -163,7 +208,8 @@ class Scion(LMOOptimizer):
     Args:
         momentum: weight of the old buffer, 1 minus what Scion's own code calls momentum.
         ball, radius: for all layers, or per group: `{"params": ..., "ball": lmo.Sign(scale="rms"), "radius": 3000.0}`.
-        core: further arguments of `LMOOptimizer`: keep, sample_share, memory_limit.
+
+    The others are as in `LMOOptimizer`.
     """
 
     def __init__(
@@ -179,8 +225,11 @@ class Scion(LMOOptimizer):
         state_dtype: torch.dtype | None = None,
         maximize: bool = False,
         sample_every: int = 0,
+        sample_share: float = SHARE,
         on_nonfinite: str = "skip",
-        **core: Any,
+        memory_limit: int | None = None,
+        strategy: Strategy | str = "auto",
+        process_group: Any = None,
     ) -> None:
         super().__init__(
             params,
@@ -193,8 +242,11 @@ class Scion(LMOOptimizer):
             state_dtype=state_dtype,
             maximize=maximize,
             sample_every=sample_every,
+            sample_share=sample_share,
             on_nonfinite=on_nonfinite,
-            **core,
+            memory_limit=memory_limit,
+            strategy=strategy,
+            process_group=process_group,
         )
 
 
@@ -227,15 +279,11 @@ def gluon(
     return LMOOptimizer(params, lr, momentum, ball=Spectral() if ball is None else ball, length=Smooth(l0, l1))
 
 
-def _policy(polar: PolarMethod | Policy | str | None) -> Policy | None:
-    if isinstance(polar, str) and polar.partition("(")[0].partition(":")[0] in ("adaptive", "budget"):
-        return parse_policy(polar)
-    return polar if isinstance(polar, Policy) else None
-
-
 def _oracle(
     polar: PolarMethod | str | None, steps: int | None, coefficients: tuple[float, float, float] | None
 ) -> PolarMethod:
+    if isinstance(polar, Policy) or str(polar).partition("(")[0].partition(":")[0].strip() in POLICIES:
+        raise ValueError(f"polar={str(polar)!r} is a policy, not an oracle: use tune.Control(optimizer, policy=...)")
     if steps is None and coefficients is None:
         if polar is None:
             return PolarExpress(5)

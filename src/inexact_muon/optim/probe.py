@@ -17,11 +17,11 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
+from inexact_muon.dtensors import gathered
 from inexact_muon.estimate import lanczos
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.layout import gathered
-from inexact_muon.optim.update import is_finite
+from inexact_muon.optim.finite import is_finite
 from inexact_muon.polar.probes import probes
 
 EXACT = 256
@@ -83,7 +83,7 @@ class SmoothnessProbe:
         view, ball = optimizer.view(group), optimizer.ball(group)
         layer = self._layers.setdefault(name, _Layer())
         assert p.grad is not None
-        if not bool(is_finite(p.grad)):  # such a step is skipped: it says nothing about the loss
+        if not is_finite(p.grad):  # such a step is skipped: it says nothing about the loss
             self._before.pop(name, None)
         elif self._step % self.every == 0:
             self._before[name] = (p.grad.clone(), p.detach().clone())

@@ -1,4 +1,7 @@
-"""Factors that multiply the step by the shape of the matrix, one function per published convention."""
+"""Factors that multiply the step by the shape of the matrix, one function per published convention.
+
+A side of zero counts as one: nothing moves, and nothing divides by it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ def none(out: int, into: int) -> float:
 
 def original(out: int, into: int) -> float:
     """sqrt(max(1, out/in)): KellerJordan's Muon and torch's default."""
-    return sqrt(max(1.0, out / into))
+    return sqrt(max(1.0, out / max(1, into)))
 
 
 def match_rms_adamw(out: int, into: int) -> float:
@@ -23,7 +26,7 @@ def match_rms_adamw(out: int, into: int) -> float:
 
 def spectral(out: int, into: int) -> float:
     """sqrt(out/in): unit RMS -> RMS operator norm, the same at every width (Scion, muP)."""
-    return sqrt(out / into)
+    return sqrt(out / max(1, into))
 
 
 SCALES: dict[str, Callable[[int, int], float]] = {

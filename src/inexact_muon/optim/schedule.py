@@ -49,7 +49,7 @@ class MomentumSchedule(LRScheduler):
         if not 0.0 <= momentum < 1.0:
             raise ValueError(f"momentum must lie in [0, 1), the schedule gave {momentum} at step {self.last_epoch}")
         for group in _moved(self.optimizer):
-            group["momentum"] = momentum
+            _set_momentum(group, momentum)
 
     def state_dict(self) -> dict[str, object]:
         """Without the function, which is the caller's to give again."""
@@ -65,7 +65,7 @@ class AgnosticSchedule(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         for group in _moved(optimizer):
-            group.setdefault("initial_momentum", group["momentum"])
+            group.setdefault("initial_momentum", float(group["momentum"]))
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float | Tensor]:
@@ -76,7 +76,15 @@ class AgnosticSchedule(LRScheduler):
         """Moves on by one iteration."""
         super().step(epoch)
         for group in _moved(self.optimizer):
-            group["momentum"] = 1.0 - (1.0 - group["initial_momentum"]) / (self.last_epoch + 1) ** 0.5
+            _set_momentum(group, 1.0 - (1.0 - group["initial_momentum"]) / (self.last_epoch + 1) ** 0.5)
+
+
+def _set_momentum(group: dict[str, Any], value: float) -> None:
+    """A tensor keeps its place: a captured step reads it there."""
+    if isinstance(group["momentum"], Tensor):
+        group["momentum"].fill_(value)
+    else:
+        group["momentum"] = value
 
 
 def _moved(optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ measures every parameter; later ones take turns, as many at a time as a share of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -89,6 +89,13 @@ class Telemetry:
         row[4] += update
         row[5] += weight
 
+    def settle(self, params: Iterable[Tensor]) -> None:
+        """Keeps the samples of parameters that this rank has for itself."""
+        if self.notes:
+            for p in params:
+                if id(p) in self.notes:
+                    self.end(p.numel(), id(p), self.notes[id(p)])
+
     def end(self, entries: int, key: int, total: Sequence[float]) -> None:
         """Keeps the sample of a parameter of so many entries, from the sum of its notes over all ranks."""
         known, delta, gap, overshoot, update, weight = total
@@ -96,6 +103,15 @@ class Telemetry:
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
         inexactness = Inexactness(delta, gap, overshoot) if known else None
         self.samples[key] = Sample(self.step, inexactness, size / max(1, entries) ** 0.5, ratio)
+
+
+def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, float, float]]:
+    """(id, cost of measuring, work of the oracle) of each parameter."""
+    for group, p in entries:
+        shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
+        ball = optimizer.ball(group)
+        measuring = sum(measuring_cost(ball, shape) for shape in shapes)
+        yield id(p), measuring, sum(oracle_flops(ball, shape) for shape in shapes)
 
 
 def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:
@@ -114,7 +130,7 @@ def oracle_flops(ball: Ball, shape: Sequence[int]) -> int:
     return prod(shape[:-2]) * ball.polar.flops(shape[-2], shape[-1]) if isinstance(ball, Spectral) else 0
 
 
-def combine(answers: list[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:
+def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:
     """Inexactness of several matrices as one point of the product ball: norms by maximum, dual norms by sum.
 
     delta and overshoot are the largest; the gap is the mean weighted by dual norms.

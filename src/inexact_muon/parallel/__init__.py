@@ -9,7 +9,6 @@ from inexact_muon.parallel.compressors import TopK as TopK
 from inexact_muon.parallel.strategies import STRATEGIES as STRATEGIES
 from inexact_muon.parallel.strategies import Auto as Auto
 from inexact_muon.parallel.strategies import BlockPeriodic as BlockPeriodic
-from inexact_muon.parallel.strategies import Compressed as Compressed
 from inexact_muon.parallel.strategies import GramReduced as GramReduced
 from inexact_muon.parallel.strategies import OwnerRank as OwnerRank
 from inexact_muon.parallel.strategies import Replicated as Replicated

@@ -17,62 +17,63 @@ from torch import Tensor
 
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
-from inexact_muon.parallel.tasks import Answer, Run, Solver, Task
+from inexact_muon.parallel.shares import Direction, Run, Share
+from inexact_muon.parallel.wire import Wire
 
 NOTHING = -5000.0
 """The exponent of a piece that is zero or empty, so that it decides nothing."""
 
 
-def reducible(task: Task, solver: Solver) -> bool:
+def reducible(share: Share) -> bool:
     """Whether the long side of every matrix, and it alone, is cut, and the oracle can work from X X^T."""
-    place, ball = task.place, solver.ball(task)
+    place, ball, shapes = share.place, share.ball, share.shapes
     if len(place.pieces) == 1 or not isinstance(ball, Spectral):
         return False
-    if not all(ball.polar.at(*sides(shape), task.m.device).from_gram for shape in solver.shapes(task)):
+    if not all(ball.polar.at(*sides(shape), share.m.device).from_gram for shape in shapes):
         return False
-    axes = solver.axes(task)
+    axes = share.view.axes(len(place.shape))
     (side, *more) = {axes[dim] for dim in place.cut} or {None}
     if more or side not in (-2, -1):
         return False
-    return all(shape[side] == max(shape[-2:]) for shape in solver.shapes(task))
+    return all(shape[side] == max(shape[-2:]) for shape in shapes)
 
 
-def gram_reduced(tasks: Sequence[Task], solver: Solver) -> Run:
-    """The answers to tasks that are `reducible`."""
-    scaled = [[_scaled(x, solver.shapes(task)[i]) for i, x in enumerate(solver.blocks(task))] for task in tasks]
+def gram_reduced(shares: Sequence[Share], wire: Wire) -> Run:
+    """The answers to shares that are `reducible`."""
+    scaled = [[_scaled(x, shape) for x, shape in zip(s.blocks(s.m), s.shapes, strict=True)] for s in shares]
     terms = [_packed([torch.cat((_gram(y, t).flatten(1), e), 1) for y, e, t in parts]) for parts in scaled]
-    owners = [task.place.holders[task.place.copy][_nth(task)] for task in tasks]
+    owners = [share.place.holders[share.place.copy][_nth(share)] for share in shares]
     sends, receives, theirs = [], [], []
-    for task, term, owner in zip(tasks, terms, owners, strict=True):
-        row = task.place.holders[task.place.copy]
-        if owner == task.place.me:
+    for share, term, owner in zip(shares, terms, owners, strict=True):
+        row = share.place.holders[share.place.copy]
+        if owner == share.place.me:
             found = [term if rank == owner else torch.empty_like(term) for rank in row]
             receives += [(rank, x) for rank, x in zip(row, found, strict=True) if rank != owner]
             theirs.append(found)
         else:
             sends.append((owner, term))
             theirs.append([])
-    under_way = solver.wire.exchange(sends, receives)
+    under_way = wire.exchange(sends, receives)
     yield
     under_way.wait()
-    solved = [_multipliers(task, given, solver) if given else None for task, given in zip(tasks, theirs, strict=True)]
+    solved = [_multipliers(share, given) if given else None for share, given in zip(shares, theirs, strict=True)]
     sends, receives, messages = [], [], list[Tensor]()
-    for task, message, term, owner in zip(tasks, solved, terms, owners, strict=True):
+    for share, message, term, owner in zip(shares, solved, terms, owners, strict=True):
         if message is None:
             message = term.new_empty(term.numel() + sum(len(e) for _, e, _ in scaled[len(messages)]))
             receives.append((owner, message))
         else:
-            sends += [(rank, message) for rank in task.place.holders[task.place.copy] if rank != owner]
+            sends += [(rank, message) for rank in share.place.holders[share.place.copy] if rank != owner]
         messages.append(message)
-    under_way = solver.wire.exchange(sends, receives)
+    under_way = wire.exchange(sends, receives)
     yield
     under_way.wait()
-    return [_applied(task, parts, x, solver) for task, parts, x in zip(tasks, scaled, messages, strict=True)]
+    return [_applied(share, parts, x) for share, parts, x in zip(shares, scaled, messages, strict=True)]
 
 
-def _nth(task: Task) -> int:
+def _nth(share: Share) -> int:
     """Which piece of its copy the owner holds: copies repeat each other and send nothing to each other."""
-    return task.place.holders[task.place.copy_of(task.owner)].index(task.owner)
+    return share.place.holders[share.place.copy_of(share.owner)].index(share.owner)
 
 
 def _scaled(x: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
@@ -111,36 +112,36 @@ def _unpacked(message: Tensor, counts: Sequence[tuple[int, int]], extra: int) ->
     return found
 
 
-def _counts(task: Task, solver: Solver) -> list[tuple[int, int]]:
-    return [(prod(shape[:-2]), min(sides(shape))) for shape in solver.shapes(task)]
+def _counts(share: Share) -> list[tuple[int, int]]:
+    return [(prod(shape[:-2]), min(sides(shape))) for shape in share.shapes]
 
 
-def _multipliers(task: Task, terms: Sequence[Tensor], solver: Solver) -> Tensor:
+def _multipliers(share: Share, terms: Sequence[Tensor]) -> Tensor:
     """For each matrix Q, the exponent of the scale in which it was found, and tr(Q G) = <y, Q y>."""
-    ball = solver.ball(task)
+    ball = share.ball
     assert isinstance(ball, Spectral)
-    counts = _counts(task, solver)
+    counts = _counts(share)
     unpacked = [_unpacked(term, counts, 1) for term in terms]
     parts = []
-    for shape, stacks in zip(solver.shapes(task), zip(*unpacked, strict=True), strict=True):
+    for shape, stacks in zip(share.shapes, zip(*unpacked, strict=True), strict=True):
         exponent = torch.stack([e for _, e in stacks]).amax(0)
         total = torch.zeros_like(stacks[0][0])
         for gram, e in stacks:
             total += gram * _power(2.0 * (e - exponent))[:, :, None]
-        q = ball.polar.at(*sides(shape), task.m.device).multiplier(total)
+        q = ball.polar.at(*sides(shape), share.m.device).multiplier(total)
         dual = (q * total).sum(dim=(-2, -1))[:, None]
         parts.append(torch.cat((q.flatten(1), exponent, dual), 1))
     return _packed(parts)
 
 
-def _applied(task: Task, parts: Sequence[tuple[Tensor, Tensor, bool]], message: Tensor, solver: Solver) -> Answer:
-    """Q times the piece, with its factors."""
-    shapes, zs, factors = solver.shapes(task), [], []
-    unpacked = _unpacked(message, _counts(task, solver), 2)
-    for (y, e, tall), shape, block, (q, numbers) in zip(parts, shapes, solver.blocks(task), unpacked, strict=True):
+def _applied(share: Share, parts: Sequence[tuple[Tensor, Tensor, bool]], message: Tensor) -> Direction:
+    """Q times the piece."""
+    zs, duals, m = [], [], share.m
+    unpacked = _unpacked(message, _counts(share), 2)
+    for (y, e, tall), shape, block, (q, numbers) in zip(parts, share.shapes, share.blocks(m), unpacked, strict=True):
         x = y * _power(e - numbers[:, :1])[:, :, None]
         z = torch.bmm(x, q) if tall else torch.bmm(q, x)
-        zs.append(z.to(task.m.dtype).reshape(block.shape))
-        dual = (numbers[:, 1] * _power(numbers[:, 0])).to(torch.promote_types(task.m.dtype, torch.float32))
-        factors.append(solver.factor(task, shape, dual.reshape((*shape[:-2], 1, 1))))
-    return solver.answer(task, task.m, zs, factors)
+        zs.append(z.to(m.dtype).reshape(block.shape))
+        dual = (numbers[:, 1] * _power(numbers[:, 0])).to(torch.promote_types(m.dtype, torch.float32))
+        duals.append(dual.reshape((*shape[:-2], 1, 1)))
+    return Direction(share.joined(zs, m.shape), share.shapes, duals)

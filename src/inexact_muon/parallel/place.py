@@ -14,6 +14,9 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from inexact_muon.dtensors import local
+from inexact_muon.parallel.wire import has_messages
+
 Span = tuple[int, int]
 
 
@@ -27,6 +30,8 @@ class Place:
         pieces: pieces[j] are the spans (first, end) of piece j, one for each dimension; a piece may be empty.
         copy, piece: what this rank holds.
         groups: process groups over which a reduction reaches every holder.
+        source: the DTensor, where only collectives of torch can gather it: its placements are not understood, or the
+            backend has no messages from rank to rank.
     """
 
     shape: tuple[int, ...]
@@ -35,6 +40,7 @@ class Place:
     copy: int = 0
     piece: int = 0
     groups: tuple[Any, ...] = field(default=(), compare=False)
+    source: Any = field(default=None, compare=False)
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -77,61 +83,47 @@ class Place:
         return tuple(end - first for first, end in self.pieces[piece])
 
 
-def place_of(x: Tensor, group: Any = None) -> Place | None:
+def place_of(x: Tensor, group: Any = None) -> Place:
     """Where x lies: a DTensor on its mesh; a plain tensor on this rank, or copied on every rank of a process group.
 
-    None for a DTensor whose placements are not understood (partial sums, uneven nesting): it can still be gathered.
+    Work on copies is not divided where ranks cannot send to each other.
     """
     if hasattr(x, "device_mesh"):
         return _on_mesh(x)
     whole = (tuple((0, size) for size in x.shape),)
-    if group is None:
+    if group is None or not has_messages(group):
         return Place(tuple(x.shape), ((0,),), whole)
     ranks = dist.get_process_group_ranks(group)
     return Place(tuple(x.shape), tuple((rank,) for rank in ranks), whole, dist.get_rank(group), 0, (group,))
 
 
-def local(x: Tensor) -> Tensor:
-    """This rank's piece, sharing memory."""
-    sharded: Any = x
-    return sharded.detach().to_local() if hasattr(x, "device_mesh") else x
-
-
-def like(piece: Tensor, x: Tensor) -> Tensor:
-    """A piece as a tensor laid out as x is; nothing is sent or copied."""
-    sharded: Any = x.detach()
-    if not hasattr(x, "device_mesh"):
-        return piece
-    shape, stride = sharded.size(), sharded.stride()
-    return type(sharded).from_local(
-        piece, sharded.device_mesh, sharded.placements, run_check=False, shape=shape, stride=stride
-    )
-
-
-def _on_mesh(x: Any) -> Place | None:
+def _on_mesh(x: Any) -> Place:
     mesh, placements = x.device_mesh, x.placements
-    own = mesh.get_coordinate()
-    if own is None or not all(p.is_replicate() or p.is_shard() or hasattr(p, "split_factor") for p in placements):
-        return None
+    own, groups = mesh.get_coordinate(), tuple(mesh.get_group(d) for d in range(mesh.mesh.ndim))
     sizes = tuple(mesh.mesh.shape)
     copied = [d for d, p in enumerate(placements) if p.is_replicate()]
     divided = [d for d in range(len(sizes)) if d not in copied]
     holders: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
     pieces: dict[tuple[int, ...], tuple[Span, ...]] = {}
-    for coordinate in product(*(range(size) for size in sizes)):
-        c, j = (tuple(coordinate[d] for d in dims) for dims in (copied, divided))
-        holders.setdefault(c, {})[j] = int(mesh.mesh[coordinate])
-        pieces.setdefault(j, _spans(x.shape, placements, sizes, coordinate))
-    order = list(pieces)
-    place = Place(
-        tuple(x.shape),
-        tuple(tuple(row[j] for j in order) for row in holders.values()),
-        tuple(pieces.values()),
-        list(holders).index(tuple(own[d] for d in copied)),
-        order.index(tuple(own[d] for d in divided)),
-        tuple(mesh.get_group(d) for d in range(len(sizes))),
-    )
-    return place if place.piece_shape(place.piece) == tuple(local(x).shape) else None
+    if all(p.is_replicate() or p.is_shard() or hasattr(p, "split_factor") for p in placements):
+        for coordinate in product(*(range(size) for size in sizes)):
+            c, j = (tuple(coordinate[d] for d in dims) for dims in (copied, divided))
+            holders.setdefault(c, {})[j] = int(mesh.mesh[coordinate])
+            pieces.setdefault(j, _spans(x.shape, placements, sizes, coordinate))
+        order = list(pieces)
+        place = Place(
+            tuple(x.shape),
+            tuple(tuple(row[j] for j in order) for row in holders.values()),
+            tuple(pieces.values()),
+            list(holders).index(tuple(own[d] for d in copied)),
+            order.index(tuple(own[d] for d in divided)),
+            groups,
+        )
+        if place.piece_shape(place.piece) == tuple(local(x).shape) and all(map(has_messages, groups)):
+            return place
+    ranks = tuple(int(rank) for rank in mesh.mesh.flatten())
+    whole = (tuple((0, size) for size in x.shape),)
+    return Place(tuple(x.shape), tuple((rank,) for rank in ranks), whole, ranks.index(dist.get_rank()), 0, groups, x)
 
 
 def _spans(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
 
-from inexact_muon.parallel.compressed import ef21
-from inexact_muon.parallel.compressors import COMPRESSORS, Compressor, LowRank
+from inexact_muon.dtensors import whole_of
+from inexact_muon.lmo._base import inner
 from inexact_muon.parallel.gram import gram_reduced, reducible
-from inexact_muon.parallel.tasks import Answer, Run, Solver, Task, collect, give_back
+from inexact_muon.parallel.shares import Ask, Direction, Run, Share, collect, give_back, solve
+from inexact_muon.parallel.wire import Wire
 from inexact_muon.schedules.grammar import read, write
 
 
@@ -22,16 +24,14 @@ class Strategy(ABC):
 
     Attributes:
         copies: whether plain tensors are copies on every rank of a process group, among which work is divided.
-        averages: whether gradients are each rank's own, and the step takes their mean.
     """
 
     name: ClassVar[str]
     copies: ClassVar[bool] = False
-    averages: ClassVar[bool] = False
 
     @abstractmethod
-    def run(self, tasks: Sequence[Task], solver: Solver) -> Run:
-        """The answers to some tasks of one set of ranks; yields whenever messages are under way."""
+    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+        """The answers to some parameters of one set of ranks; yields whenever messages are under way."""
 
     def __str__(self) -> str:
         return write(self)
@@ -43,27 +43,8 @@ class Replicated(Strategy):
 
     name: ClassVar[str] = "replicated"
 
-    def run(self, tasks: Sequence[Task], solver: Solver) -> Run:
-        wholes, sends, receives, landing = [], [], [], []
-        for task in tasks:
-            place = task.place
-            row = place.holders[place.copy]
-            whole = task.m if len(row) == 1 else task.m.new_empty(place.shape)
-            wholes.append(whole)
-            if len(row) > 1:
-                for j, rank in enumerate(row):
-                    part = task.m if rank == place.me else task.m.new_empty(place.piece_shape(j))
-                    landing.append((place.take(whole, j), part))
-                    if rank != place.me:
-                        sends.append((rank, task.m))
-                        receives.append((rank, part))
-        if landing:
-            under_way = solver.wire.exchange(sends, receives)
-            yield
-            under_way.wait()
-            for target, part in landing:
-                target.copy_(part)
-        return [_own(task, answer) for task, answer in zip(tasks, _solved(tasks, wholes, solver), strict=True)]
+    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+        return (yield from together(shares, ask, wire, lambda share: replicated))
 
 
 @dataclass(frozen=True)
@@ -77,13 +58,13 @@ class OwnerRank(Strategy):
     name: ClassVar[str] = "owner-rank"
     copies: ClassVar[bool] = True
 
-    def run(self, tasks: Sequence[Task], solver: Solver) -> Run:
-        return (yield from together(tasks, solver, lambda task: owned if not _stacked(task, solver) else blockwise))
+    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+        return (yield from together(shares, ask, wire, lambda share: blockwise if _stacked(share) else owned))
 
 
 @dataclass(frozen=True)
 class Auto(OwnerRank):
-    """Owner-rank for what is divided; plain tensors stay where they are, since nobody says that they are copies."""
+    """Owner-rank for what is divided; plain tensors are not assumed to be replicated."""
 
     name: ClassVar[str] = "auto"
     copies: ClassVar[bool] = False
@@ -95,13 +76,11 @@ class GramReduced(Strategy):
 
     name: ClassVar[str] = "gram-reduced"
 
-    def run(self, tasks: Sequence[Task], solver: Solver) -> Run:
-        def way(task: Task) -> Any:
-            if reducible(task, solver):
-                return reduced
-            return blockwise if _stacked(task, solver) else owned
+    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+        def way(share: Share) -> Any:
+            return reduced if reducible(share) else blockwise if _stacked(share) else owned
 
-        return (yield from together(tasks, solver, way))
+        return (yield from together(shares, ask, wire, way))
 
 
 @dataclass(frozen=True)
@@ -127,139 +106,131 @@ class BlockPeriodic(Strategy):
         if not 0.0 <= self.block_lr < float("inf"):
             raise ValueError(f"block-periodic: block_lr must be finite and not negative, got {self.block_lr}")
 
-    def run(self, tasks: Sequence[Task], solver: Solver) -> Run:
-        def by_blocks(some: Sequence[Task], solver: Solver) -> Run:
-            return (yield from blockwise(some, solver, self.block_lr))
+    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+        by_blocks = partial(blockwise, factor=self.block_lr)
 
-        def way(task: Task) -> Any:
-            if _stacked(task, solver):
-                return blockwise
-            whole = solver.step(task) % self.period == 0 or len(task.place.pieces) == 1
-            return owned if whole else by_blocks
+        def way(share: Share) -> Any:
+            whole = share.turn % self.period == 0 or len(share.place.pieces) == 1
+            return blockwise if _stacked(share) else owned if whole else by_blocks
 
-        return (yield from together(tasks, solver, way))
+        return (yield from together(shares, ask, wire, way))
 
 
-@dataclass(frozen=True)
-class Compressed(Strategy):
-    """EF21-Muon (arXiv 2510.00643): compressed changes of momenta go to the owner, of weights to everyone.
-
-    Each rank works on its own part of the batch, and nothing else may average gradients: no DistributedDataParallel,
-    or its `no_sync`. Gradients of AdamW's parameters are averaged in the step.
-
-    Attributes:
-        up: compressor of momenta.
-        down: compressor of weights; None is the same as up.
-    """
-
-    name: ClassVar[str] = "compressed"
-    copies: ClassVar[bool] = True
-    averages: ClassVar[bool] = True
-
-    up: Compressor = field(default_factory=LowRank)
-    down: Compressor | None = None
-
-    def run(self, tasks: Sequence[Task], solver: Solver) -> Run:
-        return (yield from ef21(tasks, solver, self.up, self.up if self.down is None else self.down))
-
-
-def together(tasks: Sequence[Task], solver: Solver, way: Any) -> Run:
-    """Tasks that go different ways, one way after the other."""
+def together(shares: Sequence[Share], ask: Ask, wire: Wire, way: Callable[[Share], Any]) -> Run:
+    """Shares that go different ways, one way after the other."""
     ways: dict[Any, list[int]] = {}
-    for i, task in enumerate(tasks):
-        ways.setdefault(way(task), []).append(i)
-    answers: dict[int, Answer] = {}
+    for i, share in enumerate(shares):
+        ways.setdefault(gathering if share.place.source is not None else way(share), []).append(i)
+    found: dict[int, Direction] = {}
     for run, places in ways.items():
-        answers.update(zip(places, (yield from run([tasks[i] for i in places], solver)), strict=True))
-    return [answers[i] for i in range(len(tasks))]
+        found.update(zip(places, (yield from run([shares[i] for i in places], ask, wire)), strict=True))
+    return [found[i] for i in range(len(shares))]
 
 
-def owned(tasks: Sequence[Task], solver: Solver) -> Run:
+def owned(shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
     """Pieces to the owner, the oracle once, pieces of the answer to every holder."""
-    if not any(task.place.shared for task in tasks):
-        return _solved(tasks, [task.m for task in tasks], solver)
-    wholes, under_way = collect(tasks, [task.m for task in tasks], solver.wire)
+    if not any(share.place.shared for share in shares):
+        return solve(shares, [share.m for share in shares], ask)
+    wholes, under_way = collect(shares, [share.m for share in shares], wire)
     yield
     under_way.wait()
-    mine = [(i, task, whole) for i, (task, whole) in enumerate(zip(tasks, wholes, strict=True)) if whole is not None]
-    solved = _solved([task for _, task, _ in mine], [whole for _, _, whole in mine], solver)
-    answers = dict(zip((i for i, _, _ in mine), solved, strict=True))
-    zs = [answers[i].z if i in answers else None for i in range(len(tasks))]
-    pieces, under_way = give_back(tasks, zs, solver.wire)
+    mine = [(i, whole) for i, whole in enumerate(wholes) if whole is not None]
+    solved = solve([shares[i] for i, _ in mine], [whole for _, whole in mine], ask)
+    found = dict(zip((i for i, _ in mine), solved, strict=True))
+    made, under_way = give_back(shares, [found.get(i) for i in range(len(shares))], wire)
     yield
     under_way.wait()
-    factors = [answers[i].factor if i in answers else solver.uniform(task) for i, task in enumerate(tasks)]
-    return [Answer(piece, factor) for piece, factor in zip(pieces, factors, strict=True)]
+    return made
 
 
-def blockwise(tasks: Sequence[Task], solver: Solver, lr: float = 1.0) -> Run:
+def replicated(shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+    """Every rank gathers the whole from its copy, and takes its piece of the answer."""
+    wholes, sends, receives, landing = [], [], [], []
+    for share in shares:
+        place, m = share.place, share.m
+        row = place.holders[place.copy]
+        whole = m if len(row) == 1 else m.new_empty(place.shape)
+        wholes.append(whole)
+        if len(row) > 1:
+            parts = [m if rank == place.me else m.new_empty(place.piece_shape(j)) for j, rank in enumerate(row)]
+            landing += [(place.take(whole, j), part) for j, part in enumerate(parts)]
+            sends += [(rank, m) for rank in row if rank != place.me]
+            receives += [(rank, part) for rank, part in zip(row, parts, strict=True) if rank != place.me]
+    if landing:
+        under_way = wire.exchange(sends, receives)
+        yield
+        under_way.wait()
+        for target, part in landing:
+            target.copy_(part)
+    return [_own(share, found) for share, found in zip(shares, solve(shares, wholes, ask), strict=True)]
+
+
+def gathering(shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+    """The same by the collectives of DTensors."""
+    wholes = [whole_of(share.m, share.place.source) for share in shares]
+    found = solve(shares, wholes, ask)
+    for share, direction in zip(shares, found, strict=True):
+        direction.seen = direction.seen if share.mine else None
+    return found
+    yield  # a generator, as the other ways are
+
+
+def blockwise(shares: Sequence[Share], ask: Ask, wire: Wire, factor: float = 1.0) -> Run:
     """Each rank's own piece as matrices of its own; nothing is sent unless the answer is to be measured."""
-    blocks = [solver.blocks(task) for task in tasks]
+    blocks = [share.blocks(share.m) for share in shares]
     given = [[x for x in some if x.numel()] for some in blocks]
-    answers = []
-    for task, some, ms, zs in zip(tasks, blocks, given, solver.directions(tasks, given), strict=True):
-        solved = iter(zip(zs, [lr * factor for factor in solver.factors(task, ms, zs)], strict=True))
-        pairs = [next(solved) if x.numel() else (x, None) for x in some] if ms else []  # the view wants empty ones back
-        known = next((factor for _, factor in pairs if factor is not None), 1.0)
-        factors = [known if factor is None else factor for _, factor in pairs]
-        answers.append(solver.answer(task, task.m, [z for z, _ in pairs], factors))
-    yield from _measured(tasks, answers, solver, exact=True)
-    return answers
+    found = []
+    for share, some, zs in zip(shares, blocks, ask([share.ball for share in shares], given), strict=True):
+        answers = iter(zs)
+        answered = [next(answers).to(x.dtype) if x.numel() else x for x in some]  # the view wants empty ones back
+        duals = [inner(x, z) for x, z in zip(some, answered, strict=True)] if share.dual else []
+        z = share.joined(answered, share.m.shape) if zs else torch.zeros_like(share.m)
+        found.append(Direction(z, [tuple(x.shape) for x in some], duals, factor, estimable=False))
+    yield from _shown(shares, found, wire)
+    return found
 
 
-def reduced(tasks: Sequence[Task], solver: Solver) -> Run:
+def reduced(shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
     """Gram-reduced."""
-    answers = yield from gram_reduced(tasks, solver)
-    yield from _measured(tasks, answers, solver, exact=False)
-    return answers
+    found = yield from gram_reduced(shares, wire)
+    yield from _shown(shares, found, wire)
+    return found
 
 
-def _solved(tasks: Sequence[Task], wholes: Sequence[Tensor], solver: Solver) -> list[Answer]:
-    """The oracle on whole matrices; its owner measures the answer."""
-    answers = solver.solve(tasks, wholes)
-    for task, whole, answer in zip(tasks, wholes, answers, strict=True):
-        if answer.plain is not None and task.mine:
-            solver.record(task, whole, answer.plain, exact=False)
-    return answers
-
-
-def _measured(tasks: Sequence[Task], answers: Sequence[Answer], solver: Solver, exact: bool) -> Generator[None]:
+def _shown(shares: Sequence[Share], found: Sequence[Direction], wire: Wire) -> Generator[None]:
     """Answers that no rank has whole go to the owners where they are to be measured, and what they answer to."""
-    pairs = [(task, answer.plain) for task, answer in zip(tasks, answers, strict=True) if answer.plain is not None]
+    pairs = [(share, direction) for share, direction in zip(shares, found, strict=True) if share.measured]
     if not pairs:
         return
-    wanted = [task for task, _ in pairs]
-    ms, first = collect(wanted, [task.m for task in wanted], solver.wire)
-    zs, second = collect(wanted, [z for _, z in pairs], solver.wire)
+    wanted = [share for share, _ in pairs]
+    ms, first = collect(wanted, [share.m for share in wanted], wire)
+    zs, second = collect(wanted, [direction.z for _, direction in pairs], wire)
     yield
     first.wait()
     second.wait()
-    for task, m, z in zip(wanted, ms, zs, strict=True):
-        if m is not None and z is not None:
-            solver.record(task, m, z, exact)
+    for (_, direction), m, z in zip(pairs, ms, zs, strict=True):
+        direction.seen = None if m is None or z is None else (m, z)
 
 
-def _own(task: Task, answer: Answer) -> Answer:
+def _own(share: Share, found: Direction) -> Direction:
     """This rank's piece of a whole answer."""
-    assert answer.z is not None
-    return Answer(task.place.take(answer.z, task.place.piece), answer.factor)
+    seen = found.seen if share.mine else None
+    return replace(found, z=share.place.take(found.z, share.place.piece), seen=seen)
 
 
-def _stacked(task: Task, solver: Solver) -> bool:
+def _stacked(share: Share) -> bool:
     """Whether the pieces are stacks of whole matrices."""
-    axes = solver.axes(task)
-    return bool(task.place.cut) and all(axes[dim] == -3 for dim in task.place.cut)
+    axes = share.view.axes(len(share.place.shape))
+    return bool(share.place.cut) and all(axes[dim] == -3 for dim in share.place.cut)
 
 
-STRATEGIES: dict[str, type] = {
-    cls.name: cls for cls in (Auto, Replicated, OwnerRank, GramReduced, BlockPeriodic, Compressed)
+STRATEGIES: dict[str, type[Strategy]] = {
+    cls.name: cls for cls in (Auto, Replicated, OwnerRank, GramReduced, BlockPeriodic)
 }
 """Name -> class, for text only."""
 
 
 def parse(text: str) -> Strategy:
-    """The strategy that a text names: "owner-rank", "block-periodic:4", "compressed(up=low-rank:8, down=natural)"."""
-    strategy: Any = read(text, {**STRATEGIES, **COMPRESSORS})
-    if not isinstance(strategy, Strategy):
-        raise ValueError(f"{text!r} is a compressor, not a strategy: write compressed(up={text})")
+    """The strategy that a text names: "owner-rank", "block-periodic:4"."""
+    strategy: Strategy = read(text, STRATEGIES)
     return strategy

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -22,20 +24,43 @@ class Team:
     """
 
     def __init__(self, strategy: Strategy | str, process_group: Any = None) -> None:
+        if isinstance(strategy, str) and strategy.partition("(")[0].strip() == "compressed":
+            raise ValueError("compressed is an optimizer of its own: write EF21Muon(params, lr, up=..., down=...)")
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
         if not isinstance(self.strategy, Strategy):
             raise TypeError(f"strategy must be a Strategy or its text, got {type(strategy).__name__}")
         self.process_group = process_group
         self.wire = Wire()
-        self._places: dict[int, Place | None] = {}
+        self._places: dict[int, Place] = {}
 
-    def place(self, p: Tensor) -> Place | None:
+    def place(self, p: Tensor) -> Place:
         """Where a parameter lies; a plain one is on every rank of the process group if the strategy says so."""
         if id(p) not in self._places:
             together = self.strategy.copies and dist.is_available() and dist.is_initialized()
             self._places[id(p)] = place_of(p, (self.process_group or dist.group.WORLD) if together else None)
         return self._places[id(p)]
 
-    def again(self) -> Team:
-        """The same for a copy of the optimizer, which has other tensors."""
-        return Team(self.strategy, self.process_group)
+    def compare(self, place: Place, lines: list[str], device: torch.device) -> None:
+        """Checks that all ranks of a place describe what they share by the same lines.
+
+        Raises:
+            ValueError: on all of them, naming the first line that differs.
+        """
+        number = int.from_bytes(sha256("\n".join(lines).encode()).digest()[:7], "big")
+        pair = torch.tensor([number, -number], device=device)
+        largest, smallest = self.wire.reduce(pair, place.groups, largest=True).tolist()
+        if largest == -smallest:
+            return
+        known: list[tuple[int, list[str]]] = [(place.me, lines)]
+        for group in place.groups:
+            heard: list[Any] = [None] * dist.get_world_size(group)
+            dist.all_gather_object(heard, known, group)
+            known = [entry for some in heard for entry in some]
+        first, mine = min(known)
+        rank, theirs = next((rank, other) for rank, other in sorted(known) if other != mine)
+        i = next(i for i in range(len(mine) + 1) if mine[i : i + 1] != theirs[i : i + 1])
+        here, there = ((some[i : i + 1] or ["nothing"])[0] for some in (mine, theirs))
+        raise ValueError(
+            f"ranks do not share the same parameters, nothing was changed: number {i} is {here} on rank {first} and "
+            f"{there} on rank {rank}; build model and optimizer alike everywhere"
+        )

@@ -17,6 +17,16 @@ Message = tuple[int, Tensor]
 """(the other rank, what it gets or the buffer that it fills)"""
 
 
+MESSAGES = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "fake")
+"""Backends of torch.distributed that are known to send from rank to rank."""
+
+
+def has_messages(group: Any) -> bool:
+    """Whether ranks of a process group can send to each other; collectives do it where they cannot."""
+    named = str(dist.get_backend(group)).lower()
+    return any(name in named for name in MESSAGES)
+
+
 class Pending:
     """Messages under way."""
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -88,7 +89,7 @@ class PolarMethod(ABC):
         """The method for n x m matrices on a device: itself, unless it is chosen by shape (`Auto`)."""
         return self
 
-    @property
+    @cached_property
     def normaliser(self) -> str:
         """The normaliser that `normalise` stands for."""
         return self.auto_normalise if self.normalise == "auto" else self.normalise
@@ -122,16 +123,17 @@ class PolarMethod(ABC):
         """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
         return self.orthogonalise_all([m])[0]
 
-    def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
+    def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT, cast: bool = True) -> list[Tensor]:
         """`orthogonalise` of each, worked on together where that is faster (see `inexact_muon.polar.batching`).
 
         Args:
             limit: bytes of work space; one matrix takes up to six copies of itself whatever the limit.
+            cast: to the dtype of the input; else answers that were computed in a narrower one stay there.
         """
         if not ms:
             return []
         with no_autocast(ms[0]):
-            return solve_all(ms, self._solve, self.compute_dtype, limit)
+            return solve_all(ms, self._solve, self.compute_dtype, limit, cast)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         """The dtype of the products for this input."""

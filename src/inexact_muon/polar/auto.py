@@ -81,12 +81,12 @@ class Auto(PolarMethod):
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         return self.at(m.shape[-2], m.shape[-1], m.device).compute_dtype(m)
 
-    def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
+    def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT, cast: bool = True) -> list[Tensor]:
         methods = [self.at(m.shape[-2], m.shape[-1], m.device) if m.numel() else None for m in ms]
         found: dict[int, Tensor] = {i: m.clone() for i, m in enumerate(ms) if methods[i] is None}
         for method in dict.fromkeys(method for method in methods if method is not None):
             places = [i for i, other in enumerate(methods) if other == method]
-            found.update(zip(places, method.orthogonalise_all([ms[i] for i in places], limit), strict=True))
+            found.update(zip(places, method.orthogonalise_all([ms[i] for i in places], limit, cast), strict=True))
         return [found[i] for i in range(len(ms))]
 
     def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

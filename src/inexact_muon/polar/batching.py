@@ -17,7 +17,10 @@ STACKED = 2**18
 """Matrices of up to so many entries are copied into one stack with the others of their shape."""
 
 COPIES = 6
-"""Upper bound on what a method holds at once, in copies of its input: see benchmarks/memory.py."""
+"""Upper bound on what a method holds at once, in copies of its input."""
+
+HALF_COPIES = 3
+"""The same for products in half precision, in float32 copies: two of X, two n x n matrices, and the answer."""
 
 LIMIT = 256 * 2**20
 """Bytes that the work on several matrices may take; a single one takes what it needs."""
@@ -40,25 +43,32 @@ def limit_on(device: torch.device, limit: int | None) -> int:
 
 
 def solve_all(
-    ms: Sequence[Tensor], solve: Solve, compute_dtype: Callable[[Tensor], torch.dtype], limit: int = LIMIT
+    ms: Sequence[Tensor],
+    solve: Solve,
+    compute_dtype: Callable[[Tensor], torch.dtype],
+    limit: int = LIMIT,
+    cast: bool = True,
 ) -> list[Tensor]:
-    """`solve` on every matrix of ms, each (..., n, m), in the shape and dtype it came in.
+    """`solve` on every matrix of ms, each (..., n, m), in the shape it came in.
 
     Args:
         solve: gets stacks (batch_i, n, m_i) of one n <= m_i with entries of moderate size, and the compute dtype.
         limit: bytes of work at once; at least one matrix is worked on.
+        cast: to the dtype it came in; else a narrower compute dtype stays.
     """
     limit = min(limit, CACHE) if ms[0].device.type == "cpu" else limit
     pieces: list[list[Tensor]] = [[] for _ in ms]
     for members in _alike(ms):
-        for chunk in within((((i, part), work(part)) for i in members for part in _parts(ms[i], limit)), limit):
-            stacks, places = _stacked([part for _, part in chunk])
-            dtype = compute_dtype(ms[members[0]])
+        dtype = compute_dtype(ms[members[0]])
+        parts = (((i, part), work(part, dtype)) for i in members for part in _parts(ms[i], dtype, limit))
+        for chunk in within(parts, limit):
+            given = [part for _, part in chunk]
+            stacks, places = _stacked(given) if len(given) > 1 else (given, [(0, 0)])
             half = torch.finfo(dtype).bits < 32 and stacks[0].dtype != torch.float64  # there sizes are taken in float64
             solved = solve([x if half else _moderate(x) for x in stacks], dtype)
             for (i, part), (stack, low) in zip(chunk, places, strict=True):
                 pieces[i].append(solved[stack].narrow(0, low, len(part)))
-    return [_joined(found, m) for found, m in zip(pieces, ms, strict=True)]
+    return [_joined(found, m, cast) for found, m in zip(pieces, ms, strict=True)]
 
 
 def _alike(ms: Sequence[Tensor]) -> list[list[int]]:
@@ -70,20 +80,17 @@ def _alike(ms: Sequence[Tensor]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _wide(m: Tensor) -> Tensor:
-    x = m.detach().reshape(-1, *m.shape[-2:])
-    return x.mT if x.shape[-2] > x.shape[-1] else x
-
-
-def _parts(m: Tensor, limit: int) -> list[Tensor]:
+def _parts(m: Tensor, dtype: torch.dtype, limit: int) -> list[Tensor]:
     """m as (batch, n, m) with n <= m, cut along the batch where it is over the limit."""
-    x = _wide(m)
-    return list(torch.split(x, max(1, limit * len(x) // work(x))))
+    x = m.detach().reshape(-1, *m.shape[-2:])
+    x = x.mT if x.shape[-2] > x.shape[-1] else x
+    return list(torch.split(x, max(1, limit * len(x) // work(x, dtype))))
 
 
-def work(x: Tensor) -> int:
-    """Bytes that a method may need at once for x."""
-    return COPIES * x.numel() * max(4, x.element_size())
+def work(x: Tensor, dtype: torch.dtype = torch.float32) -> int:
+    """Bytes that a method with this compute dtype may need at once for x."""
+    copies = COPIES if torch.finfo(dtype).bits >= 32 else HALF_COPIES
+    return copies * x.numel() * max(4, x.element_size())
 
 
 def within(items: Iterable[tuple[Item, int]], limit: int) -> Iterator[list[Item]]:
@@ -130,9 +137,11 @@ def _moderate(x: Tensor) -> Tensor:
     return to_unit_entries(x)
 
 
-def _joined(pieces: list[Tensor], m: Tensor) -> Tensor:
+def _joined(pieces: list[Tensor], m: Tensor, cast: bool) -> Tensor:
     """The answer to m from the pieces of its batch."""
     if not pieces:
         return m.clone()
     x = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-    return (x.mT if m.shape[-2] > m.shape[-1] else x).to(m.dtype).reshape(m.shape)
+    x = x.mT if m.shape[-2] > m.shape[-1] else x
+    narrow = torch.finfo(x.dtype).bits < torch.finfo(m.dtype).bits
+    return (x if narrow and not cast else x.to(m.dtype)).reshape(m.shape)

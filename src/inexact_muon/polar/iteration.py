@@ -19,7 +19,7 @@ from math import comb
 import torch
 from torch import Tensor
 
-from inexact_muon.polar.scaling import gram_bound, guarded
+from inexact_muon.polar.scaling import gram_bound
 from inexact_muon.polar.symmetric import symmetric_product
 from inexact_muon.schedules.scalar_map import Schedule
 
@@ -40,70 +40,62 @@ def restarts(steps: int) -> tuple[int, ...]:
 
 def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
     """The factors one after the other, the first on xs over an upper bound on its largest singular value."""
-    if torch.finfo(dtype).bits < 32:
-        return _run_half(xs, factors, dtype, normalise)
-    # The bound is applied to n x n matrices only: no pass over X.
-    xs = [x.to(dtype) for x in xs]
-    gram = _gram(xs)
-    bound = guarded(gram_bound(gram, normalise), dtype)
-    gram = gram.div_(bound * bound)
+    half = torch.finfo(dtype).bits < 32
+    stacks, places = _rounded(xs, dtype) if half else ([x.to(dtype) for x in xs], [(i, 0) for i in range(len(xs))])
     for k, factor in enumerate(factors):
-        a, b = factor(_gram(xs) if k else gram)
-        if a:
-            b.diagonal(dim1=-2, dim2=-1).add_(a)
-        b = b if k else b.div_(bound)
-        xs = [torch.bmm(q, x) for q, x in zip(torch.split(b, [len(x) for x in xs]), xs, strict=True)]
-    return list(xs)
+        stacks = _step(stacks, factor, None if k else normalise)
+    return [stacks[stack].narrow(0, low, len(x)) for (stack, low), x in zip(places, xs, strict=True)]
 
 
-def _run_half(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
-    """The same in half precision: matrices of one shape in one stack, which the cast to `dtype` writes."""
-    solved: dict[int, Tensor] = {}
-    for shape in dict.fromkeys(x.shape[-2:] for x in xs):
-        places = [i for i, x in enumerate(xs) if x.shape[-2:] == shape]
-        x, gram = normalised([xs[i] for i in places], dtype, normalise)
-        for k, factor in enumerate(factors):
-            a, b = factor(torch.bmm(x, x.mT) if k else gram)
-            # a I + B rounded to half precision would lose what B adds to a.
-            x = torch.baddbmm(x, b, x, beta=a)
-        solved.update(zip(places, torch.split(x, [len(xs[i]) for i in places]), strict=True))
-    return [solved[i] for i in range(len(xs))]
+def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tensor]:
+    """One factor; with `normalise` of xs over an upper bound, which n x n matrices are divided by: no pass over X."""
+    counts, n, dtype = [len(x) for x in xs], xs[0].shape[-2], xs[0].dtype
+    gram = xs[0].new_empty(sum(counts), n, n)
+    for x, out in zip(xs, torch.split(gram, counts), strict=True):
+        symmetric_product(x, x.mT, out=out)
+    square = gram_bound(gram, normalise, dtype) if normalise else None
+    a, b = factor(gram if square is None else gram.div_(square))
+    del gram
+    if square is None and torch.finfo(dtype).bits < 32:  # a I + B rounded to half precision would lose what B adds to a
+        qs = torch.split(b, counts)
+        return [torch.baddbmm(x, q, x, beta=a) if a else torch.bmm(q, x) for q, x in zip(qs, xs, strict=True)]
+    if a:
+        b.diagonal(dim1=-2, dim2=-1).add_(a)
+    if square is not None:  # an error of the diagonal rescales rows; dividing X in half precision would round it twice
+        b.div_(square.sqrt_())
+    return [torch.bmm(q, x) for q, x in zip(torch.split(b, counts), xs, strict=True)]
 
 
 def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
     """Q with answer Q X from X X^T alone, (batch, n, n), by a single factor: in float64, since nothing restarts."""
-    bound = guarded(gram_bound(gram, normalise), gram.dtype)
-    a, q = factor(gram / (bound * bound))
+    square = gram_bound(gram, normalise, gram.dtype)
+    a, q = factor(gram / square)
     q.diagonal(dim1=-2, dim2=-1).add_(a)
-    return q.div_(bound)
+    return q.div_(square.sqrt_())
 
 
-def normalised(xs: Sequence[Tensor], dtype: torch.dtype, normalise: str) -> tuple[Tensor, Tensor]:
-    """xs over upper bounds on their largest singular values, one stack in half precision, and its Gram matrix.
+def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], list[tuple[int, int]]]:
+    """xs in half precision, in stacks by shape, with rows of norm 1/2 to 1 on average; and the place of each.
 
-    Norms and quotients are taken in float64, whose range squares of any float32 entry fit, and rounded once: no pass
-    that brings entries to size 1 is needed. The bound is computed from what was rounded to `dtype`.
+    Divided by a power of two, which is exact, rounded and stacked in one pass: what is in half precision already is not
+    rounded. Norms are taken in float64, whose range squares of any float32 entry fit.
     """
-    n = xs[0].shape[-2]
-    sizes = [torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True, dtype=torch.float64) for x in xs]
-    size = _join(sizes).clamp_(min=TINY)
-    if normalise == "frobenius":
-        x = _over(xs, guarded(size, dtype), dtype)
-        return x, torch.bmm(x, x.mT)
-    size.mul_(n**-0.5)  # rows of norm 1 on average: the Gram matrix suits half precision
-    rounded = _over(xs, size, dtype)
-    gram = torch.bmm(rounded, rounded.mT)
-    bound = guarded(gram_bound(gram, normalise), dtype)
-    return _over(xs, size * bound, dtype), gram.div_(bound * bound)  # rounding `rounded` again would double its error
-
-
-def _over(xs: Sequence[Tensor], sizes: Tensor, dtype: torch.dtype) -> Tensor:
-    """Each matrix over its size, in one stack of this dtype: divided, rounded and stacked in one pass."""
-    stack = xs[0].new_empty((len(sizes), *xs[0].shape[-2:]), dtype=dtype)
     counts = [len(x) for x in xs]
-    for x, size, out in zip(xs, torch.split(sizes, counts), torch.split(stack, counts), strict=True):
-        torch.div(x, size, out=out)
-    return stack
+    sizes = xs[0].new_empty(sum(counts), 1, 1, dtype=torch.float64)
+    for x, size in zip(xs, torch.split(sizes, counts), strict=True):
+        torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True, dtype=torch.float64, out=size)
+    sizes.clamp_(min=TINY).mul_(xs[0].shape[-2] ** -0.5)
+    sizes.div_(torch.frexp(sizes).mantissa)  # the next power of two, exactly
+    shapes = list(dict.fromkeys(x.shape[-2:] for x in xs))
+    totals = [sum(len(x) for x in xs if x.shape[-2:] == shape) for shape in shapes]
+    stacks = [sizes.new_empty((total, *shape), dtype=dtype) for shape, total in zip(shapes, totals, strict=True)]
+    places, filled = [], [0] * len(stacks)
+    for x, size in zip(xs, torch.split(sizes, counts), strict=True):
+        k = shapes.index(x.shape[-2:])
+        torch.div(x, size, out=stacks[k].narrow(0, filled[k], len(x)))
+        places.append((k, filled[k]))
+        filled[k] += len(x)
+    return stacks, places
 
 
 def factors_of(schedule: Schedule, again: Sequence[int]) -> list[Factor]:
@@ -118,7 +110,7 @@ def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
 
     def factor(r: Tensor) -> tuple[float, Tensor]:
         (step, upper), *later = steps
-        a, rest = polynomial(r, step, upper)
+        a, rest = polynomial(r, step, upper, kept=bool(later))
         if not later:
             return a, rest
         q = rest.clone()
@@ -133,15 +125,15 @@ def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
     return factor
 
 
-def polynomial(gram: Tensor, step: tuple[float, ...], upper: float) -> tuple[float, Tensor]:
+def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
     Half precision and degree >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of
-    absolute coefficients, and with it the rounding error, by 10 to 35.
+    absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted unless it is `kept`.
     """
     if len(step) >= 4 and torch.finfo(gram.dtype).bits == 16:
         shift = 0.5 * upper * upper
-        gram = gram.clone()
+        gram = gram.clone() if kept else gram
         gram.diagonal(dim1=-2, dim2=-1).sub_(shift)
         step = expand_about(step, shift)
     a, rest = step[0], step[1:]
@@ -176,11 +168,3 @@ def expand_about(step: tuple[float, ...], shift: float) -> tuple[float, ...]:
     """Coefficients e_k with sum_k c_k y^k = sum_k e_k (y - shift)^k."""
     q = len(step)
     return tuple(sum(step[j] * comb(j, k) * shift ** (j - k) for j in range(k, q)) for k in range(q))
-
-
-def _gram(xs: Sequence[Tensor]) -> Tensor:
-    return _join([symmetric_product(x, x.mT) for x in xs])
-
-
-def _join(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -40,30 +40,33 @@ def to_unit_entries(x: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
 
 
 def guard(dtype: torch.dtype) -> float:
-    """The relative amount by which `guarded` raises a bound."""
+    """The relative amount by which `gram_bound` raises a bound."""
     return _GUARD[dtype]
 
 
-def guarded(bound: Tensor, dtype: torch.dtype) -> Tensor:
-    """The bound plus what rounding to `dtype` can add; 1 where it is zero."""
-    return (bound == 0) + bound * (1.0 + _GUARD[dtype])
+def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype) -> Tensor:
+    """An upper bound on the square of the largest singular value of X from X X^T; positive for zero, too.
 
-
-def gram_bound(gram: Tensor, normalise: str) -> Tensor:
-    """An upper bound on the largest singular value of X from X X^T."""
+    The bound itself is raised by what rounding to `dtype` can add.
+    """
     precise = torch.promote_types(gram.dtype, torch.float32)
     if normalise == "schatten4":
-        return torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True, dtype=precise).sqrt()
-    wide = gram.to(precise)
-    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        square = torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True, dtype=precise)
+    else:
+        square = _squared(gram.to(precise), normalise)
+    return square.mul_((1.0 + _GUARD[dtype]) ** 2).clamp_(min=torch.finfo(precise).tiny)
+
+
+def _squared(wide: Tensor, normalise: str) -> Tensor:
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
     if normalise == "frobenius":
-        return trace.sqrt()
+        return trace
     # Dividing by the trace first keeps fourth powers inside the range of the dtype.
     trace = torch.where(trace > 0, trace, torch.ones_like(trace))
     unit = wide / trace
     if normalise == "schatten8":
-        return (trace * torch.linalg.vector_norm(unit @ unit, dim=(-2, -1), keepdim=True).sqrt()).sqrt()
+        return trace * torch.linalg.vector_norm(unit @ unit, dim=(-2, -1), keepdim=True).sqrt()
     rows = unit.abs().sum(-1, keepdim=True).amax(-2, keepdim=True)
     if normalise == "tightest":
         rows = torch.minimum(rows, torch.linalg.vector_norm(unit, dim=(-2, -1), keepdim=True))
-    return (trace * rows).sqrt()
+    return trace * rows

@@ -14,28 +14,28 @@ SMALLEST = 384
 """Blocks of fewer rows are not divided."""
 
 
-def symmetric_product(a: Tensor, b: Tensor, add: Tensor | None = None, beta: float = 0.0, alpha: float = 1.0) -> Tensor:
+def symmetric_product(
+    a: Tensor,
+    b: Tensor,
+    add: Tensor | None = None,
+    beta: float = 0.0,
+    alpha: float = 1.0,
+    out: Tensor | None = None,
+) -> Tensor:
     """alpha a b + beta add, for (batch, n, k) and (batch, k, n) whose product is symmetric in exact arithmetic."""
     n = a.shape[-2]
-    if n < SMALLEST or a.device.type != "cpu" or torch.finfo(a.dtype).bits < 32:
-        if add is None:
-            return torch.bmm(a, b) if alpha == 1.0 else torch.bmm(a, b).mul_(alpha)
+    whole = n < SMALLEST or a.device.type != "cpu" or torch.finfo(a.dtype).bits < 32
+    if whole and add is not None:
         return torch.baddbmm(add, a, b, beta=beta, alpha=alpha)
-    out = a.new_empty(len(a), n, n)
-    _fill(a, b, out)
+    out = a.new_empty(len(a), n, n) if out is None else out
+    if whole:
+        torch.bmm(a, b, out=out)
+    else:
+        h = n // 2
+        low = torch.bmm(a[:, h:], b[:, :, :h], out=out[:, h:, :h])
+        out[:, :h, h:].copy_(low.mT)
+        symmetric_product(a[:, :h], b[:, :, :h], out=out[:, :h, :h])
+        symmetric_product(a[:, h:], b[:, :, h:], out=out[:, h:, h:])
     if alpha != 1.0:
         out.mul_(alpha)
     return out if add is None else out.add_(add, alpha=beta)
-
-
-def _fill(a: Tensor, b: Tensor, out: Tensor) -> None:
-    n = a.shape[-2]
-    if n < SMALLEST:
-        torch.bmm(a, b, out=out)
-        return
-    h = n // 2
-    low = out[:, h:, :h]
-    torch.bmm(a[:, h:], b[:, :, :h], out=low)
-    out[:, :h, h:].copy_(low.mT)
-    _fill(a[:, :h], b[:, :, :h], out[:, :h, :h])
-    _fill(a[:, h:], b[:, :, h:], out[:, h:, h:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import altair as alt
@@ -10,8 +10,6 @@ import altair as alt
 from inexact_muon.report.figure import Panel, Row
 
 HEIGHT = 270
-POINTS = 160
-"""A curve is thinned to about so many points; the values that stay are those of the store."""
 RAMP = ("#e8590c", "#d6336c", "#ae3ec9", "#7048e8", "#3b5bdb", "#1c7ed6", "#0c8599", "#099268")
 """Fewest to most iterations: an order of hues, none too light or too dark for either background."""
 GREY = "#868e96"
@@ -20,12 +18,6 @@ GREY = "#868e96"
 def ramp(count: int) -> list[str]:
     """`count` colours from one end of the ramp to the other."""
     return [RAMP[round(i * (len(RAMP) - 1) / max(1, count - 1))] for i in range(count)] if count else []
-
-
-def thin(values: Sequence[Any], points: int = POINTS) -> list[Any]:
-    """Every k-th value and the last."""
-    stride = -(-len(values) // points) or 1
-    return [v for i, v in enumerate(values) if i % stride == 0 or i == len(values) - 1]
 
 
 def curves(title: str, rows: Iterable[Row], y: str, by: str = "iterations", log: bool = False) -> Panel:

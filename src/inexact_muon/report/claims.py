@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from inexact_muon.lab.study import Decide
 from inexact_muon.report import cotuning, precision, sources, theory
 from inexact_muon.report import grid_claims as grid
 from inexact_muon.report import ladder_claims as ladder
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
-from inexact_muon.report.series import grids, ladders
-from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict, interval
+from inexact_muon.report.planned import planned, promised
+from inexact_muon.report.series import Series, grids, ladders
 from inexact_muon.report.tables import LENT
+from inexact_muon.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, Member, PValues, Verdict, holm, interval
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,30 @@ CLAIMS = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim on one body of evidence."""
+    """A claim on one body of evidence.
+
+    Attributes:
+        finding: with its verdict if this claim were the only one.
+        p: the p-values after Holm's correction for the claims of the page; those of the finding if it is counted.
+    """
 
     claim: Claim
     finding: Finding
+    p: PValues
+    study: str = ""
+    """Whose runs these are; empty for tables."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the page says: after the correction."""
+        return self.p.verdict()
+
+    @property
+    def changed(self) -> str:
+        """A sentence if the correction changed the verdict; else empty."""
+        if self.verdict == self.finding.verdict:
+            return ""
+        return f"{self.finding.verdict} by itself (p {self.finding.p.least:.2g}), not among the claims of this page"
 
 
 def judge(results: Results) -> list[Judged]:
@@ -88,19 +110,58 @@ def judge(results: Results) -> list[Judged]:
         "cotuning": results.tables.cotuning,
         "precision": results.tables.precision,
     }
-    judged: list[Judged] = []
+    rows: list[tuple[Claim, Any, Finding]] = []
     for claim in CLAIMS:
-        found = [claim.judge(b) for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
-        told = [finding for finding in found if finding.statistic] or found[:1] or [_nothing(claim)]
-        judged += [Judged(claim, finding) for finding in told]
-    return judged
+        about = [b for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
+        found = [(claim, b, claim.judge(b)) for b in about]
+        rows += [row for row in found if row[2].statistic] or found[:1] or [(claim, None, _nothing(claim))]
+    declared = {study.name: study.declared for study in results.studies if study.declared}
+    kept = _planned(rows, declared)
+    ours, lent = ([j for j in kept if (LENT in j.finding.evidence) is theirs] for theirs in (False, True))
+    size = len({name for one in declared.values() for name in one.family})
+    corrected = correct(ours, size) | correct(lent)
+    return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in kept]
+
+
+def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]) -> list[Judged]:
+    """Each with what its study has declared."""
+    items = [Judged(claim, f, f.p, body.study if isinstance(body, Series) else "") for claim, body, f in rows]
+    most: dict[str, int] = {}
+    for item in items:
+        if item.study in declared:
+            wanted = promised(item.finding, declared[item.study], item.claim.id) or 0
+            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), wanted)
+    found = []
+    for item in items:
+        finding = item.finding
+        if item.study in declared:
+            finding = planned(finding, declared[item.study], item.claim.id, most[item.study])
+        found.append(replace(item, finding=finding, p=finding.p))
+    return found
+
+
+def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
+    """Holm over the claims that are tested: counted ones, and those without two seeds, stand outside.
+
+    Evidence that others lent is a family of its own: it was judged before these runs were made.
+
+    Args:
+        judged: the rows of one family.
+        size: how many claims were declared, if these are more.
+    """
+    tested = [item for item in judged if not item.finding.counted and item.finding.interval.n >= 2]
+    members: dict[str, list[Finding]] = {}
+    for item in tested:
+        members.setdefault(item.claim.id, []).append(item.finding)
+    adjusted = holm([Member(name, tuple(f.p for f in found)) for name, found in members.items()], size)
+    return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
 
 
 def overall(judged: list[Judged]) -> dict[str, Verdict]:
     """One verdict a claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
     found: dict[str, Verdict] = {}
     for item in judged:
-        verdicts = (found.get(item.claim.id, UNDECIDED), item.finding.verdict)
+        verdicts = (found.get(item.claim.id, UNDECIDED), item.verdict)
         found[item.claim.id] = REFUTED if REFUTED in verdicts else CONFIRMED if CONFIRMED in verdicts else UNDECIDED
     return found
 
@@ -112,11 +173,11 @@ def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
     """
     ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
     chosen: dict[str, Judged] = {}
-    for item in sorted(judged, key=lambda j: (LENT in j.finding.evidence, ranks[j.finding.verdict])):
+    for item in sorted(judged, key=lambda j: (LENT in j.finding.evidence, ranks[j.verdict])):
         if item.finding.statistic:
             chosen.setdefault(item.claim.id, item)
     return list(chosen.values())[:count]
 
 
 def _nothing(claim: Claim) -> Finding:
-    return Finding("no data", "", interval([]), UNDECIDED, claim.source)
+    return Finding("no data", "", interval([]), OPEN, claim.source)

@@ -8,12 +8,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+from inexact_muon.lab.errors import LabError
 from inexact_muon.report import serve as live
 from inexact_muon.report.build import announce, build
 
 
-def report(folder: Path, out: Path, console: Console, open_page: bool, watch: bool, serve: bool) -> None:
-    """Writes the page; opens, watches or serves it as asked."""
+def report(folder: Path, out: Path | None, console: Console, open_page: bool, watch: bool, serve: bool) -> None:
+    """Writes the page, into the folder or beside a packed file; opens, watches or serves it as asked."""
+    if out is None:
+        out = folder.with_suffix("") if folder.is_file() else folder
+        if out == folder and folder.is_file():
+            raise LabError(f"{folder} is a file without suffix: say where the page goes, with --out FOLDER")
     built = build(folder, console, out=out)
     announce(built, console)
     with ExitStack() as stack:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
-from inexact_muon.report.statistics import CONFIRMED, UNDECIDED, both, interval, paired, some
 from inexact_muon.report.tables import Cotuned, Target, named
+from inexact_muon.statistics import CONFIRMED, OPEN, both, interval, paired, some
 
 KEEP = "keep"
 SHARE = 1 / 3
@@ -82,18 +82,22 @@ def a_third_of_keep(p: Cotuned) -> Finding:
     """
     inner = [t for t in p.targets if not t.on_edge]
     regrets = _by_target(inner, KEEP)
-    keep, there = {target: SHARE * regret for target, regret in regrets.items()}, interval(list(regrets.values()))
+    keep, there = {target: SHARE * regret for target, regret in regrets.items()}, interval(regrets)
     rules = dict.fromkeys(r.rule for t in inner for r in t.rules if r.rule != KEEP)
     margins = {rule: interval(paired(keep, _by_target(inner, rule))) for rule in rules}
     known = {rule: margin for rule, margin in margins.items() if margin.n}
     if not known:
-        return Finding(title(p), "", interval([]), UNDECIDED, "no target whose best lies inside the grid", "target")
+        return Finding(title(p), "", interval([]), OPEN, "no target whose best lies inside the grid", "target")
     best = max(known, key=lambda rule: known[rule].mean)
     text = f"best rule {best}: a third of keep's regret minus its own {known[best].mean:+.4f}"
-    less = "" if there.above() == CONFIRMED else f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
+    less = (
+        ""
+        if there.above().verdict() == CONFIRMED
+        else f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
+    )
     note = "; ".join(filter(None, (less, _left_out(p, known[best].n))))
-    verdict = both(there.above(), some(*(m.above() for m in known.values())))
-    return Finding(title(p), text, known[best], verdict, note, "target")
+    found = both(there.above(), some(*(m.above() for m in known.values())))
+    return Finding(title(p), text, known[best], found, note, "target")
 
 
 def _by_target(targets: list[Target], rule: str) -> dict[str, float]:

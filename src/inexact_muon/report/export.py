@@ -17,6 +17,7 @@ from inexact_muon.report.claims import Judged, findings
 from inexact_muon.report.figure import Figure, Row
 from inexact_muon.report.load import Results
 from inexact_muon.report.page import SIGNS, heading, sections
+from inexact_muon.report.planned import sentences
 
 WIDTH = 460
 """Of a panel on disk, where no page gives it one."""
@@ -76,11 +77,12 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
     lines += [f"- {line(item)}" for item in findings(judged)]
     head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [
-        (j.claim.sentence, j.claim.where, f"{SIGNS[j.finding.verdict][0]} {j.finding.verdict}", j.finding.statistic,
-         j.finding.range, j.finding.sample, j.finding.evidence, j.finding.note)
+        (j.claim.sentence, j.claim.where, f"{SIGNS[j.verdict][0]} {j.verdict}", j.finding.statistic,
+         j.finding.range, j.finding.sample, j.finding.evidence, notes(j))
         for j in judged
     ]  # fmt: skip
-    lines += ["", "## Claims", "", *table(head, rows)]
+    said = [text(sentence) + "." for study in results.studies for sentence in sentences(study)]
+    lines += ["", "## Claims", "", *(line for sentence in said for line in (sentence, "")), *table(head, rows)]
     for name, members in sections(figures):
         lines += ["", f"## {name}"]
         for figure in members:
@@ -97,7 +99,13 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
 def line(item: Judged) -> str:
     """A finding in one line."""
     f = item.finding
-    return text(f"{SIGNS[f.verdict][0]} {item.claim.sentence}: {f.verdict}. {f.statistic} ({f.evidence}, {f.sample})")
+    sign = SIGNS[item.verdict][0]
+    return text(f"{sign} {item.claim.sentence}: {item.verdict}. {f.statistic} ({f.evidence}, {f.sample})")
+
+
+def notes(item: Judged) -> str:
+    """What stands beside a verdict: the claim's note, what the correction changed, noise and smallest difference."""
+    return "; ".join(filter(None, (item.finding.note, item.changed, item.finding.noise)))
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from inexact_muon.report.statistics import Interval, Verdict
+from inexact_muon.statistics import Interval, PValues, Verdict
 
 
 @dataclass(frozen=True)
@@ -16,15 +16,25 @@ class Finding:
         evidence: which study and oracle family.
         statistic: what was computed, in words and numbers.
         interval: the 95 % t interval of that number over seeds.
+        p: the p-values of the claim on this evidence.
         unit: what was sampled, if not seeds.
+        counted: the claim is about every single number, and there is no sample to draw conclusions from.
     """
 
     evidence: str
     statistic: str
     interval: Interval
-    verdict: Verdict
+    p: PValues
     note: str = ""
     unit: str = "seed"
+    counted: bool = False
+    wanted: int = 0
+    """Seeds that the study's declaration promises this claim; 0 without one."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of this claim by itself; `claims.judge` corrects for the number of claims."""
+        return self.p.verdict()
 
     @property
     def sample(self) -> str:
@@ -33,6 +43,16 @@ class Finding:
 
     @property
     def range(self) -> str:
-        """The interval as text; a dash where there are fewer than two seeds."""
+        """The interval as text; a dash where there are fewer than two seeds, a word where nothing is estimated."""
         i = self.interval
+        if self.counted:
+            return "counted"
         return f"[{i.low:.4g}, {i.high:.4g}]" if isfinite(i.low) else "-"
+
+    @property
+    def noise(self) -> str:
+        """The spread of one seed and the smallest difference that so many would detect; empty if not known."""
+        i = self.interval
+        if self.counted or not isfinite(i.detectable):
+            return ""
+        return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"

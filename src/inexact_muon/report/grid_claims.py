@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import log2
 from typing import TypeVar
 
 from inexact_muon.report.finding import Finding
-from inexact_muon.report.optimum import Optimum, optimum
-from inexact_muon.report.series import ENDED, Cell, Grid, iterations
-from inexact_muon.report.statistics import UNDECIDED, Interval, Verdict, interval
+from inexact_muon.report.series import ENDED, Grid, iterations
+from inexact_muon.statistics import OPEN, Cell, Interval, Optimum, PValues, optimum
 
 T = TypeVar("T")
 
@@ -18,10 +17,10 @@ NEAR = 1.05
 EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
-def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> list[tuple[T, T]]:
+def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> dict[int, tuple[T, T]]:
     """What `of` (iterations, seed) gives for the crudest and the most precise oracle, for each seed that has both."""
-    found = [(of(grid.counts[0], seed), of(grid.counts[-1], seed)) for seed in grid.seeds]
-    return [(a, b) for a, b in found if a is not None and b is not None]
+    found = {seed: (of(grid.counts[0], seed), of(grid.counts[-1], seed)) for seed in grid.seeds}
+    return {seed: (a, b) for seed, (a, b) in found.items() if a is not None and b is not None}
 
 
 def lr_moves_down(grid: Grid) -> Finding:
@@ -30,9 +29,8 @@ def lr_moves_down(grid: Grid) -> Finding:
 
 
 def alpha_moves_up(grid: Grid) -> Finding:
-    """log2 of the best alpha of the crudest oracle over that of the most precise one, by seed, on the grid."""
-    ends = {grid.momenta[0], grid.momenta[-1]}
-    return _shift(grid, "alpha", lambda best: best.alpha, lambda best: best.cell[1] in ends, Interval.above)
+    """log2 of the best alpha of the crudest oracle over that of the most precise one, by seed."""
+    return _shift(grid, "alpha", lambda best: best.alpha, lambda best: best.alpha_edge, Interval.above)
 
 
 def _shift(
@@ -40,21 +38,21 @@ def _shift(
     name: str,
     of: Callable[[Optimum], float],
     edge: Callable[[Optimum], bool],
-    side: Callable[[Interval], Verdict],
+    side: Callable[[Interval], PValues],
 ) -> Finding:
     found = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "loss")))
-    shift = interval([log2(of(a) / of(b)) for a, b in found])
+    shift = grid.interval({seed: log2(of(a) / of(b)) for seed, (a, b) in found.items()})
     ratio = f"{2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     text = f"best {name} at {iterations(grid.counts[0])} over that at {grid.counts[-1]}: {ratio}"
-    on_edge = any(edge(best) for pair in found for best in pair)
-    verdict = UNDECIDED if on_edge else side(shift)
-    return Finding(grid.title, text if found else "", shift, verdict, EDGE if on_edge else "")
+    on_edge = any(edge(best) for pair in found.values() for best in pair)
+    return Finding(grid.title, text if found else "", shift, OPEN if on_edge else side(shift), EDGE if on_edge else "")
 
 
 def region_widens(grid: Grid) -> Finding:
     """Share of cells within NEAR of the oracle's own best, most precise minus crudest, by seed."""
     shares = _pairs(grid, lambda count, seed: _stable(grid, count, seed))
-    growth = interval([b - a for a, b in shares])
+    cells = min(len(grid.cells[count]) for count in grid.counts)
+    growth = grid.interval({seed: b - a for seed, (a, b) in shares.items()}, grain=1.0 / cells)
     text = f"cells within {NEAR - 1:.0%} of the best: {_means(grid, shares, '.0%')}"
     return Finding(grid.title, text if shares else "", growth, growth.above())
 
@@ -72,7 +70,7 @@ def _stable(grid: Grid, count: int, seed: int) -> float | None:
 def best_accuracy_rises(grid: Grid) -> Finding:
     """Highest accuracy of the grid, most precise minus crudest, by seed."""
     found = _pairs(grid, lambda count, seed: max(grid.table(count, seed, "accuracy").values(), default=None))
-    rise = interval([b - a for a, b in found])
+    rise = grid.interval({seed: b - a for seed, (a, b) in found.items()})
     text = f"best accuracy at {grid.counts[-1]} iterations minus at {grid.counts[0]}: {rise.mean:+.4f}"
     return Finding(grid.title, text if found else "", rise, rise.above())
 
@@ -80,7 +78,7 @@ def best_accuracy_rises(grid: Grid) -> Finding:
 def gap_shrinks(grid: Grid) -> Finding:
     """Mean over step sizes of best minus worst accuracy over momentum, crudest minus most precise, by seed."""
     gaps = _pairs(grid, lambda count, seed: _gap(grid.table(count, seed, "accuracy")))
-    shrink = interval([a - b for a, b in gaps])
+    shrink = grid.interval({seed: a - b for seed, (a, b) in gaps.items()})
     text = f"best minus worst accuracy: {_means(grid, gaps, '.3f')}"
     return Finding(grid.title, text if gaps else "", shrink, shrink.above())
 
@@ -91,6 +89,6 @@ def _gap(table: dict[Cell, float]) -> float | None:
     return sum(spreads) / len(spreads) if spreads else None
 
 
-def _means(grid: Grid, pairs: list[tuple[float, float]], form: str) -> str:
-    crude, precise = (sum(pair[i] for pair in pairs) / max(1, len(pairs)) for i in (0, 1))
+def _means(grid: Grid, pairs: Mapping[int, tuple[float, float]], form: str) -> str:
+    crude, precise = (sum(pair[i] for pair in pairs.values()) / max(1, len(pairs)) for i in (0, 1))
     return f"{crude:{form}} at {iterations(grid.counts[0])}, {precise:{form}} at {grid.counts[-1]}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from inexact_muon.lab.curves import thin
 from inexact_muon.report import charts
 from inexact_muon.report.figure import Figure, Row
 from inexact_muon.report.language_figures import cell_rows, curve_rows, mean_table
 from inexact_muon.report.load import Results
-from inexact_muon.report.optimum import optimum
 from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
 from inexact_muon.report.sources import CNN_ITERATIONS, CNN_STEPS, OPTIMIZERS
+from inexact_muon.statistics import optimum
 
 IMAGES = "Image classifier"
 
@@ -79,7 +80,7 @@ def baselines(results: Results) -> Figure:
         rows = [
             {"optimizer": run.optimizer, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
             for run in study.runs
-            for r in charts.thin([r for r in run.records("validation") if (r.get("loss") or 0) > 0])
+            for r in thin([r for r in run.records("validation") if (r.get("loss") or 0) > 0])
         ]
         if rows:
             panels.append(charts.curves(study.name, rows, "loss", "optimizer", log=True))

@@ -10,11 +10,13 @@ from inexact_muon.lab.curves import Record
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import RunRecord
 from inexact_muon.report.series import Ladder, iterations
-from inexact_muon.report.statistics import (
-    CONFIRMED,
-    REFUTED,
-    UNDECIDED,
+from inexact_muon.statistics import (
+    FALSE,
+    LEVEL,
+    OPEN,
+    TRUE,
     Interval,
+    PValues,
     both,
     exactly,
     interval,
@@ -41,15 +43,20 @@ def _train_loss(run: RunRecord) -> float | None:
 
 
 def lower_loss(ladder: Ladder) -> Finding:
-    """Loss of the fewest iterations minus that of the most, paired by seed; no step up that is sure."""
+    """Loss of the fewest iterations minus that of the most, paired by seed; no step up that is sure.
+
+    Refuted by the whole gain or by one of the steps between neighbours: the smallest p times their number.
+    """
     of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
     counts = ladder.counts
     gain = _gain(ladder, counts[0], counts[-1], of)
-    worse = [f"{a} to {b}" for a, b in pairwise(counts) if _gain(ladder, a, b, of).below() == CONFIRMED]
-    verdict = both(gain.above(), REFUTED) if worse else gain.above()
+    steps = {f"{a} to {b}": _gain(ladder, a, b, of).above() for a, b in pairwise(counts)}
+    refute = both(gain.above(), *steps.values()).refute
+    worse = [step for step, p in steps.items() if min(1.0, (1 + len(steps)) * p.refute) <= LEVEL]
+    p = PValues(gain.above().confirm, refute)
     note = f"surely worse from {', '.join(worse)} iterations" if worse else _left_out(ladder, of)
     text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: {gain.mean:+.4f}"
-    return Finding(ladder.title, text if gain.n else "", gain, verdict, note)
+    return Finding(ladder.title, text if gain.n else "", gain, p, note)
 
 
 def saturates(ladder: Ladder) -> Finding:
@@ -72,9 +79,9 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
     seeds = sorted(values[0].keys() & values[1].keys() & values[2].keys())
     if not seeds:
         return _none(ladder, "no seed finished for all three counts")
-    whole = interval([values[0][s] - values[2][s] for s in seeds])
-    part = interval([values[0][s] - values[1][s] for s in seeds])
-    margin = interval([values[0][s] - values[1][s] - wanted * (values[0][s] - values[2][s]) for s in seeds])
+    whole = ladder.interval({s: values[0][s] - values[2][s] for s in seeds})
+    part = ladder.interval({s: values[0][s] - values[1][s] for s in seeds})
+    margin = ladder.interval({s: values[0][s] - values[1][s] - wanted * (values[0][s] - values[2][s]) for s in seeds})
     share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
     text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
     return Finding(ladder.title, text, margin, both(whole.above(), margin.above()))
@@ -84,14 +91,14 @@ def time_grows(ladder: Ladder) -> Finding:
     """Time of a step with the most iterations over that with the fewest."""
     counts = ladder.counts
     slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
-    ratio = interval([slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())])
+    ratio = ladder.interval({s: slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())})
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
-    verdict = both(ratio.above(1.0), ratio.below(SLIGHTLY))
+    p = both(ratio.above(1.0), ratio.below(SLIGHTLY))
     return Finding(
         ladder.title,
         text if ratio.n else "",
         ratio,
-        verdict,
+        p,
         f"slightly: up to {SLIGHTLY:g}; a shared machine is noisy",
     )
 
@@ -108,7 +115,7 @@ def error_ordered(ladder: Ladder) -> Finding:
                 falls.setdefault(seed, []).append(sum(ratios) / max(1, len(ratios)))
     if not falls:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
-    least = interval([min(values) for values in falls.values()])
+    least = ladder.interval({seed: min(values) for seed, values in falls.items()})
     text = f"smallest mean fall of log LMO error from one count to the next: {least.mean:+.3f}"
     return Finding(ladder.title, text, least, least.above())
 
@@ -122,7 +129,7 @@ def error_constant(ladder: Ladder) -> Finding:
             spread[run.seed] = max(spread.get(run.seed, 0.0), quantile(late, 0.9) / quantile(late, 0.1))
     if not spread:
         return _none(ladder, "needs three records of the LMO error after the first tenth of training")
-    ratio = interval(list(spread.values()))
+    ratio = ladder.interval(spread)
     text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
     return Finding(ladder.title, text, ratio, ratio.below(CONSTANT), f"constant: below {CONSTANT:g}")
 
@@ -141,9 +148,8 @@ def bounds_hold(ladder: Ladder) -> Finding:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
     seeds = len({run.seed for run in ladder.runs})
     text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    return Finding(
-        ladder.title, text, exactly(len(broken), seeds), REFUTED if broken else "confirmed", "; ".join(broken[:3])
-    )
+    count = exactly(len(broken), seeds)
+    return Finding(ladder.title, text, count, FALSE if broken else TRUE, "; ".join(broken[:3]), counted=True)
 
 
 def triples(record: Record) -> Iterator[tuple[str, float, float, float]]:
@@ -159,7 +165,7 @@ def _sums(run: RunRecord) -> dict[int, float]:
 
 
 def _gain(ladder: Ladder, a: int, b: int, of: Callable[[RunRecord], float | None]) -> Interval:
-    return interval(paired(ladder.values(a, of), ladder.values(b, of)))
+    return ladder.interval(paired(ladder.values(a, of), ladder.values(b, of)))
 
 
 def _left_out(ladder: Ladder, of: Callable[[RunRecord], float | None]) -> str:
@@ -168,4 +174,4 @@ def _left_out(ladder: Ladder, of: Callable[[RunRecord], float | None]) -> str:
 
 
 def _none(ladder: Ladder, why: str) -> Finding:
-    return Finding(ladder.title, "", interval([]), UNDECIDED, why)
+    return Finding(ladder.title, "", interval([]), OPEN, why)

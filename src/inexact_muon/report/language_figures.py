@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from inexact_muon.lab.curves import thin
 from inexact_muon.report import charts, paper
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.ladder_claims import triples
 from inexact_muon.report.load import Results, RunRecord
-from inexact_muon.report.optimum import Optimum, optimum, predicted
-from inexact_muon.report.series import Cell, Grid, Ladder, grids, iterations, ladders
+from inexact_muon.report.optimum import predicted
+from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
 from inexact_muon.report.sources import GPT_HEATMAP, GPT_ITERATIONS
-from inexact_muon.report.statistics import interval
+from inexact_muon.statistics import Cell, Optimum, interval, optimum
 
 LANGUAGE, ORACLE = "Language model", "LMO error"
 
@@ -50,7 +51,7 @@ def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
         {"iterations": count, "step": r["step"], column: r[key], "seed": run.seed, "run": run.id}
         for count, runs in s.rungs.items()
         for run in runs
-        for r in charts.thin([r for r in run.records(kind) if (r.get(key) or 0) > 0])
+        for r in thin([r for r in run.records(kind) if (r.get(key) or 0) > 0])
     ]
 
 
@@ -85,7 +86,8 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
     )
     caption = (
         "Final loss, mean over seeds. ★ best cell; ◆ and ◇ where the paper's rule and the descent rule carry the "
-        "optimum of the most precise oracle; × diverged. The best lr in the table is refined by a parabola."
+        "optimum of the most precise oracle; × diverged. Best lr and alpha in the table are those of a "
+        "quadratic fitted around the best cell."
     )
     return Figure(
         "heatmaps", LANGUAGE, "Step size and momentum", "Figure 1b", caption, panels, Table(head, lines), GPT_HEATMAP
@@ -237,7 +239,7 @@ def _by_layer(runs: tuple[RunRecord, ...], where: Row, step: int | None = None) 
 
 def _over_time(s: Ladder, count: int) -> Iterator[Row]:
     steps = sorted({record["step"] for run in s.rungs[count] for record in run.records("lmo")})
-    for step in charts.thin(steps, 30):
+    for step in thin(steps, 30):
         yield from _by_layer(s.rungs[count], {"iterations": count, "step": step}, step)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from inexact_muon.lab import store
 from inexact_muon.lab.curves import Record
 from inexact_muon.lab.errors import LabError, LabWarning, warn
 from inexact_muon.lab.store import Outcome
-from inexact_muon.lab.study import field_of
+from inexact_muon.lab.study import Decide, field_of
 from inexact_muon.report import tables
 from inexact_muon.report.tables import Tables
 
@@ -132,6 +133,10 @@ class StudyRecord:
     name: str
     title: str
     runs: tuple[RunRecord, ...]
+    declared: Decide | None = None
+    """What it is to decide, if its file says so."""
+    redeclared: bool = False
+    """That was changed after runs had ended."""
 
 
 @dataclass(frozen=True)
@@ -150,12 +155,13 @@ class Results:
 
 def load(folder: Path) -> Results:
     """Everything that is stored below a folder."""
-    places = find_stores(folder)
+    places = store.places(folder)
     if not places and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always", LabWarning)
-        studies = [made for place in places if (made := _study(place, alone=len(places) == 1)) is not None]
+        found_here = [made for place in places if (made := _study(place, alone=len(places) == 1)) is not None]
+        studies = [alike(made) for made in merged(found_here)]
         for run in (run for made in studies for run in made.runs):
             _ = run.curves  # read now, so that damage is known before anything is drawn
     said = tuple(str(one.message) for one in seen if issubclass(one.category, LabWarning))
@@ -167,11 +173,51 @@ def load(folder: Path) -> Results:
     return Results(folder, tuple(studies), replace(found, problems=(*found.problems, *said, *stuck)))
 
 
-def find_stores(folder: Path) -> list[Path]:
-    """The folder itself if it is a store, else the stores at most two levels below it."""
-    if (folder / store.INDEX).exists():
-        return [folder]
-    return sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{store.INDEX}"))
+def merged(studies: Iterable[StudyRecord]) -> list[StudyRecord]:
+    """Studies of one name, such as seeds of several machines, become one; each run once, ended rather than not."""
+    by_name: dict[str, StudyRecord] = {}
+    for study in studies:
+        first = by_name.setdefault(study.name, study)
+        if first is study:
+            continue
+        runs = {run.id: run for run in first.runs}
+        for run in study.runs:
+            kept = runs.get(run.id)
+            if kept is None or kept.outcome is None:
+                runs[run.id] = run
+            elif run.outcome is not None and run.result != kept.result:
+                warn(
+                    f"{study.name}: run {run.id} ended otherwise in {study.folder} than in {kept.folder}, which counts"
+                )
+        other = study.redeclared or (study.declared is not None and study.declared != first.declared)
+        by_name[study.name] = replace(first, runs=tuple(runs.values()), redeclared=first.redeclared or other)
+    return list(by_name.values())
+
+
+def alike(study: StudyRecord) -> StudyRecord:
+    """Without runs that do not compare with the others of their setting and seed: other data, versions or CPU.
+
+    Of each setting and seed the most runs with the same environment stay.
+    """
+    groups: dict[tuple[str, int], dict[tuple[tuple[str, str], ...], list[RunRecord]]] = {}
+    for run in study.runs:
+        if run.outcome is not None:
+            key = tuple(sorted(run.outcome.environment.items()))
+            groups.setdefault((run.setting, run.seed), {}).setdefault(key, []).append(run)
+    out: set[str] = set()
+    for (_, seed), by_environment in groups.items():
+        (kept, _), *others = sorted(by_environment.items(), key=lambda item: -len(item[1]))
+        for other, runs in others:
+            first, second = dict(kept), dict(other)
+            names = [n for n in sorted(first.keys() | second.keys()) if first.get(n) != second.get(n)]
+            what = ", ".join(f"{n} {_short(second.get(n))} instead of {_short(first.get(n))}" for n in names)
+            warn(f"{study.name}: {len(runs)} of the runs of seed {seed} do not compare and are left out: {what}")
+            out |= {run.id for run in runs}
+    return replace(study, runs=tuple(run for run in study.runs if run.id not in out)) if out else study
+
+
+def _short(value: str | None) -> str:
+    return "none" if value is None else value[:12]
 
 
 def read_oracle(text: str) -> Oracle:
@@ -196,7 +242,8 @@ def _study(folder: Path, alone: bool) -> StudyRecord | None:
     """The records of a store; None, with a warning, if one of several cannot be read."""
     try:
         about, found = store.read(folder)
-    except LabError as error:
+        declared = msgspec.json.decode(about["decide"], type=Decide) if "decide" in about else None
+    except (LabError, msgspec.MsgspecError) as error:
         if alone:
             raise
         warn(f"left out: {error}")
@@ -218,4 +265,4 @@ def _study(folder: Path, alone: bool) -> StudyRecord | None:
                 outcome=outcome,
             )
         )
-    return StudyRecord(folder, name, about.get("title") or name, tuple(runs))
+    return StudyRecord(folder, name, about.get("title") or name, tuple(runs), declared, "redeclared" in about)

@@ -1,54 +1,18 @@
-"""The best cell of a grid, and where a rule says that it should be for another oracle."""
+"""Where a rule says that the optimum of a grid should be for another oracle."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
 
 import numpy as np
 
 from inexact_muon.report.load import Results
-from inexact_muon.report.series import Cell, Grid
+from inexact_muon.report.series import Grid
+from inexact_muon.statistics import Cell, Optimum
 from inexact_muon.tune.rules import RULES
 
 SHOWN = ("paper", "descent")
 """Rules whose prediction is drawn."""
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """Where the loss is lowest; `lr` is refined by a parabola in log lr through the neighbours of the best cell."""
-
-    cell: Cell
-    value: float
-    lr: float
-    edge: bool
-    """The best step size is the first or last that was tried: the true one may lie outside."""
-
-    @property
-    def alpha(self) -> float:
-        """The paper's momentum weight, 1 - momentum."""
-        return 1.0 - self.cell[1]
-
-
-def optimum(table: dict[Cell, float], sign: float = 1.0) -> Optimum | None:
-    """The cell of the lowest sign * value; None for an empty table."""
-    if not table:
-        return None
-    cell = min(table, key=lambda c: sign * table[c])
-    row = sorted((lr, sign * value) for (lr, momentum), value in table.items() if momentum == cell[1])
-    place = [lr for lr, _ in row].index(cell[0])
-    edge = place in (0, len(row) - 1)
-    lr = cell[0] if edge else _vertex(row[place - 1 : place + 2])
-    return Optimum(cell, table[cell], lr, edge)
-
-
-def _vertex(points: list[tuple[float, float]]) -> float:
-    (x0, y0), (x1, y1), (x2, y2) = ((log(lr), value) for lr, value in points)
-    left, right = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
-    if right <= left:
-        return points[1][0]
-    return float(np.exp(0.5 * (x0 + x1 - left * (x2 - x0) / (right - left))))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from inexact_muon.lab.study import field_of
 from inexact_muon.report.claims import Judged, findings, overall
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.load import Results, StudyRecord
-from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
+from inexact_muon.report.planned import sentences
+from inexact_muon.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
     CONFIRMED: ("✓", "good"),
@@ -43,6 +44,7 @@ def page(results: Results, judged: list[Judged], figures: list[Figure], refresh:
         title=heading(results),
         total=len(results.runs),
         problems=results.tables.problems,
+        declared=[line for study in results.studies for line in sentences(study)],
         states=[(state, states[state]) for state in STATES if states[state]],
         tally=[(verdict, *SIGNS[verdict], counts[verdict]) for verdict in SIGNS],
         top=findings(judged),

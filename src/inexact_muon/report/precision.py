@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from math import sqrt
 
 from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
-from inexact_muon.report.statistics import (
+from inexact_muon.report.tables import Policy, Precise, named
+from inexact_muon.statistics import (
     CONFIRMED,
+    FALSE,
+    OPEN,
     REFUTED,
+    TRUE,
     UNDECIDED,
     Interval,
-    Verdict,
+    PValues,
     both,
     deny,
     interval,
     paired,
     some,
-    spread,
 )
-from inexact_muon.report.tables import Policy, Precise, named
 
 SAVED = 0.15
 """Share of the flops that precision control is to save."""
 SAME = 1.02
 """A fixed oracle has the flops of a budget if it takes at most so many times as many."""
+MARGIN = 0.0025
+"""What is above the exact oracle's loss by less than this share reaches it, unless the study declares a margin."""
 
 
 def figure(problems: tuple[Precise, ...], section: str) -> Figure:
@@ -76,7 +79,7 @@ def _segments(p: Precise, run: Policy) -> Iterator[Row]:
 def _lines(p: Precise, name: str) -> Iterator[tuple[str, ...]]:
     exact = _exact(p)
     for run in p.runs:
-        loss = interval(list(run.losses.values()))
+        loss = interval(run.losses)
         more = _excess(run, exact) if exact else interval([])
         yield (
             name,
@@ -86,7 +89,7 @@ def _lines(p: Precise, name: str) -> Iterator[tuple[str, ...]]:
             f"{loss.mean:.4f}" if loss.n else "-",
             f"{more.mean:+.4f}" if more.n else "-",
             f"{run.flops:.4g}",
-            _reaches(run, exact) if exact else "-",
+            _reaches(run, exact, p.margin).verdict() if exact else "-",
         )
 
 
@@ -98,17 +101,16 @@ def _excess(run: Policy, exact: Policy) -> Interval:
     return interval(paired(run.losses, exact.losses))
 
 
-def _reaches(run: Policy, exact: Policy) -> Verdict:
-    """Whether the loss, paired by seed, is above the exact oracle's by less than chance: sd sqrt(2/n) over n seeds."""
+def _reaches(run: Policy, exact: Policy, margin: float | None) -> PValues:
+    """Whether the loss, paired by seed, is above the exact oracle's by less than the margin: the 90 % interval is."""
     if run is exact or None in run.loss:
-        return CONFIRMED if run is exact else REFUTED
-    losses = list(exact.losses.values())
-    return _excess(run, exact).below(spread(losses) * sqrt(2 / len(losses)))
+        return TRUE if run is exact else FALSE
+    return _excess(run, exact).no_worse(margin or MARGIN * interval(exact.losses).mean)
 
 
 def _saving(run: Policy, fixed: Policy) -> Interval:
     seeds = sorted(run.spent.keys() & fixed.spent.keys())
-    return interval([1.0 - run.spent[seed] / fixed.spent[seed] for seed in seeds])
+    return interval({seed: 1.0 - run.spent[seed] / fixed.spent[seed] for seed in seeds})
 
 
 def control_saves(p: Precise) -> Finding:
@@ -117,12 +119,13 @@ def control_saves(p: Precise) -> Finding:
     policies = [run for run in p.runs if run.kind in ("adaptive", "budget")]
     name = named(p.problem, p.origin)
     if exact is None or not policies:
-        return Finding(name, "", interval([]), UNDECIDED, "needs an exact oracle and an adaptive or budget policy")
-    reach = {run.policy: _reaches(run, exact) for run in p.runs}
+        return Finding(name, "", interval([]), OPEN, "needs an exact oracle and an adaptive or budget policy")
+    test = {run.policy: _reaches(run, exact, p.margin) for run in p.runs}
+    reach = {policy: found.verdict() for policy, found in test.items()}
     fixed = [run for run in p.runs if run.kind in ("exact", "fixed")]
-    verdict = some(
+    found = some(
         *(
-            both(reach[c.policy], *(some(deny(reach[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
+            both(test[c.policy], *(some(deny(test[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
             for c in policies
         )
     )
@@ -137,7 +140,7 @@ def control_saves(p: Precise) -> Finding:
     )
     note = f"reaches the exact loss: {ours.policy} {reach[ours.policy]}, {theirs.policy} {reach[theirs.policy]}"
     cheaper = sum(reach[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
-    return Finding(name, text, saving, verdict, f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note)
+    return Finding(name, text, saving, found, f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note)
 
 
 def budget_beats_uniform(p: Precise) -> Finding:
@@ -146,11 +149,11 @@ def budget_beats_uniform(p: Precise) -> Finding:
     uniform: dict[str, int] = {}
     for run in (r for r in p.runs if r.kind == "budget"):
         same = [f for f in p.runs if f.kind == "fixed" and f.losses and f.flops <= SAME * run.flops]
-        for fixed in sorted(same, key=lambda f: interval(list(f.losses.values())).mean)[:1]:
+        for fixed in sorted(same, key=lambda f: interval(f.losses).mean)[:1]:
             uniform[fixed.policy] = uniform.get(fixed.policy, 0) + 1
             for seed in run.losses.keys() & fixed.losses.keys():
                 gains.setdefault(seed, []).append(fixed.losses[seed] - run.losses[seed])
-    gain = interval([sum(found) / len(found) for _, found in sorted(gains.items())])
+    gain = interval({seed: sum(found) / len(found) for seed, found in sorted(gains.items())})
     text = f"loss of uniform precision minus that of the budget: {gain.mean:+.4f}" if gain.n else ""
     pairs = "; ".join(f"{count} against {policy}" for policy, count in uniform.items())
     note = f"budgets: {pairs}" if pairs else "no fixed oracle has the flops of a budget"

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inexact_muon.report.load import Results, RunRecord
+from inexact_muon.statistics import Cell, Interval, interval
 
-Cell = tuple[float, float]
-"""Step size, momentum."""
 ENDED = ("finished", "diverged")
 
 
@@ -20,6 +19,8 @@ class Series(ABC):
 
     study: str
     family: str
+    pilot: tuple[int, ...]
+    """The pilot's seeds, if the study declares one: intervals use its spread."""
 
     @property
     @abstractmethod
@@ -30,6 +31,10 @@ class Series(ABC):
     def title(self) -> str:
         """Where the evidence is from."""
         return f"{self.study}, {self.family}"
+
+    def interval(self, values: Mapping[int, float], grain: float = 0.0) -> Interval:
+        """The interval of values by seed."""
+        return interval(values, self.pilot, grain)
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -118,6 +123,7 @@ def ladders(results: Results) -> list[Ladder]:
     mean loss over all of them, which favours no count.
     """
     found = []
+    pilots = _pilots(results)
     for (study, _, family), runs in _families(results).items():
         by_cell: dict[tuple[float, float | None], list[RunRecord]] = defaultdict(list)
         for run in runs:
@@ -128,22 +134,29 @@ def ladders(results: Results) -> list[Ladder]:
             rungs[_count(run)].append(run)
         if len(rungs) >= 2:
             ordered = {count: tuple(sorted(rungs[count], key=lambda run: run.seed)) for count in sorted(rungs)}
-            found.append(Ladder(study, family, lr, momentum, ordered))
+            found.append(Ladder(study, family, pilots[study], lr, momentum, ordered))
     return sorted(found, key=lambda s: (-len(s.rungs), s.images, s.study, s.family))
 
 
 def grids(results: Results) -> list[Grid]:
     """For each study, setting and family: its grid, if two step sizes and two momenta were tried."""
     found = []
+    pilots = _pilots(results)
     for (study, _, family), runs in _families(results).items():
         cells: dict[int, dict[Cell, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
         for run in runs:
             if run.momentum is not None:
                 cells[_count(run)][run.lr, run.momentum].append(run)
-        grid = Grid(study, family, {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells)})
+        grid = Grid(
+            study, family, pilots[study], {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells)}
+        )
         if cells and len(grid.rates) >= 2 and len(grid.momenta) >= 2:
             found.append(grid)
     return found
+
+
+def _pilots(results: Results) -> dict[str, tuple[int, ...]]:
+    return {study.name: study.declared.pilot if study.declared else () for study in results.studies}
 
 
 def _families(results: Results) -> dict[tuple[str, str, str], list[RunRecord]]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 
 from inexact_muon.lab import store
+from inexact_muon.lab.pack import is_packed
 from inexact_muon.report import tables
 from inexact_muon.report.build import FILES, PAGE, TEXT, build
-from inexact_muon.report.load import find_stores
 
 HOST = "127.0.0.1"
 EVERY = 10
@@ -25,10 +25,14 @@ TYPES = {".html": "text/html", ".md": "text/plain", ".csv": "text/csv", ".svg": 
 def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     """Changes when a run begins, records something or ends, and when a table is written."""
     files = tables.find(folder)
-    for place in find_stores(folder):
-        files += (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
+    for place in store.places(folder):
+        files += (
+            (place, place.parent)
+            if is_packed(place)
+            else (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
+        )
     # a reader leaves an empty log behind, which says nothing
-    return tuple((str(f), f.stat().st_mtime_ns) for f in files if f.exists() and f.stat().st_size)
+    return tuple((str(f), f.stat().st_mtime_ns) for f in files if f.is_file() and f.stat().st_size)
 
 
 def watch(folder: Path, console: Console, out: Path, every: float = EVERY, rounds: int | None = None) -> None:

@@ -142,6 +142,8 @@ class Precise(Struct, frozen=True):
     problem: str
     runs: list[Policy]
     origin: str = ""
+    margin: Positive | None = None
+    """How much more than the exact oracle's loss still reaches it, as the study declared."""
 
 
 class Precision(Struct, frozen=True):
@@ -199,7 +201,9 @@ NAMES = {
 
 
 def find(folder: Path, names: Iterable[str] = NAMES) -> list[Path]:
-    """The tables in a folder and up to two levels below it."""
+    """The tables in a folder and up to two levels below it; none in a packed file."""
+    if not folder.is_dir():
+        return []
     return [path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name))]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
-from inexact_muon.report.statistics import CONFIRMED, REFUTED, UNDECIDED, exactly, quantile
 from inexact_muon.report.tables import Bound, Theory, named
+from inexact_muon.statistics import FALSE, OPEN, TRUE, exactly, quantile
 
 ROUNDING = 1e-9
 """Relative slack of an inequality that rounding may use up."""
@@ -67,5 +67,5 @@ def every_bound_holds(table: Theory) -> Finding:
                 close += row.left - row.margin <= limit < row.left + row.margin
     text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
     note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
-    verdict = REFUTED if broken else UNDECIDED if close or not checked else CONFIRMED
-    return Finding(named(STUDY, table.origin), text, exactly(len(broken), checked), verdict, note, "bound")
+    p = FALSE if broken else OPEN if close or not checked else TRUE
+    return Finding(named(STUDY, table.origin), text, exactly(len(broken), checked), p, note, "bound", counted=True)

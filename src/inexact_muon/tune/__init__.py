@@ -5,7 +5,8 @@
     spectra      recorded spectra of momentum: shipped ones, and your own
     momenta      the momentum matrices of an optimizer's state
     checkpoints  the same from a file
-    policy       which oracle each layer gets
+    policy       which oracle each layer gets (experimental: did not pay in the studies, docs/cotuning.md)
+    control      `Control`, which applies a policy, or carries lr and momentum, in training (experimental)
 
 Names that need torch are imported when first used, so that the formulas stay free of it.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from inexact_muon.tune.carry import Transfer as Transfer
     from inexact_muon.tune.carry import transfer as transfer
+    from inexact_muon.tune.control import Control as Control
     from inexact_muon.tune.policy import Adaptive as Adaptive
     from inexact_muon.tune.policy import Budget as Budget
     from inexact_muon.tune.policy import allocate as allocate
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "Adaptive": "policy",
     "Budget": "policy",
+    "Control": "control",
     "Transfer": "carry",
     "allocate": "policy",
     "record": "spectra",

@@ -1,7 +1,8 @@
-"""Which oracle each layer gets: a policy as a frozen value, and pure functions that decide.
+"""Which oracle each layer gets: a policy as a frozen value, and pure functions that decide. Experimental.
 
-Decisions are integers, places in a list of candidates; whoever steps keeps them in a state. Costs and factors are
-tables of numbers, so that nothing here knows an optimizer, and the same tables give the same decision everywhere.
+Decisions are integers, places in a list of candidates. Costs and factors are tables of numbers, so that nothing here
+knows an optimizer, and the same tables give the same decision everywhere; `Control` applies them. In the one study of
+them policies did not pay: docs/figures/precision-study.md.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LADDER: tuple[PolarMethod, ...] = tuple(
 
 @dataclass(frozen=True)
 class Adaptive:
-    """The cheapest candidate good enough for a target, looked at every so many steps.
+    """The cheapest candidate good enough for a target, looked at every so many steps. Experimental: see this module.
 
     Attributes:
         target: a layer may have this stochastic factor nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); or all layers together
@@ -104,6 +105,8 @@ class Adaptive:
 @dataclass(frozen=True)
 class Budget:
     """Floating point operations per step, spread over the layers so that the worst factor nu/(1-eta) is least.
+
+    Experimental: see this module.
 
     Attributes:
         flops: of all oracles in a step.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from inexact_muon.lab.data.images import Images as Images
 from inexact_muon.lab.data.images import read_cifar10, read_digits
@@ -22,8 +25,33 @@ READERS: dict[type, Callable[[Any], Tokens | Images | None]] = {
     Nothing: lambda data: None,
 }
 
+WHOLE, PIECES = 64 << 20, 64
+"""Bytes of an array up to which all of it is hashed, and into how many pieces that many are divided beyond."""
+
 
 @lru_cache(maxsize=2)
 def load(data: Any) -> Tokens | Images | None:
     """The data that a section names, checked; a worker reads it once for many runs."""
     return READERS[type(data)](data)
+
+
+@lru_cache(maxsize=2)
+def fingerprint(data: Any) -> str:
+    """The SHA-256 of the examples as they are read; empty if the problem brings its own.
+
+    Of an array larger than WHOLE, its size and PIECES evenly spaced pieces stand for it: FineWeb has gigabytes.
+    """
+    found = load(data)
+    if found is None:
+        return ""
+    parts = (*found.train, *found.validation) if isinstance(found, Tokens) else (*found.train, *found.test)
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(f"{part.dtype.str} {part.shape};".encode())
+        flat = part.reshape(-1)
+        length = WHOLE // PIECES // part.itemsize
+        starts = [0] if part.nbytes <= WHOLE else np.linspace(0, flat.size - length, PIECES).astype(int).tolist()
+        for start in starts:
+            piece = flat if part.nbytes <= WHOLE else flat[start : start + length]
+            total.update(np.ascontiguousarray(piece).tobytes())
+    return total.hexdigest()

@@ -1,0 +1,195 @@
+"""The command `decide`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from inexact_muon.decide.needs import Need, needs, with_seeds
+from inexact_muon.lab import packing, study
+from inexact_muon.lab.board import clock
+from inexact_muon.lab.decode import decode as decode_file
+from inexact_muon.lab.decode import read_toml
+from inexact_muon.lab.engines import Engine
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.events import Event
+from inexact_muon.lab.spec import RunSpec
+from inexact_muon.lab.study import Plan
+from inexact_muon.lab.sweep import sweep
+from inexact_muon.report import load
+from inexact_muon.report.build import announce, build
+from inexact_muon.report.claims import CLAIMS, judge
+from inexact_muon.report.planned import declaration
+from inexact_muon.schedules.grammar import nearest
+from inexact_muon.statistics import UNDECIDED
+from inexact_muon.terminal import Row, Sheet
+
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+class Kept:
+    """An engine that several sweeps share: their `close` leaves it running."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.slots = engine, engine.slots
+
+    def submit(self, spec: RunSpec, folder: Path) -> None:
+        """To the engine."""
+        self.engine.submit(spec, folder)
+
+    def poll(self, timeout: float) -> list[Event]:
+        """From the engine."""
+        return self.engine.poll(timeout)
+
+    def stop(self) -> None:
+        """The engine's."""
+        self.engine.stop()
+
+    def close(self) -> None:
+        """Nothing: whoever made the engine closes it."""
+
+
+def decide(
+    paths: Sequence[Path],
+    out: Path,
+    start: Callable[[], Engine],
+    console: Console,
+    claims: Sequence[str] = (),
+    budget: float | None = None,
+    packed: Sequence[Path] = (),
+    page: bool = True,
+) -> list[Need]:
+    """Pilots, then what verdicts need in order of cost as far as the budget goes, then the page; what is left to need.
+
+    Nothing is remembered but the stores: started again it goes on where it was.
+
+    Args:
+        paths: study files with a table [decide].
+        out: folder of the stores, one for each study, and of the page.
+        start: makes the engine.
+        claims: only these; all that the studies declare if empty.
+        budget: seconds; None for as many as it takes.
+        packed: evidence to go on from.
+        page: write the page.
+    """
+    plans = [_plan(path) for path in paths]
+    _check(plans, claims)
+    for plan in plans:
+        if plan.decide:
+            console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
+        _take_in(packed, out / plan.name, plan)
+    until = None if budget is None else time.monotonic() + budget
+    engine = start()
+    try:
+        for plan in plans:
+            console.print(f"{plan.name}: pilot, {len(plan.runs)} runs", highlight=False)
+            sweep(plan, out / plan.name, lambda: Kept(engine), console, enough=lambda: _over(until))
+        found = _spend(plans, out, engine, console, claims, until)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
+    finally:
+        engine.close()
+    show(found, console)
+    if page:
+        announce(build(out, console), console)
+    return found
+
+
+def _spend(
+    plans: Sequence[Plan], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float | None
+) -> list[Need]:
+    """Buys the cheapest claim that fits, again and again."""
+    told = False
+    while True:
+        found = assess(plans, out, engine.slots, claims)
+        if not told:
+            show(found, console)
+            told = True
+        left = None if until is None else until - time.monotonic()
+        cheapest = min((n for n in found if _fits(n, left)), key=lambda n: n.seconds or 0.0, default=None)
+        if cheapest is None:
+            return found
+        plan = next(p for p in plans if p.name == cheapest.study)
+        cost = clock(cheapest.seconds)
+        sentence = f"{cheapest.study}, {cheapest.item.claim.id}: {cheapest.why}: {len(cheapest.runs)} runs, {cost}"
+        console.print(sentence, highlight=False, soft_wrap=True)
+        more = msgspec.structs.replace(plan, runs=tuple({s.id: s for s in (*plan.runs, *cheapest.runs)}.values()))
+        sweep(more, out / plan.name, lambda: Kept(engine), console, enough=lambda: _over(until))
+
+
+def _over(until: float | None) -> bool:
+    return until is not None and time.monotonic() >= until
+
+
+def _fits(need: Need, left: float | None) -> bool:
+    return bool(need.runs) and (left is None or (need.seconds is not None and need.seconds <= left))
+
+
+def assess(plans: Sequence[Plan], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:
+    """What every declared claim has and needs, from the stores."""
+    results = load.load(out)
+    judged = judge(results)
+    return [need for plan in plans for need in needs(results, judged, plan, out / plan.name, slots, claims)]
+
+
+def show(found: Sequence[Need], console: Console) -> None:
+    """A row a claim: verdict, what it has, what it still needs and what that costs here."""
+    rows = []
+    for need in found:
+        wanted = str(need.wanted) if need.wanted else "?"
+        cost = clock(need.seconds) if need.runs else ""
+        verdict = need.item.verdict if need.item.verdict != UNDECIDED else "open"
+        left = str(len(need.runs)) if need.runs else ""
+        cells = (need.item.claim.id, need.item.finding.evidence, verdict, str(need.has), wanted, left, cost, need.why)
+        rows.append(Row(cells))
+    columns = ("claim", "evidence", "verdict", "seeds", "wanted", "runs left", "cost", "why")
+    words = ("claim", "evidence", "verdict", "why")
+    title = "Claims: what they have, what they need, what that costs on this machine (h:min:s)"
+    Sheet(title, columns, rows, left=words, prose=("evidence", "why")).print(console)
+
+
+def seconds(text: str) -> float | None:
+    """ "40m", "2h", "1h30m", "90s"; None for an empty text."""
+    if not text:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise LabError(f"--budget must look like 40m, 2h, 1h30m or 90s, got {text!r}")
+    return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
+def _plan(path: Path) -> Plan:
+    """The pilot of a study, seed by seed."""
+    written = decode_file(read_toml(path), study.Study, str(path))
+    if written.decide is None:
+        raise LabError(f"{path} has no table [decide]: family and width say what is to be decided (docs/lab.md)")
+    plan = study.plan(msgspec.structs.replace(written, seeds=written.decide.pilot), str(path))
+    first = written.decide.pilot[0]
+    cells = [spec for spec in plan.runs if spec.seed == first]
+    return msgspec.structs.replace(plan, runs=with_seeds(cells, written.decide.pilot))
+
+
+def _check(plans: Sequence[Plan], claims: Sequence[str]) -> None:
+    """Raises on names of claims that there are not, and on studies of one name."""
+    known = [claim.id for claim in CLAIMS]
+    declared = {name for plan in plans if plan.decide for name in plan.decide.width}
+    for name in (*claims, *(name for plan in plans if plan.decide for name in plan.decide.family)):
+        if name not in known:
+            raise LabError(f"there is no claim {name!r}: {nearest(name, known)}")
+    for name in claims:
+        if name not in declared:
+            raise LabError(f"no study declares a width for {name!r}: {nearest(name, declared)}")
+    names = [plan.name for plan in plans]
+    if len(set(names)) < len(names):
+        raise LabError(f"two studies have one name: {', '.join(names)}")
+
+
+def _take_in(packed: Sequence[Path], folder: Path, plan: Plan) -> None:
+    files = [file for file in packed if plan.name in packing.names(file)]
+    if files:
+        packing.take_in(files, folder, plan)

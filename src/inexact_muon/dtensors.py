@@ -1,0 +1,55 @@
+"""Sharded parameters (DTensor, FSDP2, tensor parallelism): a rank's piece and the whole; plain tensors are both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+
+def local(x: Tensor) -> Tensor:
+    """This rank's piece, sharing memory."""
+    sharded: Any = x
+    return sharded.detach().to_local() if hasattr(x, "device_mesh") else x
+
+
+def gathered(x: Tensor) -> Tensor:
+    """x itself, or all of a sharded x on every rank."""
+    sharded: Any = x
+    return sharded.full_tensor() if hasattr(x, "device_mesh") else x
+
+
+def whole_of(piece: Tensor, x: Tensor) -> Tensor:
+    """The whole tensor of which this is a piece, laid out as the DTensor x is; on every rank, by collectives."""
+    sharded: Any = x.detach()
+    shape, stride = sharded.size(), sharded.stride()
+    return gathered(
+        type(sharded).from_local(
+            piece, sharded.device_mesh, sharded.placements, run_check=False, shape=shape, stride=stride
+        )
+    )
+
+
+def piece_of(whole: Tensor, x: Tensor) -> Tensor:
+    """This rank's piece of a whole that every rank knows, laid out as the DTensor x is; nothing is sent."""
+    sharded: Any = x.detach()
+    mesh = sharded.device_mesh
+    return local(type(sharded).from_local(whole, mesh, run_check=False).redistribute(mesh, sharded.placements))
+
+
+def same_layout(x: Tensor, like: Tensor) -> Tensor:
+    """x laid out as `like` is; something is sent only if it is not."""
+    sharded, wanted = x, like
+    if not hasattr(x, "device_mesh") or sharded.placements == wanted.placements:  # type: ignore[attr-defined]
+        return x
+    return sharded.redistribute(wanted.device_mesh, wanted.placements)  # type: ignore[attr-defined]
+
+
+def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """This rank's piece of a parameter with its gradient, and of the state; they share memory with it."""
+    if not hasattr(p, "device_mesh"):
+        return p, state
+    assert p.grad is not None
+    x, gradient = local(p), local(same_layout(p.grad, p))
+    x.grad = gradient.wait() if hasattr(gradient, "wait") else gradient
+    return x, {key: local(value) if isinstance(value, Tensor) else value for key, value in state.items()}

@@ -1,0 +1,68 @@
+"""Studies that declare what they are to decide: how many seeds a claim was promised, and whether it has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inexact_muon.lab.study import Decide
+from inexact_muon.report.finding import Finding
+from inexact_muon.report.load import StudyRecord
+from inexact_muon.statistics import LEVEL, OPEN, seeds_needed
+
+
+def level(declared: Decide) -> float:
+    """One-sided, of the first step of Holm's procedure: no claim of the family has less."""
+    return LEVEL / len(declared.family)
+
+
+def promised(finding: Finding, declared: Decide, claim: str) -> int | None:
+    """Seeds that Stein's rule gives from the pilot's spread; None as long as the pilot is not complete."""
+    if claim not in declared.width or finding.interval.freedom + 1 < len(declared.pilot):
+        return None
+    return seeds_needed(finding.interval.spread, len(declared.pilot), declared.width[claim], level(declared))
+
+
+def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Finding:
+    """A finding that lacks seeds which it was promised is open: an early look is not a test.
+
+    Args:
+        finding: as the claim's function judged it.
+        declared: by its study.
+        claim: its id; one without a declared width stays as it is.
+        most: seeds that any claim of the study was promised; what is beyond was added after looking.
+    """
+    if claim not in declared.width:
+        return finding
+    wanted = promised(finding, declared, claim)
+    if finding.counted or not finding.statistic:
+        return finding
+    pilot, has = len(declared.pilot), finding.interval.n
+    if wanted is None:
+        return replace(finding, p=OPEN, note=_join(f"the pilot has {has} of {pilot} seeds", finding.note))
+    if has < min(wanted, declared.most) or wanted > declared.most:
+        limit = f", more than the {declared.most} that the study allows" if wanted > declared.most else ""
+        said = f"promised {wanted} seeds from the pilot's spread{limit}, has {has}"
+        return replace(finding, p=OPEN, wanted=wanted, note=_join(said, finding.note))
+    late = f"{has - most} seeds were added after looking" if has > most else ""
+    return replace(finding, wanted=wanted, note=_join(late, finding.note))
+
+
+def sentences(study: StudyRecord) -> list[str]:
+    """What a study declared, for the page; empty if it did not."""
+    lines = [declaration(study.name, study.declared)] if study.declared else []
+    return [*lines, f"{study.name}: this declaration was changed after runs had ended"] if study.redeclared else lines
+
+
+def declaration(name: str, d: Decide) -> str:
+    """Family, pilot, widths, margins and stopping rule in one sentence."""
+    widths = ", ".join(f"{claim} {width:g}" for claim, width in d.width.items())
+    margins = ", ".join(f"{claim} {margin:g}" for claim, margin in d.margin.items())
+    return (
+        f"{name} declares: family {', '.join(d.family)}; pilot of seeds {', '.join(map(str, d.pilot))}; "
+        f"half-widths {widths}{'; margins ' + margins if margins else ''}; then as many seeds as Stein's rule gives "
+        f"from the pilot's spread at a one-sided level of {level(d):.2%}, at most {d.most}, and no look before"
+    )
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(filter(None, notes))

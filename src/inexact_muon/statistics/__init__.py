@@ -1,0 +1,32 @@
+"""From a few seeds to a verdict: paired intervals, equivalence, sample size, fitted optima, families. Torch-free.
+
+Every claim of a page and every study uses these functions; `tests/test_statistics.py` simulates studies of known truth
+and counts wrong verdicts.
+"""
+
+from inexact_muon.statistics.families import Member as Member
+from inexact_muon.statistics.families import holm as holm
+from inexact_muon.statistics.intervals import Interval as Interval
+from inexact_muon.statistics.intervals import exactly as exactly
+from inexact_muon.statistics.intervals import interval as interval
+from inexact_muon.statistics.intervals import paired as paired
+from inexact_muon.statistics.intervals import quantile as quantile
+from inexact_muon.statistics.intervals import seeds_needed as seeds_needed
+from inexact_muon.statistics.intervals import spread as spread
+from inexact_muon.statistics.optima import Cell as Cell
+from inexact_muon.statistics.optima import Optimum as Optimum
+from inexact_muon.statistics.optima import extended as extended
+from inexact_muon.statistics.optima import optimum as optimum
+from inexact_muon.statistics.verdicts import ALPHA as ALPHA
+from inexact_muon.statistics.verdicts import CONFIRMED as CONFIRMED
+from inexact_muon.statistics.verdicts import FALSE as FALSE
+from inexact_muon.statistics.verdicts import LEVEL as LEVEL
+from inexact_muon.statistics.verdicts import OPEN as OPEN
+from inexact_muon.statistics.verdicts import REFUTED as REFUTED
+from inexact_muon.statistics.verdicts import TRUE as TRUE
+from inexact_muon.statistics.verdicts import UNDECIDED as UNDECIDED
+from inexact_muon.statistics.verdicts import PValues as PValues
+from inexact_muon.statistics.verdicts import Verdict as Verdict
+from inexact_muon.statistics.verdicts import both as both
+from inexact_muon.statistics.verdicts import deny as deny
+from inexact_muon.statistics.verdicts import some as some

@@ -1,0 +1,43 @@
+"""Holm's procedure over the claims of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inexact_muon.statistics.verdicts import PValues
+
+
+@dataclass(frozen=True)
+class Member:
+    """The p-values of one claim, one pair for each body of evidence (study and oracle family)."""
+
+    claim: str
+    parts: tuple[PValues, ...]
+
+
+def holm(members: Sequence[Member], size: int = 0) -> dict[str, tuple[PValues, ...]]:
+    """Adjusted p-values: compared with LEVEL, the chance of any wrong verdict of the family is at most ALPHA.
+
+    A claim's p is its smallest, times its number of bodies (Bonferroni). Claims are taken in the order of their p; the
+    k-th is multiplied by m - k + 1, and none ends below the one before it.
+
+    Args:
+        members: the claims with their p-values.
+        size: m, if more claims than these were declared.
+    """
+    m = max(size, len(members))
+    ordered = sorted(members, key=_least)
+    adjusted: dict[str, tuple[PValues, ...]] = {}
+    floor = 0.0
+    for k, member in enumerate(ordered):
+        factor = (m - k) * len(member.parts)
+        adjusted[member.claim] = tuple(
+            PValues(*(min(1.0, max(floor, factor * value)) for value in (p.confirm, p.refute))) for p in member.parts
+        )
+        floor = max(floor, min(1.0, (m - k) * _least(member)))
+    return adjusted
+
+
+def _least(member: Member) -> float:
+    return len(member.parts) * min(p.least for p in member.parts)

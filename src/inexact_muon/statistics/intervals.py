@@ -1,0 +1,140 @@
+"""The mean over seeds: its t interval, tests against a threshold or a margin, and how many seeds a width takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf, isinf, sqrt
+from typing import TypeVar
+
+from scipy.special import stdtr, stdtrit
+
+from inexact_muon.statistics.verdicts import ALPHA, FALSE, LEVEL, OPEN, TRUE, PValues
+
+POWER = 0.8
+"""How often a difference of the size called detectable is found."""
+Key = TypeVar("Key", int, str)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean of n values with its 95 % t interval; infinitely wide if the spread is not known.
+
+    Attributes:
+        spread: the standard deviation of one value (the noise floor).
+        freedom: degrees of freedom of the spread.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    spread: float = inf
+    freedom: int = 0
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return self.spread / sqrt(self.n) if self.n else inf
+
+    @property
+    def detectable(self) -> float:
+        """The smallest difference that so many values find in 80 % of repeats, at the level of the interval."""
+        if isinf(self.error):
+            return inf
+        return float(stdtrit(self.freedom, 1 - LEVEL) + stdtrit(self.freedom, POWER)) * self.error
+
+    def above(self, threshold: float = 0.0) -> PValues:
+        """Superiority: the mean is above a threshold (Student's t)."""
+        if isinf(self.error):
+            return OPEN
+        if self.error == 0.0:
+            return TRUE if self.mean > threshold else FALSE
+        t = (self.mean - threshold) / self.error
+        return PValues(float(stdtr(self.freedom, -t)), float(stdtr(self.freedom, t)))
+
+    def below(self, threshold: float = 0.0) -> PValues:
+        """The mean is below a threshold."""
+        return Interval(-self.mean, -self.high, -self.low, self.n, self.spread, self.freedom).above(-threshold)
+
+    def within(self, margin: float) -> PValues:
+        """Equivalence: |mean| < margin, by two one-sided tests at 5 %, so that the 90 % interval is inside the margin.
+
+        Only one kind of mistake is possible (equivalent or not), so each way may use all of ALPHA. `confirm` is halved
+        because it is compared with LEVEL = ALPHA/2. Refuted: the mean is sure to lie outside, on either side.
+        """
+        low, high = self.above(-margin), self.below(margin)
+        return PValues(max(low.confirm, high.confirm) * LEVEL / ALPHA, min(low.refute, high.refute))
+
+    def no_worse(self, margin: float) -> PValues:
+        """The upper one of the two tests of `within`: the mean is below the margin, at 5 %; smaller is better."""
+        p = self.below(margin)
+        return PValues(p.confirm * LEVEL / ALPHA, p.refute)
+
+
+def interval(
+    values: Mapping[int, float] | Mapping[str, float] | Sequence[float],
+    pilot: Collection[int] = (),
+    grain: float = 0.0,
+) -> Interval:
+    """mean +- t(n-1) s/sqrt(n); with pilot seeds Stein's: s and the degrees of freedom are those of the pilot alone.
+
+    Then the level is exact although the number of seeds was chosen after the pilot, as long as it depends on the
+    pilot's spread only (`seeds_needed`).
+
+    Args:
+        values: by seed (or target), or a list.
+        pilot: the seeds of the pilot.
+        grain: the step of a value that is a count: rounding alone spreads it by grain/sqrt(12), so s is no smaller.
+    """
+    found = list(values.values()) if isinstance(values, Mapping) else list(values)
+    known = [v for seed, v in values.items() if seed in pilot] if pilot and isinstance(values, Mapping) else found
+    if not found:
+        return Interval(0.0, -inf, inf, 0)
+    mean = sum(found) / len(found)
+    if len(known) < 2:
+        return Interval(mean, -inf, inf, len(found))
+    s, freedom = max(spread(known), grain / sqrt(12.0)), len(known) - 1
+    half = float(stdtrit(freedom, 1 - LEVEL)) * s / sqrt(len(found))
+    return Interval(mean, mean - half, mean + half, len(found), s, freedom)
+
+
+def seeds_needed(spread: float, pilot: int, half_width: float, level: float = LEVEL) -> int:
+    """Stein's two-stage rule: max(n0, ceil((t(n0-1) s/h)^2)) seeds give mean +- h at a one-sided level.
+
+    Args:
+        spread: standard deviation s of the pilot's values; the only thing of the pilot that counts.
+        pilot: n0, its number of seeds.
+        half_width: h.
+        level: one-sided.
+    """
+    if pilot < 2:
+        raise ValueError(f"a pilot needs at least 2 seeds, got {pilot}")
+    if half_width <= 0.0:
+        raise ValueError(f"the half-width wanted must be positive, got {half_width:g}")
+    return max(pilot, ceil((float(stdtrit(pilot - 1, 1 - level)) * spread / half_width) ** 2))
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation with n - 1; 0 for fewer than two."""
+    mean = sum(values) / max(1, len(values))
+    return sqrt(sum((v - mean) ** 2 for v in values) / max(1, len(values) - 1))
+
+
+def exactly(value: float, n: int) -> Interval:
+    """A count that is known, of n."""
+    return Interval(float(value), float(value), float(value), n, 0.0)
+
+
+def paired(first: Mapping[Key, float], second: Mapping[Key, float]) -> dict[Key, float]:
+    """first - second for the seeds (or targets) that both have."""
+    return {key: first[key] - second[key] for key in first if key in second}
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """Linear interpolation between order statistics."""
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

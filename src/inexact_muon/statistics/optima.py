@@ -1,0 +1,98 @@
+"""Where a grid of step size and momentum has its lowest loss, between its cells; and how a grid goes on at its edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, isfinite, log
+
+import numpy as np
+
+Cell = tuple[float, float]
+"""Step size, momentum."""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best cell, and the lowest point of a quadratic in (log lr, log alpha) through its neighbourhood.
+
+    Attributes:
+        edge: the best step size has no finite value on one of its sides: the true one may lie outside.
+        alpha_edge: the same of alpha = 1 - momentum; alpha = 1 is the end of its range, not an edge.
+    """
+
+    cell: Cell
+    value: float
+    lr: float
+    alpha: float
+    edge: bool
+    alpha_edge: bool
+
+
+def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> Optimum | None:
+    """The optimum of the lowest sign * value; None for an empty table.
+
+    The quadratic has six terms and is fitted to the 3 x 3 cells around the best one. Where some of them are missing, or
+    the fit has no lowest point, a parabola along each axis takes its place, and on an edge the cell itself.
+    """
+    values = {cell: sign * value for cell, value in table.items() if isfinite(value)}
+    if not values:
+        return None
+    best = min(values, key=lambda cell: values[cell])
+    rates, alphas = _axis(values, 0), [1.0 - m for m in reversed(_axis(values, 1))]
+    here = (best[0], 1.0 - best[1])
+    near = [_near(axis, place) for axis, place in zip((rates, alphas), here, strict=True)]
+    points = {(lr, alpha): v for (lr, m), v in values.items() if (lr in near[0]) and (alpha := 1.0 - m) in near[1]}
+    fitted = _quadratic(points, here) if len(points) == 9 else None
+    rows = [sorted((p[k], v) for p, v in points.items() if p[1 - k] == here[1 - k]) for k in (0, 1)]
+    lr, alpha = fitted or (_parabola(rows[0], here[0]), _parabola(rows[1], here[1]))
+    return Optimum(
+        cell=best,
+        value=table[best],
+        lr=lr,
+        alpha=min(1.0, alpha),
+        edge=len(rows[0]) < 3,
+        alpha_edge=len(rows[1]) < 3 and here[1] < 1.0,
+    )
+
+
+def extended(axis: Sequence[float], place: float, most: float = float("inf")) -> float | None:
+    """The next value beyond the end of an ascending axis at which `place` lies, in the same ratio; None inside it."""
+    if len(axis) < 2 or place not in (axis[0], axis[-1]):
+        return None
+    ratio = axis[0] / axis[1] if place == axis[0] else axis[-1] / axis[-2]
+    value = min(most, float(f"{place * ratio:.3g}"))
+    return value if value not in axis else None
+
+
+def _axis(table: Mapping[Cell, float], index: int) -> list[float]:
+    return sorted({cell[index] for cell in table})
+
+
+def _near(axis: Sequence[float], value: float) -> Sequence[float]:
+    place = axis.index(value)
+    return axis[max(0, place - 1) : place + 2]
+
+
+def _quadratic(points: Mapping[Cell, float], centre: Cell) -> Cell | None:
+    """The lowest point of the quadratic through 3 x 3 points, not outside of them; None if it has none."""
+    x, y = np.log(np.array(list(points))).T - np.log(np.array(centre))[:, None]
+    terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)
+    _, bx, by, xx, xy, yy = np.linalg.lstsq(terms, np.array(list(points.values())), rcond=None)[0]
+    bend = 4.0 * xx * yy - xy * xy  # the determinant of the matrix of second derivatives
+    if bend <= 0.0 or xx <= 0.0:
+        return None
+    moves = (xy * by - 2.0 * yy * bx) / bend, (xy * bx - 2.0 * xx * by) / bend
+    lr, alpha = (min(max(move, axis.min()), axis.max()) for move, axis in zip(moves, (x, y), strict=True))
+    return centre[0] * exp(lr), centre[1] * exp(alpha)
+
+
+def _parabola(row: Sequence[tuple[float, float]], centre: float) -> float:
+    """The vertex, in the logarithm, of the parabola through three points; the centre if they are fewer."""
+    if len(row) < 3:
+        return centre
+    (x0, y0), (x1, y1), (x2, y2) = ((log(x), value) for x, value in row)
+    left, right = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
+    if right <= left:
+        return centre
+    return float(exp(0.5 * (x0 + x1 - left * (x2 - x0) / (right - left))))

@@ -1,0 +1,116 @@
+"""Constructors name every option: an editor completes them, a misspelt one is an error, mypy sees it."""
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from inexact_muon import EF21Muon, Muon, Scion, optim
+from inexact_muon.optim import LMOOptimizer
+from inexact_muon.parallel.compressors import Natural
+
+OPTIONS = {
+    "LMOOptimizer": (
+        *("params", "lr", "momentum", "ball", "length", "radius", "weight_decay", "nesterov", "scale", "constrained"),
+        *("momentum_init", "state_dtype", "maximize", "sample_every", "sample_share", "on_nonfinite", "memory_limit"),
+        *("strategy", "process_group"),
+    ),
+}
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {
+    "LMOOptimizer": LMOOptimizer,
+    "Muon": Muon,
+    "Muon.for_model": Muon.for_model,
+    "EF21Muon": EF21Muon,
+    "EF21Muon.for_model": EF21Muon.for_model,
+    "Scion": Scion,
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_every_option_has_a_name_and_a_type(name: str) -> None:
+    found = inspect.signature(CONSTRUCTORS[name]).parameters
+    assert all(p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in found.values())
+    assert all(p.annotation is not p.empty for p in found.values())
+    assert set(found) == set(OPTIONS.get(name, found))
+
+
+def test_torchs_names_come_first_in_torchs_order() -> None:
+    if not hasattr(torch.optim, "Muon"):  # since torch 2.9
+        pytest.skip("this torch has no Muon")
+    theirs, ours = (inspect.signature(cls).parameters for cls in (torch.optim.Muon, Muon))
+    assert set(theirs) <= set(ours)
+    positional = [name for name, p in ours.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
+    assert positional == list(theirs)[: len(positional)]
+
+
+@pytest.mark.parametrize("cls", [Muon, EF21Muon])
+def test_for_model_takes_what_the_constructor_takes(cls: type[Muon]) -> None:
+    ours, model = (inspect.signature(call).parameters for call in (cls, cls.for_model))
+    assert set(model) - set(ours) == {"model", "adamw", "rules", "split"}
+    assert set(ours) - set(model) == {"params"}
+    for name in set(ours) & set(model) - {"lr", "polar"}:
+        assert (ours[name].default, ours[name].annotation) == (model[name].default, model[name].annotation)
+
+
+@pytest.mark.parametrize("word", ["nestrov", "keep", "view", "algorithm", "betas", "policy", "reference", "look_every"])
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_a_misspelt_option_and_one_of_groups_only_is_a_type_error(name: str, word: str) -> None:
+    layer = nn.Linear(3, 3)
+    given: list[Any] = [layer] if "for_model" in name else [[layer.weight]]
+    options = {"ball": "sign", "momentum": 0.9} if name == "LMOOptimizer" else {}
+    with pytest.raises(TypeError, match=word):
+        CONSTRUCTORS[name](*given, lr=0.1, **options, **{word: True})
+
+
+def test_ef21_takes_what_muon_takes_but_for_the_strategy() -> None:
+    muon, ef21 = (inspect.signature(cls).parameters for cls in (Muon, EF21Muon))
+    assert set(ef21) - set(muon) == {"up", "down"}
+    assert set(muon) - set(ef21) == {"strategy"}
+    assert all(muon[name].default == ef21[name].default for name in set(muon) & set(ef21))
+    assert EF21Muon.for_model(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), 0.1, up="natural").up == Natural()
+
+
+def test_a_group_has_them() -> None:
+    first, second = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
+    groups = [
+        {"params": [first], "view": "split(rows=2)", "keep": 0.5},
+        {"params": [second], "algorithm": "adamw", "betas": (0.8, 0.9), "eps": 1e-6},
+    ]
+    lmo, adamw = Muon(groups).param_groups
+    assert (lmo["view"], lmo["keep"], lmo["momentum"]) == ("split(rows=2, groups=1)", 0.5, 0.95)
+    assert (adamw["momentum"], adamw["beta2"], adamw["eps"]) == (0.8, 0.9, 1e-6)
+    defaults = {"algorithm": "lmo", "view": "whole()", "beta2": 0.95, "eps": 1e-8, "keep": 1.0}
+    assert defaults.items() <= Muon([first]).defaults.items()
+
+
+def test_for_model_says_what_is_missing() -> None:
+    model = nn.Linear(3, 3)
+    with pytest.raises(TypeError, match=r"for_model needs the model itself, got generator"):
+        Muon.for_model(model.parameters())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"for_model needs a learning rate: write Muon.for_model\(model, lr=0.02\)"):
+        Muon.for_model(model)
+
+
+@pytest.mark.slow
+def test_mypy_sees_it(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    lines = (
+        "Muon([], lr=0.1, nesterov=True)",
+        "Muon([], lr=0.1, nestrov=True)",
+        "Muon.for_model(nn.Linear(2, 2), 0.1, nestrov=True)",
+        "Scion([], lr=0.1, momentun=0.9)",
+        "Muon([], weight_decay='no')",
+    )
+    source = "\n".join(("from torch import nn", "from inexact_muon import Muon, Scion", *lines))
+    (tmp_path / "snippet.py").write_text(source)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--cache-dir", str(tmp_path), "snippet.py"]
+    environment = {**os.environ, "MYPYPATH": str(Path(optim.__file__).parents[2])}
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False).stdout
+    assert [int(line.split(":")[1]) for line in shown.splitlines() if ": error:" in line] == [4, 5, 6, 7], shown

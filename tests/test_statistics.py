@@ -1,0 +1,252 @@
+"""Simulated studies of known truth: wrong verdicts are as rare as declared, widths and powers are as announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import log, log2
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from inexact_muon.statistics import (
+    ALPHA,
+    CONFIRMED,
+    FALSE,
+    LEVEL,
+    OPEN,
+    REFUTED,
+    TRUE,
+    UNDECIDED,
+    Interval,
+    Member,
+    PValues,
+    both,
+    deny,
+    extended,
+    holm,
+    interval,
+    optimum,
+    paired,
+    seeds_needed,
+    some,
+)
+
+REPEATS = 1000
+NOISE = 0.008
+"""Spread of a paired loss difference at tiny size; a seed's own loss varies by more, which pairing removes."""
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+NOISES: dict[str, Draw] = {
+    "normal": lambda chance, shape: chance.standard_normal(shape),
+    "heavy tails": lambda chance, shape: chance.standard_t(5, shape) / (5 / 3) ** 0.5,
+}
+
+
+def lower_limit(wrong: int, repeats: int = REPEATS) -> float:
+    """The 99 % lower limit of a rate (Clopper and Pearson)."""
+    return float(stats.beta.ppf(0.01, wrong, repeats - wrong + 1)) if wrong else 0.0
+
+
+def studies(truth: float, seeds: int, noise: Draw, repeats: int = REPEATS) -> Iterable[dict[int, float]]:
+    """Differences by seed between two arms that share each seed's own luck."""
+    chance = np.random.default_rng([abs(round(1e6 * truth)), seeds])
+    luck = 0.05 * chance.standard_normal((repeats, seeds))
+    arms = luck[:, None] + NOISE / 2**0.5 * noise(chance, (repeats, 2, seeds))
+    arms[:, 0] += truth
+    for first, second in arms:
+        yield paired(dict(enumerate(first.tolist())), dict(enumerate(second.tolist())))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 6, 10])
+@pytest.mark.parametrize(("truth", "wrong"), [(0.0, (CONFIRMED, REFUTED)), (NOISE, (REFUTED,)), (-NOISE, (CONFIRMED,))])
+def test_superiority(truth: float, wrong: tuple[str, ...], seeds: int, noise: str) -> None:
+    found = [interval(study).above().verdict() for study in studies(truth, seeds, NOISES[noise])]
+    assert lower_limit(sum(verdict in wrong for verdict in found)) <= ALPHA
+    if truth > 0 and seeds == 10:
+        assert found.count(CONFIRMED) > 0.7 * REPEATS
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 6, 10])
+@pytest.mark.parametrize(("share", "wrong"), [(1.0, CONFIRMED), (-1.0, CONFIRMED), (1.5, CONFIRMED), (0.0, REFUTED)])
+def test_equivalence(share: float, wrong: str, seeds: int, noise: str) -> None:
+    """At the margin and outside "equivalent" is wrong; inside it "not equivalent" is."""
+    margin = 2 * NOISE
+    found = [interval(study).within(margin).verdict() for study in studies(share * margin, seeds, NOISES[noise])]
+    assert lower_limit(found.count(wrong)) <= ALPHA
+    if share == 0.0 and seeds == 10:
+        assert found.count(CONFIRMED) > 0.9 * REPEATS
+
+
+def test_equivalence_is_the_90_percent_interval_inside_the_margin() -> None:
+    for values in np.random.default_rng(0).normal(0.0, 1.0, (200, 6)):
+        low, high = stats.t.interval(0.9, 5, loc=values.mean(), scale=stats.sem(values))
+        found = interval(values.tolist())
+        assert (found.within(1.2).verdict() == CONFIRMED) == (-1.2 < low and high < 1.2)
+        assert (found.no_worse(1.2).verdict() == CONFIRMED) == (high < 1.2)
+
+
+def test_not_significant_is_not_equivalent() -> None:
+    few = interval([-0.5, 0.9, 0.1])
+    assert few.above().verdict() == UNDECIDED
+    assert few.within(0.1).verdict() == UNDECIDED
+
+
+RATES, MOMENTA = [0.0125, 0.025, 0.05, 0.1, 0.2, 0.4], [0.5, 0.7, 0.85, 0.93]
+
+
+def surface(lr: float, alpha: float) -> dict[tuple[float, float], float]:
+    """A loss over the grid, steeper towards large step sizes, with its lowest point at (lr, alpha)."""
+    made = {}
+    for rate in RATES:
+        for momentum in MOMENTA:
+            x, y = log(rate / lr), log((1 - momentum) / alpha)
+            made[rate, momentum] = 1.8 + 0.05 * (x * x + 0.2 * x**3 + 0.4 * x * y + 0.8 * y * y)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ratio", "wrong"), [(1.0, (CONFIRMED, REFUTED)), (0.72, (REFUTED,)), (1 / 0.72, (CONFIRMED,))]
+)
+def test_optimum_shift(ratio: float, wrong: tuple[str, ...]) -> None:
+    """Fitted by seed on grids with the noise of runs; the claim is that the crude oracle's optimum is lower."""
+    chance, seeds = np.random.default_rng(1), 4
+    arms = [surface(0.055 * ratio, 0.23 * ratio), surface(0.055, 0.23)]
+    cells, losses = list(arms[0]), np.array([list(arm.values()) for arm in arms])
+    found: dict[str, list[str]] = {"lr": [], "alpha": []}
+    for study in losses + 0.006 * chance.standard_normal((REPEATS, seeds, *losses.shape)):
+        pairs = [[optimum(dict(zip(cells, row, strict=True))) for row in seed.tolist()] for seed in study]
+        for what, verdicts in found.items():
+            shifts = [log2(getattr(crude, what) / getattr(fine, what)) for crude, fine in pairs]
+            verdicts.append(interval(shifts).below().verdict())
+    for verdicts in found.values():
+        assert lower_limit(sum(verdict in wrong for verdict in verdicts)) <= ALPHA
+        assert ratio >= 1.0 or verdicts.count(CONFIRMED) > 0.6 * REPEATS
+
+
+@pytest.mark.parametrize("bodies", [1, 2])
+@pytest.mark.parametrize("true", [0, 6, 14])
+def test_a_family(true: int, bodies: int) -> None:
+    """Any wrong verdict among 16 claims, of which some are true by much and all others lie on their threshold."""
+    chance, seeds, claims = np.random.default_rng(true), 6, 16
+    values = chance.standard_normal((REPEATS, claims, bodies, seeds))
+    values[:, :true] += 4.0
+    wrong = right = 0
+    for study in values:
+        members = [
+            Member(str(k), tuple(interval(body.tolist()).above() for body in claim)) for k, claim in enumerate(study)
+        ]
+        verdicts = {name: {p.verdict() for p in parts} for name, parts in holm(members).items()}
+        right += sum(CONFIRMED in verdicts[str(k)] for k in range(true))
+        wrong += any(verdicts[str(k)] != {UNDECIDED} for k in range(true, claims)) or any(
+            REFUTED in verdicts[str(k)] for k in range(true)
+        )
+    assert lower_limit(wrong) <= ALPHA
+    assert right > 0.8 * true * REPEATS or not true
+
+
+def test_holm_by_hand() -> None:
+    """p of .001, .01, .02 and .2 times 4, 3, 2 and 1; none below the one before."""
+    ps = {"a": 0.01, "b": 0.001, "c": 0.014, "d": 0.2}
+    found = holm([Member(name, (PValues(p, 1.0 - p),)) for name, p in ps.items()])
+    assert {name: round(parts[0].confirm, 9) for name, parts in found.items()} == {
+        "b": 0.004,
+        "a": 0.03,
+        "c": 0.03,
+        "d": 0.2,
+    }
+    assert found["b"][0].verdict() == CONFIRMED
+    assert holm([Member("one", (PValues(0.01, 0.99),))], size=4)["one"][0].confirm == 0.04
+    assert holm([Member("two", (PValues(0.01, 0.99), PValues(0.5, 0.5)))])["two"][0].confirm == 0.02
+
+
+@pytest.mark.parametrize("pilot", [6, 10])
+@pytest.mark.parametrize("level", [LEVEL, LEVEL / 16])
+def test_stein_reaches_its_width_at_its_level(pilot: int, level: float) -> None:
+    """Half-width at most h in every repeat; the truth is outside as rarely as declared; the mean does not matter."""
+    chance, h, outside, most = np.random.default_rng(pilot), 0.7 * NOISE, 0, 400
+    for values in 1.0 + NOISE * chance.standard_normal((REPEATS, most)):
+        first = interval(values[:pilot].tolist())
+        n = seeds_needed(first.spread, pilot, h, level)
+        moved = interval((values[:pilot] - 5.0).tolist())
+        assert abs(n - seeds_needed(moved.spread, pilot, h, level)) <= 1  # rounding of the spread
+        if n > most:
+            continue
+        found = interval(dict(enumerate(values[:n].tolist())), range(pilot))
+        half = stats.t.ppf(1 - level, pilot - 1) * found.error
+        assert half <= h * (1 + 1e-9)
+        assert (found.freedom, found.n) == (pilot - 1, n)
+        outside += abs(found.mean - 1.0) > half
+    assert lower_limit(outside) <= 2 * level
+
+
+@pytest.mark.parametrize(
+    ("pilot", "level", "squared"), [(3, 0.025, 18.5), (5, 0.025, 7.7), (10, 0.025, 5.1), (10, 0.025 / 18, 16.6)]
+)
+def test_small_pilots_are_ruinous(pilot: int, level: float, squared: float) -> None:
+    assert seeds_needed(1000.0, pilot, 1.0, level) == pytest.approx(1e6 * squared, rel=0.01)
+    assert seeds_needed(0.0, pilot, 1.0, level) == pilot
+
+
+@pytest.mark.parametrize(("pilot", "width"), [(1, 0.1), (6, 0.0)])
+def test_no_width_no_seeds(pilot: int, width: float) -> None:
+    with pytest.raises(ValueError, match=r"pilot needs|must be positive"):
+        seeds_needed(1.0, pilot, width)
+
+
+@pytest.mark.parametrize("seeds", [4, 6, 10])
+def test_the_detectable_difference_is_detected(seeds: int) -> None:
+    truth = Interval(0.0, 0.0, 0.0, seeds, NOISE, seeds - 1).detectable
+    found = [interval(study).above().verdict() for study in studies(truth, seeds, NOISES["normal"])]
+    assert found.count(CONFIRMED) / REPEATS == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_count_is_not_known_better_than_its_rounding() -> None:
+    assert interval([0.25] * 4).above(0.24).verdict() == CONFIRMED
+    assert interval([0.25] * 4, grain=0.25).above(0.24).verdict() == UNDECIDED
+
+
+def test_composite_claims_take_the_largest_p() -> None:
+    a, b = PValues(0.01, 0.9), PValues(0.2, 0.03)
+    assert both(a, b) == PValues(0.2, 0.06)
+    assert some(a, b) == PValues(0.02, 0.9)
+    assert both(a, TRUE) == a
+    assert some(a, FALSE) == a
+    assert both(a, FALSE) == FALSE
+    assert some(b, TRUE) == TRUE
+    assert (both(), some()) == (TRUE, FALSE)
+    assert both(a, OPEN) == PValues(1.0, 1.0)
+    assert deny(a) == PValues(0.9, 0.01)
+
+
+@pytest.mark.parametrize(("wrong", "any_of"), [(REFUTED, both), (CONFIRMED, some)])
+def test_one_of_several_parts_is_corrected(wrong: str, any_of: Callable[..., PValues]) -> None:
+    """Five parts on their threshold: without Bonferroni one of them would be sure in 12 % of repeats."""
+    values = np.random.default_rng(3).standard_normal((REPEATS, 5, 6))
+    found = [any_of(*(interval(part.tolist()).above() for part in study)).verdict() for study in values]
+    assert lower_limit(found.count(wrong)) <= LEVEL
+
+
+def test_grids_go_on_at_their_edge() -> None:
+    assert extended([0.024, 0.05, 0.1], 0.1) == 0.2
+    assert extended([0.025, 0.05, 0.1], 0.025) == 0.0125
+    assert extended([0.025, 0.05, 0.1], 0.05) is None
+    assert extended([0.2, 0.5], 0.5, most=1.0) == 1.0
+    assert extended([0.5, 1.0], 1.0, most=1.0) is None
+    assert extended([0.1], 0.1) is None
+
+
+def test_an_optimum_without_neighbours_is_on_the_edge() -> None:
+    table = surface(0.055, 0.23)
+    inside = optimum(table)
+    assert inside is not None
+    assert (inside.edge, inside.alpha_edge) == (False, False)
+    assert inside.lr == pytest.approx(0.055, rel=0.1)
+    cliff = optimum({cell: value for cell, value in table.items() if cell[0] <= 0.05})
+    assert cliff is not None
+    assert (cliff.edge, cliff.lr) == (True, 0.05)
+    assert optimum({}) is None
+    last = optimum({(lr, m): 1.0 + lr + m for lr in (1.0, 2.0, 3.0) for m in (0.0, 0.5)})
+    assert last is not None
+    assert (last.cell, last.alpha, last.alpha_edge) == ((1.0, 0.0), 1.0, False)
