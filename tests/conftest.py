@@ -10,7 +10,7 @@ os.environ.pop("COLUMNS", None)
 
 TOGETHER = {
     **dict.fromkeys(("test_clients_lightning", "test_clients_models", "test_clients_trainer"), "clients"),
-    **dict.fromkeys(("test_clients_training", "test_real_models", "test_layouts_compute"), "clients"),
+    **dict.fromkeys(("test_clients_training", "test_real_models", "test_layouts_compute", "test_examples"), "clients"),
     **dict.fromkeys(("test_report_browser", "test_site", "test_wheel", "test_lab_kills", "test_lab_machines")),
 }
 """Files whose slow tests one worker runs (`--dist loadgroup`): they share a fixture or imports of many seconds."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from commands import said
 from inexact_muon.lab import store
 from lab_processes import RUNS, everything, finish, kill, progress, small_disk, start, wait_for, workers, write_study
 from tiers import at_length
@@ -22,8 +23,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    said = finish("sweep", write_study(folder), "--out", folder / "out", "--workers", 2)
-    assert f"many: {RUNS} runs: {RUNS} finished" in said
+    told = finish("sweep", write_study(folder), "--out", folder / "out", "--workers", 2)
+    assert f"many: {RUNS} runs: {RUNS} finished" in told
     found = everything(folder / "out")
     assert len(found) == RUNS
     return found
@@ -51,8 +52,8 @@ def test_kills_at_random_moments(tmp_path: Path, undisturbed: dict[str, Any], ki
             child = start("sweep", study, "--out", out, "--workers", 2)
             while not workers(child.pid) and child.poll() is None:
                 time.sleep(0.02)
-    said = child.communicate()[0]
-    assert child.returncode == 0, said
+    told = child.communicate()[0]
+    assert child.returncode == 0, told
     assert min(hit.values()) > 0
     assert sum(hit.values()) == kills
     assert everything(out) == undisturbed
@@ -76,15 +77,15 @@ def test_ctrl_c_stops_cleanly_and_resumes(tmp_path: Path, undisturbed: dict[str,
     child = start("sweep", study, "--out", out, "--workers", 2)
     wait_for(out, 2.5, child)
     kill(child.pid, signal.SIGINT)
-    said = child.communicate()[0]
-    assert child.returncode == 130, said
-    assert "stopping: checkpoints are being written" in said
-    assert f"interrupted; finished runs are stored in {out}; the same command resumes" in said
+    told = child.communicate()[0]
+    assert child.returncode == 130, told
+    assert "stopping: checkpoints are being written" in told
+    assert f"interrupted; finished runs are stored in {out}; the same command resumes" in told
     states = [run.state for run in store.runs(out)]
     assert "running" not in states
     assert states.count("finished") >= 1
     before = progress(out)
-    finish("sweep", study, "--out", out, "--workers", 2)
+    finish("sweep", study, "--out", out, "--workers", 1)
     assert before < RUNS
     assert everything(out) == undisturbed
 
@@ -95,9 +96,10 @@ def test_one_worker_gives_the_same_bits_and_a_second_sweep_is_refused(
     out, study = tmp_path / "out", write_study(tmp_path)
     child = start("sweep", study, "--out", out, "--workers", 1)
     wait_for(out, 0.5, child)
-    said = finish("sweep", study, "--out", out, "--workers", 1, code=2)
-    assert f"another sweep is running on {out}; wait for it, or choose another --out" in said
-    assert "running" in finish("list", out)
+    code, _, err = said("sweep", str(study), "--out", str(out), "--workers", "1")
+    assert code == 2
+    assert f"another sweep is running on {out}; wait for it, or choose another --out" in err
+    assert "running" in said("list", str(out))[1]
     child.communicate()
     assert child.returncode == 0
     assert everything(out) == undisturbed
@@ -113,21 +115,22 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(
     tmp_path: Path, disk: Path, undisturbed: dict[str, Any]
 ) -> None:
     study = write_study(tmp_path)
-    said = finish("sweep", study, "--out", disk / "out", "--workers", 2, code=2)
-    assert said.splitlines()[-1].startswith("inexact-muon: cannot write ")
-    assert said.splitlines()[-1].endswith("the disk is full; free some space and start again")
+    told = finish("sweep", study, "--out", disk / "out", "--workers", 2, code=2)
+    assert told.splitlines()[-1].startswith("inexact-muon: cannot write ")
+    assert told.splitlines()[-1].endswith("the disk is full; free some space and start again")
     ended = {run.id: run for run in store.runs(disk / "out") if run.state == "finished"}
     assert ended
     before = everything(disk / "out")
     assert all(before[run] == undisturbed[run] for run in ended)
     subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-    finish("sweep", study, "--out", disk / "out", "--workers", 2)
+    finish("sweep", study, "--out", disk / "out", "--workers", 1)
     assert everything(disk / "out") == undisturbed
 
 
 def test_a_read_only_disk_is_one_sentence(tmp_path: Path, disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro,size=64m", disk], check=True)
-    said = finish("sweep", write_study(tmp_path), "--out", disk / "out", code=2)
-    assert said.splitlines() == [
+    code, _, err = said("sweep", str(write_study(tmp_path)), "--out", str(disk / "out"))
+    assert code == 2
+    assert err.splitlines() == [
         f"inexact-muon: cannot write {disk / 'out'}: it is mounted read-only; choose another --out"
     ]

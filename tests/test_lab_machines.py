@@ -27,7 +27,6 @@ from tiers import at_length
 
 STUDY = """
 name = "few"
-seeds = [0, 1]
 [base]
 steps = 120
 batch = 32
@@ -38,7 +37,7 @@ problem.name = "cnn"
 problem.widths = [8, 8, 8]
 optimizer.name = "scion"
 [[grid]]
-optimizer.lr = [0.001, 0.002]
+optimizer.lr = [0.001, 0.002, 0.004]
 """
 RUN = """
 steps = 100
@@ -204,7 +203,7 @@ def test_ray_finishes_although_a_node_is_killed(tmp_path: Path, ray_cluster: str
         kill(pid)
     said = child.communicate()[0]
     assert child.returncode == 0, said
-    assert "few: 4 runs: 4 finished" in said
+    assert "few: 3 runs: 3 finished" in said
     assert everything(out) == undisturbed
 
 
@@ -240,7 +239,7 @@ def test_slurm_finishes_although_a_job_is_killed(tmp_path: Path, undisturbed: di
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [False, True], ids=["kill -INT", "Ctrl-C"])
+@pytest.mark.parametrize("group", at_length([True], False), ids=["Ctrl-C", "kill -INT"])
 def test_slurm_stops_at_once_and_resumes(tmp_path: Path, undisturbed: dict[str, Any], group: bool) -> None:
     """Ctrl-C reaches the jobs of submitit's local executor too, which are in the group of the sweep."""
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'inexact-muon[slurm]'")

@@ -382,3 +382,61 @@ def test_damaged_files_are_refused_before_anything_changes(change: Any, words: s
     with pytest.raises(ValueError, match=words):
         optimizer.load_state_dict(file)
     assert str(before) == str(optimizer.state_dict())
+
+
+# found by the fuzzer --------------------------------------------------------------------------------------------------
+
+
+def auxiliary(net: nn.Module, **changes: Any) -> tuple[dict[str, Any], list[str]]:
+    """A file like KellerJordan's with auxiliary Adam, whose Adam group is changed; None leaves an entry out."""
+    hidden, rest = named(net, True), named(net, False)
+    adam = {"use_muon": False, "lr": 0.002, "betas": (0.8, 0.95), "eps": 1e-10, "weight_decay": 0.01, **changes}
+    groups = [
+        {**{k: v for k, v in adam.items() if v is not None}, "params": list(range(len(rest)))},
+        {"use_muon": True, "lr": 0.03, "momentum": 0.9, "weight_decay": 0.02},
+    ]
+    groups[1]["params"] = [len(rest) + k for k in range(len(hidden))]
+    moments = {k: {"exp_avg": p.detach(), "exp_avg_sq": p.detach() ** 2, "step": 3} for k, (_, p) in enumerate(rest)}
+    buffers = {len(rest) + k: {"momentum_buffer": p.detach()} for k, (_, p) in enumerate(hidden)}
+    return {"state": moments | buffers, "param_groups": groups}, [n for n, _ in (*rest, *hidden)]
+
+
+def test_a_number_with_the_name_of_an_entry_of_ours_changes_nothing() -> None:
+    net = model()
+    file, names = auxiliary(net, use_muon=None, algorithm=False)
+    optimizer = Muon.for_model(net, 0.5)
+    load_foreign(optimizer, file, names, sorted_by_size=False)
+    assert {g["lr"] for g in optimizer.param_groups if g["algorithm"] == "adamw"} == {0.002}
+
+
+@pytest.mark.parametrize("option", ["lr", "eps", "weight_decay"])
+def test_an_option_that_is_missing_is_named(option: str) -> None:
+    net = model()
+    file, names = auxiliary(net, **{option: None})
+    with pytest.warns(UserWarning, match=f"checkpoint has no {option} for adamw"):
+        load_foreign(Muon.for_model(net, 0.5), file, names, sorted_by_size=False)
+
+
+def test_options_of_another_algorithm_are_named() -> None:
+    net = model()
+    file, names = auxiliary(net, use_muon=True, momentum=0.9)
+    with pytest.warns(UserWarning, match="options of adamw.* those of the checkpoint are of another algorithm"):
+        load_foreign(Muon.for_model(net, 0.5), file, names, sorted_by_size=False)
+
+
+def test_a_refusal_is_one_line() -> None:
+    with pytest.raises(ValueError, match=r"got dict with a\?b: pass what"):
+        Muon.for_model(model(), 0.5).load_state_dict({"a\nb": None})
+
+
+@needs_torch_muon
+def test_torchs_matrices_are_never_taken_for_sorted() -> None:
+    net = nn.ModuleDict({"a": nn.Linear(4, 6), "b": nn.Linear(6, 6), "out": nn.Linear(6, 2)})
+    source = torch.optim.Muon([net["a"].weight, net["b"].weight])
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    source.step()
+    file = source.state_dict()
+    file["state"] = {1: file["state"][0]}
+    with pytest.raises(ValueError, match=r"momentum_buffer of b.weight has shape \(6, 4\)"):
+        load_foreign(Muon.for_model(net, 0.02), file, ["a.weight", "b.weight"])

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.loading import check_structure, fits, options
+from inexact_muon.optim.loading import check_structure, fits, options, warn_of_other_options
 from inexact_muon.optim.sources import is_ours, translated, translated_state
 
 
@@ -107,18 +107,21 @@ def _merged(optimizer: LMOOptimizer, found: Mapping[str, tuple[dict[str, Any], d
     names = [name for name, *_ in optimizer.named()]
     for group, laid in zip(optimizer.param_groups, result["param_groups"], strict=True):
         members = names[index : index + len(group["params"])]
+        used: list[dict[str, Any]] = []
         for name, p in zip(members, group["params"], strict=True):
             if name in found:
                 source, entry = found[name]
-                if entry and fits(entry, group["algorithm"], p, name):
-                    state[index] = entry
-                elif entry:
+                if entry and not fits(entry, group["algorithm"], p, name):
                     misfit.append(f"{name} ({source['algorithm']} there, {group['algorithm']} here)")
+                else:
+                    used.append(source)
+                    state |= {index: entry} if entry else {}
             index += 1
         sources = [found[name][0] for name in members if name in found]
         if len(sources) == len(members):
             alike = [source for source in sources if source["algorithm"] == group["algorithm"]]
             laid.update(options(laid, alike))
+            warn_of_other_options(group, used, alike)
         elif sources:
             warnings.warn(f"options of {group['name']} stay as they are: the file has only some of it", stacklevel=3)
     if misfit:

@@ -48,6 +48,7 @@ def matched(optimizer: LMOOptimizer, saved: Mapping[str, Any]) -> dict[str, Any]
     names = iter(name for name, *_ in optimizer.named())
     for group in optimizer.param_groups:
         sources: list[dict[str, Any]] = []
+        used: list[dict[str, Any]] = []
         for p in group["params"]:
             name, key = next(names), where[index]
             if key is None:
@@ -57,12 +58,14 @@ def matched(optimizer: LMOOptimizer, saved: Mapping[str, Any]) -> dict[str, Any]
                 if source.get("algorithm") == group["algorithm"]:
                     sources.append(source)
                 entry = translated_state(saved["state"].get(identifier, {}), group["algorithm"])
-                if entry and fits(entry, group["algorithm"], p, name):
-                    state[index] = entry
-                elif entry:
+                if entry and not fits(entry, group["algorithm"], p, name):
                     misfit.append(f"{name} ({source.get('algorithm', 'another algorithm')})")
+                else:
+                    used.append(source)
+                    state |= {index: entry} if entry else {}
             index += 1
         laid.append(options(group, sources))
+        warn_of_other_options(group, used, sources)
         laid[-1]["params"] = list(range(index - len(group["params"]), index))
     _say(fresh, misfit, _left_over(where, groups))
     return {**saved, "state": state, "param_groups": laid}
@@ -174,6 +177,13 @@ def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool
                 f"{tuple(p.shape)}: this checkpoint is of another model; nothing was changed"
             )
     return True
+
+
+def warn_of_other_options(mine: Mapping[str, Any], used: Sequence[Any], alike: Sequence[Any]) -> None:
+    """Says so where entries of a file are used, and its options for them are of another algorithm."""
+    if used and not alike:
+        text = f"options of {mine['name']} stay as they are: those of the checkpoint are of another algorithm"
+        warnings.warn(text, stacklevel=7)
 
 
 def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

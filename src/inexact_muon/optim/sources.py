@@ -60,7 +60,7 @@ def translated(group: Mapping[str, Any]) -> dict[str, Any]:
     strange = sorted(set(group) - NEUTRAL - TAKEN - set(numbers))
     if strange:
         warnings.warn(f"options of the checkpoint without a counterpart here: {', '.join(strange)}", stacklevel=7)
-    return found | numbers
+    return numbers | found
 
 
 def _check_kind(group: Mapping[str, Any]) -> None:
