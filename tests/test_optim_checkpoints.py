@@ -424,6 +424,14 @@ def test_options_of_another_algorithm_are_named() -> None:
         load_foreign(Muon.for_model(net, 0.5), file, names, sorted_by_size=False)
 
 
+def test_moments_without_their_count_are_refused_whatever_the_group_says() -> None:
+    net = model()
+    file, names = auxiliary(net, use_muon=True, momentum=0.9)
+    del file["state"][0]["step"]
+    with pytest.raises(ValueError, match="moments of AdamW without the number of its steps"):
+        load_foreign(Muon.for_model(net, 0.5), file, names, sorted_by_size=False)
+
+
 def test_a_refusal_is_one_line() -> None:
     with pytest.raises(ValueError, match=r"got dict with a\?b: pass what"):
         Muon.for_model(model(), 0.5).load_state_dict({"a\nb": None})

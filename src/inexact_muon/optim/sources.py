@@ -98,7 +98,8 @@ def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
 def translated_state(entry: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
     """A parameter's state with our names: `step` is a float32 tensor, 1 where a momentum buffer has none."""
     found = dict(entry)
-    step = entry.get("step", 1.0 if algorithm == "lmo" else None)
+    moments = algorithm != "lmo" or "exp_avg" in entry or "exp_avg_sq" in entry
+    step = entry.get("step", None if moments else 1.0)
     if entry and step is None:
         raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
     if entry:
