@@ -1,6 +1,6 @@
 """Torch optimizers over LMOs: one core, presets with arguments filled in, a slow twin."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inexact_muon.optim.capture import CapturedStep as CapturedStep
 from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from inexact_muon.optim.ef21 import EF21Muon as EF21Muon
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """EF21Muon, whose ranks need `parallel`, is imported when it is used."""
     if name == "EF21Muon":
         from inexact_muon.optim.ef21 import EF21Muon

@@ -93,6 +93,9 @@ class LMOOptimizer(Optimizer):
     own_momenta = False
     """Whether each rank has a momentum of its own."""
 
+    own_momenta: bool = False
+    """Whether each rank has a momentum of its own."""
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -202,7 +205,7 @@ class LMOOptimizer(Optimizer):
         if any(self._resolved.get(i) != (g["ball"], len(g["params"])) for i, g in enumerate(self.param_groups)):
             self._resolve()
         entries = [(group, p) for group in self.param_groups for p in group["params"]]
-        shared = self.shared() if self._shared is not None or dist.is_initialized() else None
+        shared = self.shared() if self._shared is not None or self.own_momenta or dist.is_initialized() else None
         if any(group["keep"] < 1.0 for group in self.param_groups):
             entries = list(self.drawn())
         if shared is not None:

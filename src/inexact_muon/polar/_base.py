@@ -132,7 +132,8 @@ class PolarMethod(ABC):
         """
         if not ms:
             return []
-        if not torch.is_autocast_enabled(ms[0].device.type):
+        kind = ms[0].device.type
+        if kind in ("cpu", "cuda") and not torch.is_autocast_enabled(kind):
             return solve_all(ms, self._solve, self.compute_dtype, limit, cast)
         with no_autocast(ms[0]):
             return solve_all(ms, self._solve, self.compute_dtype, limit, cast)

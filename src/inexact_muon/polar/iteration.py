@@ -13,7 +13,7 @@ side n and any m are worked on together. Shapes: xs are (batch_i, n, m_i), n <= 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from dataclasses import dataclass
 from itertools import pairwise
 from math import comb
 
@@ -34,7 +34,6 @@ GRAM_ASPECT = 1.5
 """m/n above which the Gram form needs fewer products than the direct one, for every degree."""
 
 
-@cache
 def restarts(steps: int) -> tuple[int, ...]:
     """Steps after which the Gram form restarts: after the second, then after every third."""
     return tuple(range(2, steps, 3))
@@ -103,19 +102,26 @@ def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], li
     return stacks, places
 
 
-@lru_cache(256)
 def factors_of(schedule: Schedule, again: tuple[int, ...]) -> list[Factor]:
     """The factors of a composition that restarts after the steps `again`; after every one is the direct form."""
     steps = list(zip(schedule.coefficients, schedule.uppers, strict=True))
     edges = [0, *again, len(steps)]
-    return [_segment(steps[low:high]) for low, high in pairwise(edges)]
+    return [Segment(tuple(steps[low:high])) for low, high in pairwise(edges)]
 
 
-def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
-    """Q after several steps in Gram space; Q h(R) and h(R) R h(R) are symmetric because all of them commute."""
+@dataclass(frozen=True)
+class Segment:
+    """Q after several steps in Gram space; Q h(R) and h(R) R h(R) are symmetric because all of them commute.
 
-    def factor(r: Tensor) -> tuple[float, Tensor]:
-        (step, upper), *later = steps
+    Attributes:
+        steps: coefficients, and the largest singular value that they are made for.
+    """
+
+    steps: tuple[tuple[tuple[float, ...], float], ...]
+
+    def __call__(self, r: Tensor) -> tuple[float, Tensor]:
+        """(a, B) from R, standing for Q = a I + B."""
+        (step, upper), *later = self.steps
         a, rest = polynomial(r, step, upper, kept=bool(later))
         if not later:
             return a, rest
@@ -127,8 +133,6 @@ def _segment(steps: Sequence[tuple[tuple[float, ...], float]]) -> Factor:
             a, rest = polynomial(r, step, upper)
             q = symmetric_product(q, rest, add=q, beta=a)
         return 0.0, q
-
-    return factor
 
 
 def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from inexact_muon import schedules
 from inexact_muon.polar._base import PolarMethod
-from inexact_muon.polar.iteration import GRAM_ASPECT, factors_of, multiplier, restarts, run
+from inexact_muon.polar.iteration import GRAM_ASPECT, Factor, factors_of, multiplier, restarts, run
 from inexact_muon.schedules.design import CUSHION, MOST_STEPS
 
 MOST_NUMBERS = 32
@@ -59,14 +59,19 @@ class Composition(PolarMethod):
         (factor,) = factors_of(self.map, ())
         return multiplier(gram, factor, self.normaliser)
 
+    @cached_property
+    def _forms(self) -> tuple[list[Factor], list[Factor]]:
+        """The factors in direct form, and in Gram form."""
+        steps = len(self.map.coefficients)
+        return factors_of(self.map, tuple(range(1, steps))), factors_of(self.map, restarts(steps))
+
     def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         gram = [self.runs_gram(x.shape[-2], x.shape[-1], dtype) for x in xs]
-        steps = len(self.map.coefficients)
         solved: dict[int, Tensor] = {}
-        for form, again in ((False, tuple(range(1, steps))), (True, restarts(steps))):
-            taken = [i for i, wanted in enumerate(gram) if wanted is form]
+        for form, factors in enumerate(self._forms):
+            taken = [i for i, wanted in enumerate(gram) if wanted == bool(form)]
             if taken:
-                answers = run([xs[i] for i in taken], factors_of(self.map, again), dtype, self.normaliser)
+                answers = run([xs[i] for i in taken], factors, dtype, self.normaliser)
                 solved.update(zip(taken, answers, strict=True))
         return [solved[i] for i in range(len(xs))]
 
