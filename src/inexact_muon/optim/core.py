@@ -90,9 +90,6 @@ class LMOOptimizer(Optimizer):
         process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
     """
 
-    own_momenta = False
-    """Whether each rank has a momentum of its own."""
-
     own_momenta: bool = False
     """Whether each rank has a momentum of its own."""
 
