@@ -104,6 +104,9 @@ def test_it_is_judged_as_the_method_inside() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.filterwarnings(
+    "ignore:`torch._prims_common.check` is deprecated:FutureWarning"
+)  # torch's own, of a diagonal
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler here: install g++")
 @pytest.mark.parametrize("method", METHODS[2:4] + METHODS[6:7], ids=str)
 def test_compiled_for_real_it_is_the_method_up_to_rounding(method: polar.PolarMethod) -> None:

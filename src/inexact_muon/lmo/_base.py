@@ -89,7 +89,7 @@ class Ball(ABC):
         if not ms:
             return []
         with no_autocast(ms[0]):
-            return [self._direction(m).to(m.dtype) for m in ms]
+            return [self._direction(m).to(m.dtype) if m.numel() else m.clone() for m in ms]
 
     def exact(self, m: Tensor) -> Tensor:
         """The exact solution d, in float64. Where it is a set, the member with zeros."""

@@ -119,8 +119,6 @@ class Nuclear(Ball):
         return torch.linalg.matrix_norm(g, 2)
 
     def _direction(self, m: Tensor) -> Tensor:
-        if m.numel() == 0:
-            return m.clone()
         x = to_unit_entries(m.to(torch.promote_types(m.dtype, torch.float32)))
         v = unit(x.mT @ (x @ probes(x.shape[-1], 1, x)), (-2,))
         for _ in range(self.steps):
