@@ -17,6 +17,8 @@ from inexact_muon import EF21Muon, Muon
 
 threaded = pytest.importorskip("torch.testing._internal.distributed.multi_threaded_pg")
 
+pytestmark = pytest.mark.filterwarnings("ignore:DTensor random operators")  # torch 2.6, on a CPU
+
 SHAPES = ((6, 4), (4, 9), (1, 5), (7, 7))
 """On three ranks: even pieces, uneven ones, and two ranks without any."""
 
