@@ -257,3 +257,22 @@ def test_a_real_tensorboard_writer(tmp_path: Any) -> None:
     with tensorboard.SummaryWriter(tmp_path) as writer:
         to_tensorboard(writer, optimizer, 1)
     assert next(tmp_path.iterdir()).stat().st_size > 100
+
+
+@pytest.mark.parametrize("hosted", [("cpu",), ()], ids=["host", "accelerator"])
+@pytest.mark.parametrize("which", ["parameter", "gradient"])
+def test_adamw_takes_any_strides(which: str, hosted: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's fused kernel walks through memory: a piece of a column, or a transposed gradient, is not for it."""
+    monkeypatch.setattr(finite, "HOSTED", hosted)
+    ends = []
+    for strided in (False, True):
+        torch.manual_seed(0)
+        start, gradients = torch.randn(5, 4), [torch.randn(5, 4) for _ in range(3)]
+        odd = torch.empty(5, 9)[:, 1:5]
+        p = nn.Parameter(odd.copy_(start) if strided and which == "parameter" else start.clone())
+        optimizer = Muon([{"params": [p], "algorithm": "adamw", "lr": 0.1}])
+        for g in gradients:
+            p.grad = g.t().contiguous().t() if strided and which == "gradient" else g.clone()
+            optimizer.step()
+        ends.append(p.detach().clone())
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)

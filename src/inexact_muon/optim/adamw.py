@@ -36,9 +36,11 @@ def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
         p.grad is not None
         and p.device.type in ("cpu", "cuda")
         and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
+        and p.stride() == p.grad.stride() == state["exp_avg"].stride() == state["exp_avg_sq"].stride()
+        and (p.is_contiguous() or (p.ndim == 4 and p.is_contiguous(memory_format=torch.channels_last)))
         and not isinstance(group["momentum"], Tensor)
         for p, state, group in entries
-    )
+    )  # the kernel walks through memory, whatever the strides are
     if flags is None:
         torch._foreach_add_([state["step"] for state in states], 1.0)
         if fused:
