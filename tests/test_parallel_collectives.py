@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from inexact_muon import EF21Muon, Muon
+from inexact_muon.optim import finite
 
 threaded = pytest.importorskip("torch.testing._internal.distributed.multi_threaded_pg")
 
@@ -82,6 +83,33 @@ def test_the_update_is_that_of_one_process(strategy: str, dim: Any) -> None:
 
     expected = trained(torch.clone)
     for found in on_threads(3, rank):
+        for a, b in zip(expected, found, strict=True):
+            assert float((a - b).abs().max()) <= 1e-12
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_flags_that_stay_on_an_accelerator_give_the_same_update(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arithmetic of accelerators on a CPU; on one rank a gradient is not finite, and all skip it."""
+    expected = trained(torch.clone)
+    monkeypatch.setattr(finite, "HOSTED", ())
+
+    def rank() -> tuple[list[Tensor], bool, float]:
+        mesh = init_device_mesh("cpu", (3,))
+
+        def lay(x: Tensor) -> Any:
+            return distribute_tensor(x.clone(), mesh, [Shard(dim)])
+
+        p = nn.Parameter(lay(draw(1, (6, 6))))
+        optimizer = Muon([p], lr=0.05)
+        p.grad = lay(draw(2, (6, 6)))
+        if dist.get_rank() == 1:
+            p.grad._local_tensor[0, 0] = torch.nan
+        optimizer.step()
+        same = torch.equal(p.detach().full_tensor(), draw(1, (6, 6)))
+        return trained(lay), same, optimizer.stats()["0"]["skipped"]
+
+    for found, same, skipped in on_threads(3, rank):
+        assert (same, skipped) == (True, 1.0)
         for a, b in zip(expected, found, strict=True):
             assert float((a - b).abs().max()) <= 1e-12
 
