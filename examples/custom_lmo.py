@@ -25,17 +25,17 @@ class Heads(lmo.Ball):
     def _lengths(self, x: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(self._blocks(x))
 
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         return self._lengths(x).amax(-1)
 
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         return self._lengths(g).sum(-1)
 
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         lengths = self._lengths(m)[..., None, None]
         return (self._blocks(m) / lengths.where(lengths > 0, 1.0)).flatten(-3, -2)
 
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         return sqrt(self.count)
 
 

@@ -69,11 +69,14 @@ LAYERS = {
 INSIDE_FUNCTIONS = (
     *("cli.py", "cli_evidence.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py"),
     *("page.py", "explanation.py", "core.py"),
+    *("zolotarev.py", "probe.py", "stochastic.py", "measured_stochastic.py"),
 )
-"""Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; and the
-optimizer, which imports `parallel` once there is a process group."""
+"""Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; the
+optimizer, which imports `parallel` once there is a process group; and what computes with scipy, which training with
+another oracle does not need."""
 
 TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "terminal", "theory")
+HEAVY = ("rich", "scipy", "msgspec", "tyro")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -146,3 +149,11 @@ def test_sizes(path: Path) -> None:
 def test_starts_without_torch(module: str) -> None:
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["Muon", "Scion", "EF21Muon", "explain", "measure", "transfer"])
+def test_the_optimizers_load_torch_and_numpy_alone(name: str) -> None:
+    """scipy comes with Zolotarev's functions and the smoothness probe, rich with tables, the rest with commands."""
+    code = f"import inexact_muon, sys; inexact_muon.{name}; sys.exit(str([m for m in {HEAVY} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr == "[]\n"

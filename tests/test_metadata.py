@@ -12,7 +12,9 @@ from pages import ROOT
 
 yaml = pytest.importorskip("yaml")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CORE = {"torch", "numpy", "scipy", "tyro", "msgspec", "rich"}
+CORE = {"torch", "numpy", "scipy", "rich"}
+COMMAND = {"tyro", "msgspec"}
+"""What `inexact-muon` needs beside them."""
 
 
 def test_the_citation_names_this_version_and_the_paper() -> None:
@@ -56,7 +58,14 @@ def test_the_log_is_dated_and_names_its_files() -> None:
 
 
 def test_core_dependencies_are_few() -> None:
-    assert {re.split(r"[<>=]", d)[0] for d in PROJECT["dependencies"]} <= CORE
+    assert names(PROJECT["dependencies"]) == CORE
+    extras = PROJECT["optional-dependencies"]
+    assert names(extras["cli"]) == COMMAND
+    assert set(extras["cli"]) < set(extras["lab"])
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=]", requirement)[0] for requirement in requirements}
 
 
 def test_what_the_set_up_installs_is_pinned() -> None:

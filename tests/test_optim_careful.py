@@ -196,7 +196,7 @@ def test_a_ball_that_raises_leaves_nothing_half_done() -> None:
     class Broken(lmo.Sign):
         name = "broken"
 
-        def _direction(self, m: torch.Tensor) -> torch.Tensor:
+        def unit_direction(self, m: torch.Tensor) -> torch.Tensor:
             raise RuntimeError("no answer")
 
     params, gradients = problem([(3, 4), (4, 3)], 2)

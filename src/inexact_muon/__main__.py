@@ -5,14 +5,19 @@ Ctrl-C while the command line itself is imported ends the process with one line,
 
 import os
 import signal
+import sys
 from types import FrameType
 
 
 def main() -> None:
     """Entry point."""
     before = signal.signal(signal.SIGINT, _leave)
-    from inexact_muon.cli import main as command
-
+    try:
+        from inexact_muon.cli import main as command
+    except ModuleNotFoundError as error:
+        if error.name != "tyro":
+            raise
+        sys.exit("inexact-muon: the command needs the extra `cli`: pip install 'inexact-muon[cli]'")
     signal.signal(signal.SIGINT, before)
     command()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -331,6 +333,14 @@ DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
 `inexact-muon --tyro-write-completion bash FILE` writes a script that completes commands and options in a shell."""
 
 
+def overview() -> str:
+    """What `--help` alone prints, without building the parser of every command."""
+    wide = shutil.get_terminal_size((120, 24)).columns
+    said = [f"  {name:10}{str(command.__doc__).partition(chr(10))[0]}" for name, command in COMMANDS.items()]
+    lines = [textwrap.fill(line, wide, subsequent_indent=" " * 12) for line in said]
+    return "\n".join((f"usage: inexact-muon [-h] {{{','.join(COMMANDS)}}}\n", DESCRIPTION, "\ncommands:", *lines))
+
+
 def separate_settings(words: Sequence[str]) -> list[str]:
     """`--set a=1 b=2` as `--set a=1 --set b=2`: words with an equals sign that follow a setting are settings too."""
     found: list[str] = []
@@ -353,6 +363,9 @@ def main() -> None:
     interrupts = prepare()
     if words == ["--version"]:
         print(f"inexact-muon {inexact_muon.__version__}")
+        return
+    if words in (["--help"], ["-h"]):
+        print(overview())
         return
     try:
         tyro.extras.subcommand_cli_from_dict(

@@ -39,32 +39,32 @@ class Ball(ABC):
     # What a ball defines: the plain ball, radius 1.
 
     @abstractmethod
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         """Norm of x."""
 
     @abstractmethod
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         """max <g, d> over norm(d) <= 1."""
 
     @abstractmethod
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         """z with norm(z) = 1 and <m, z> = dual_norm(m), as well as this ball computes it; zero for zero."""
 
     @abstractmethod
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         """Smallest rho with dual_norm(v) <= rho ||v||_2."""
 
-    def _exact_direction(self, m: Tensor) -> Tensor:
-        """`_direction` without error; the same thing for a ball with a closed form."""
-        return self._direction(m)
+    def unit_exact(self, m: Tensor) -> Tensor:
+        """`unit_direction` without error; the same thing for a ball with a closed form."""
+        return self.unit_direction(m)
 
-    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+    def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         """Distance of z from the set of exact directions."""
-        return self._norm(z - self._exact_direction(m))
+        return self.unit_norm(z - self.unit_exact(m))
 
-    def _worst(self, m: Tensor) -> Tensor:
+    def unit_worst(self, m: Tensor) -> Tensor:
         """A direction e, norm(e) = 1, in which an error costs most (see Perturbed)."""
-        return self._exact_direction(m)
+        return self.unit_exact(m)
 
     # What everybody calls.
 
@@ -89,31 +89,31 @@ class Ball(ABC):
         if not ms:
             return []
         with no_autocast(ms[0]):
-            return [self._direction(m).to(m.dtype) if m.numel() else m.clone() for m in ms]
+            return [self.unit_direction(m).to(m.dtype) if m.numel() else m.clone() for m in ms]
 
     def exact(self, m: Tensor) -> Tensor:
         """The exact solution d, in float64. Where it is a set, the member with zeros."""
         self.check(m)
-        return -self.radius(m.shape) * self._exact_direction(m.double())
+        return -self.radius(m.shape) * self.unit_exact(m.double())
 
     def norm(self, x: Tensor) -> Tensor:
         """Norm whose unit ball this is."""
         self.check(x)
-        return self._norm(_wide(x)) / self.radius(x.shape)
+        return self.unit_norm(_wide(x)) / self.radius(x.shape)
 
     def dual_norm(self, g: Tensor) -> Tensor:
         """max <g, d> over norm(d) <= 1."""
         self.check(g)
-        return self._dual_norm(_wide(g)) * self.radius(g.shape)
+        return self.unit_dual(_wide(g)) * self.radius(g.shape)
 
     def distance(self, m: Tensor, d_hat: Tensor) -> Tensor:
         """delta: the distance of d_hat, in this norm, from the set of exact solutions, in float64."""
         self.check(m)
-        return self._distance(m, -d_hat.double() / self.radius(m.shape))
+        return self.unit_distance(m, -d_hat.double() / self.radius(m.shape))
 
     def rho(self, shape: Sequence[int]) -> float:
         """dual_norm(v) <= rho ||v||_2 for v of this shape."""
-        return self._rho(*sides(shape)) * self.radius(shape)
+        return self.unit_rho(*sides(shape)) * self.radius(shape)
 
     def radius(self, shape: Sequence[int]) -> float:
         """By what the plain ball is multiplied, from `scale` and the last two sides, of which 0 counts as 1."""
@@ -121,7 +121,7 @@ class Ball(ABC):
 
     def worst(self, m: Tensor) -> Tensor:
         """The error direction of `Perturbed(direction="worst")`, norm 1, float64."""
-        return self.radius(m.shape) * self._worst(m.double())
+        return self.radius(m.shape) * self.unit_worst(m.double())
 
     def check(self, m: Tensor) -> None:
         """Raises on input this ball is not defined for."""

@@ -35,23 +35,23 @@ class Sign(_Entries):
     name: ClassVar[str] = "sign"
     scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: 1.0 / into}
 
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, torch.inf, dim=_last(x))
 
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         return torch.linalg.vector_norm(g, 1, dim=_last(g))
 
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         return m.sign()
 
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         return sqrt(out * into)
 
-    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+    def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         error = torch.where(m == 0, (z.abs() - 1.0).clamp(min=0.0), (z - m.sign()).abs())
         return error.amax(dim=_last(m))
 
-    def _worst(self, m: Tensor) -> Tensor:
+    def unit_worst(self, m: Tensor) -> Tensor:
         return m.sign() * (1.0 - 2.0 * _least(m))
 
 
@@ -65,22 +65,22 @@ class Euclidean(_Entries):
     name: ClassVar[str] = "euclidean"
     scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: sqrt(out * into)}
 
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, dim=_last(x))
 
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         return torch.linalg.vector_norm(g, dim=_last(g))
 
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         return unit(m, _last(m))
 
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         return 1.0
 
-    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+    def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return block_distance(m, z, _last(m))
 
-    def _worst(self, m: Tensor) -> Tensor:
+    def unit_worst(self, m: Tensor) -> Tensor:
         # The loss is 1/cos of the angle between d_hat and d: worst, to first order, is an error across m.
         direction = unit(m, _last(m))
         across = _least(m)

@@ -44,7 +44,7 @@ class Perturbed(Ball):
         if self.direction not in DIRECTIONS:
             raise ValueError(f"perturbed: direction must be random or worst, got {self.direction!r}")
 
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         return -self.inner.exact(m) - self.delta * self._error(m)
 
     def _error(self, m: Tensor) -> Tensor:
@@ -59,19 +59,19 @@ class Perturbed(Ball):
 
     # Everything about the ball is the inner ball's.
 
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         return self.inner.norm(x)
 
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         return self.inner.dual_norm(g)
 
-    def _exact_direction(self, m: Tensor) -> Tensor:
+    def unit_exact(self, m: Tensor) -> Tensor:
         return -self.inner.exact(m)
 
-    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+    def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return self.inner.distance(m, -z)
 
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         return self.inner.rho((out, into))
 
     def check(self, m: Tensor) -> None:

@@ -20,22 +20,22 @@ class _Lines(Ball):
 
     along: ClassVar[int]
 
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, dim=self.along).amax(-1)
 
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         return torch.linalg.vector_norm(g, dim=self.along).sum(-1)
 
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         return unit(m, (self.along,))
 
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         return sqrt(into if self.along == -2 else out)
 
-    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+    def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return block_distance(m, z, (self.along,)).amax(-1)
 
-    def _worst(self, m: Tensor) -> Tensor:
+    def unit_worst(self, m: Tensor) -> Tensor:
         # Shorten every line but the one that matters least, and lengthen that one.
         least = torch.linalg.vector_norm(m, dim=self.along, keepdim=True).argmin(-3 - self.along, keepdim=True)
         sign = torch.ones_like(m).scatter_(-3 - self.along, least.expand_as(m.narrow(-3 - self.along, 0, 1)), -1.0)

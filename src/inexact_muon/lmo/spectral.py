@@ -44,31 +44,31 @@ class Spectral(Ball):
         if not isinstance(self.polar, PolarMethod):
             raise TypeError(f"spectral: polar must be a polar method, got {self.polar!r}")
 
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(x, 2)
 
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         return torch.linalg.svdvals(g).sum(-1)
 
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         return self.polar.orthogonalise(m)
 
     def directions(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
         return self.polar.orthogonalise_all(ms, limit, cast=False)
 
-    def _exact_direction(self, m: Tensor) -> Tensor:
+    def unit_exact(self, m: Tensor) -> Tensor:
         return ExactSVD()(m)
 
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         return sqrt(min(out, into))
 
-    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+    def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         if m.shape[-2] > m.shape[-1]:
             m, z = m.mT, z.mT
         u, _, vh, kept = decompose(m)
         return torch.linalg.matrix_norm(polar_error(z, u, vh, kept), 2)
 
-    def _worst(self, m: Tensor) -> Tensor:
+    def unit_worst(self, m: Tensor) -> Tensor:
         u, s, vh = torch.linalg.svd(m, full_matrices=False)
         sign = torch.ones_like(s)
         sign[..., -1] = -1.0
@@ -112,24 +112,24 @@ class Nuclear(Ball):
         if not 1 <= self.steps <= MOST_STEPS:
             raise ValueError(f"nuclear: steps must be at least 1 and at most {MOST_STEPS}, got {self.steps}")
 
-    def _norm(self, x: Tensor) -> Tensor:
+    def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.svdvals(x).sum(-1)
 
-    def _dual_norm(self, g: Tensor) -> Tensor:
+    def unit_dual(self, g: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(g, 2)
 
-    def _direction(self, m: Tensor) -> Tensor:
+    def unit_direction(self, m: Tensor) -> Tensor:
         x = to_unit_entries(m.to(torch.promote_types(m.dtype, torch.float32)))
         v = unit(x.mT @ (x @ probes(x.shape[-1], 1, x)), (-2,))
         for _ in range(self.steps):
             v = unit(x.mT @ (x @ v), (-2,))
         return unit(x @ v, (-2,)) @ v.mT
 
-    def _exact_direction(self, m: Tensor) -> Tensor:
+    def unit_exact(self, m: Tensor) -> Tensor:
         u, _, vh, kept = decompose(m)
         return (u[..., :1] * kept[..., None, :1]) @ vh[..., :1, :]
 
-    def _distance(self, m: Tensor, z: Tensor) -> Tensor:
+    def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         """Where sigma_1 is repeated the solutions are U_1 Z V_1^T, Z >= 0 of trace 1: from a nearest one of these.
 
         Z has the eigenvectors of the symmetric part of U_1^T z V_1. An upper bound, exact where that block is symmetric
@@ -145,13 +145,13 @@ class Nuclear(Ball):
         values, vectors = torch.linalg.eigh(0.5 * (block + block.mT))
         weights = _simplex(values)
         nearest = u @ ((vectors * weights.unsqueeze(-2)) @ vectors.mT) @ vh
-        outside = (self._norm(z) - 1.0).clamp(min=0.0)
-        return torch.where(kept[..., 0], self._norm(z - nearest), outside)
+        outside = (self.unit_norm(z) - 1.0).clamp(min=0.0)
+        return torch.where(kept[..., 0], self.unit_norm(z - nearest), outside)
 
-    def _rho(self, out: int, into: int) -> float:
+    def unit_rho(self, out: int, into: int) -> float:
         return 1.0
 
-    def _worst(self, m: Tensor) -> Tensor:
+    def unit_worst(self, m: Tensor) -> Tensor:
         # Uphill along the second pair: the norm grows to 1 + delta and sigma_2/sigma_1 delta of descent is lost.
         u, _, vh = torch.linalg.svd(m, full_matrices=False)
         second = min(1, min(m.shape[-2:]) - 1)

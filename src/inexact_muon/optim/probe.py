@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from inexact_muon.dtensors import gathered
@@ -123,6 +122,8 @@ def _dual_norm(ball: Ball, g: Tensor) -> float:
 
 
 def _summary(layer: _Layer) -> Smoothness:
+    from scipy.optimize import nnls
+
     seen = np.asarray(layer.lipschitz)
     columns = np.stack((np.ones_like(seen), np.asarray(layer.duals)), axis=1)
     scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)

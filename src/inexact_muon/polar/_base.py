@@ -70,7 +70,7 @@ class PolarMethod(ABC):
         """Floating point operations for one n x m matrix (products only; see schedules.cost)."""
 
     @abstractmethod
-    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         """The method on each of xs, (batch_i, n, m_i) of one n <= m_i, whose entries suit products or are all zero."""
 
     @property
@@ -134,9 +134,9 @@ class PolarMethod(ABC):
             return []
         kind = ms[0].device.type
         if kind in ("cpu", "cuda") and not torch.is_autocast_enabled(kind):
-            return solve_all(ms, self._solve, self.compute_dtype, limit, cast)
+            return solve_all(ms, self.solve, self.compute_dtype, limit, cast)
         with no_autocast(ms[0]):
-            return solve_all(ms, self._solve, self.compute_dtype, limit, cast)
+            return solve_all(ms, self.solve, self.compute_dtype, limit, cast)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         """The dtype of the products for this input."""

@@ -89,7 +89,7 @@ class Auto(PolarMethod):
             found.update(zip(places, method.orthogonalise_all([ms[i] for i in places], limit, cast), strict=True))
         return [found[i] for i in range(len(ms))]
 
-    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         raise NotImplementedError("auto hands matrices to the methods that it chose")
 
 

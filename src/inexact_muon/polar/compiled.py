@@ -65,7 +65,7 @@ class Compiled(PolarMethod):
     def flops(self, n: int, m: int) -> int:
         return self.method.flops(n, m)
 
-    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         layout = tuple((tuple(x.shape), x.stride(), x.dtype) for x in xs)
         return _compiled(self.method, dtype, layout, xs[0].device, BACKEND)(xs)
 
@@ -75,7 +75,7 @@ def _compiled(
     method: PolarMethod, dtype: torch.dtype, layout: tuple[Any, ...], device: torch.device, backend: str
 ) -> Callable[[list[Tensor]], list[Tensor]]:
     def solve(xs: list[Tensor]) -> list[Tensor]:
-        return method._solve(xs, dtype)
+        return method.solve(xs, dtype)
 
     solve([torch.ones(1, 1, 1)])  # fills what the method computes once: dynamo cannot trace that
     code = solve.__code__.replace(co_name=f"solve_{next(_numbers)}")

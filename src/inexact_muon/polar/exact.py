@@ -42,7 +42,7 @@ class ExactSVD(PolarMethod):
     def flops(self, n: int, m: int) -> int:
         return schedules.svd_flops(n, m)
 
-    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         return [_isometry(x, dtype) for x in xs]
 
 

@@ -65,7 +65,7 @@ class Composition(PolarMethod):
         steps = len(self.map.coefficients)
         return factors_of(self.map, tuple(range(1, steps))), factors_of(self.map, restarts(steps))
 
-    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         gram = [self.runs_gram(x.shape[-2], x.shape[-1], dtype) for x in xs]
         solved: dict[int, Tensor] = {}
         for form, factors in enumerate(self._forms):

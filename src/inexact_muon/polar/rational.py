@@ -76,7 +76,7 @@ class Zolotarev(PolarMethod):
     def multiplier(self, gram: Tensor) -> Tensor:
         return multiplier(gram, self._factor, self.normaliser)
 
-    def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         if min(self.rational.poles) < SMALLEST_SHIFT * torch.finfo(dtype).eps:
             dtype = torch.float64
         return run(xs, [self._factor], dtype, self.normaliser)

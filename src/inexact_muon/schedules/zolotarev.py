@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ellipj, ellipkm1
 
 from inexact_muon.schedules.remez import minimax
 from inexact_muon.schedules.scalar_map import Polished, Rational
@@ -44,6 +43,8 @@ def polished_zolotarev(lower: float = 1e-3, degree: int = 9) -> Polished:
 
 @lru_cache(maxsize=256)
 def _zolotarev(poles: int, lower: float) -> Rational:
+    from scipy.special import ellipj, ellipkm1
+
     quarter = float(ellipkm1(lower**2))
     sn, cn, dn, _ = ellipj(np.arange(1, 2 * poles + 1) * quarter / (2 * poles + 1), 1.0 - lower**2)
     c = lower**2 * (sn / cn) ** 2

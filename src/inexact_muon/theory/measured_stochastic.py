@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import exp, inf, log, sqrt
 
-from scipy.optimize import brentq
-
 from inexact_muon.theory._base import StochasticOptimum, check_alpha, check_noise, check_oracle, check_positive
 from inexact_muon.theory.deterministic import measured_deterministic_iterations, measured_deterministic_optimal
 from inexact_muon.theory.stochastic import Terms, smallest
@@ -98,6 +96,8 @@ def measured_stochastic_iterations(
     D0: float, L: float, rho_sigma: float, eps: float, gap: float, overshoot: float
 ) -> float:
     """The K at which measured_stochastic_minimum is eps, found numerically; without noise the deterministic count."""
+    from scipy.optimize import brentq
+
     check_positive(eps=eps)
     without = measured_deterministic_iterations(D0, L, eps, gap, overshoot)
     if rho_sigma == 0.0:

@@ -7,7 +7,6 @@ from math import exp, inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
 
 from inexact_muon.theory._base import StochasticOptimum, check_alpha, check_noise, check_positive, worst_pair
 from inexact_muon.theory.deterministic import deterministic_iterations, deterministic_optimal
@@ -126,6 +125,8 @@ def stochastic_iterations(D0: float, L: float, rho_sigma: float, eps: float, del
 
     Corollary 3, solved for K with all constants; for small eps it is `stochastic_leading_iterations`.
     """
+    from scipy.optimize import brentq
+
     check_positive(eps=eps)
     if rho_sigma == 0.0:
         return deterministic_iterations(D0, L, eps, delta)
@@ -151,6 +152,8 @@ def stochastic_leading_iterations(D0: float, L: float, rho_sigma: float, eps: fl
 
 def smallest(bound: Callable[[float], float], around: float) -> float:
     """alpha in (0, 1] with the smallest bound: a grid from far below a guess up to 1, then a local search."""
+    from scipy.optimize import minimize_scalar
+
     grid = np.linspace(log(min(around, 1.0)) - 10.0, 0.0, 120)
     best = int(np.argmin([bound(exp(t)) for t in grid]))
     ends = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from math import exp, log, pi, sqrt
 
 import numpy as np
-from scipy.special import zeta
 
 from inexact_muon.theory._base import (
     Floats,
@@ -22,6 +21,9 @@ from inexact_muon.theory._base import (
     check_positive,
     worst_pair,
 )
+
+ZETA = 2.612375348685488
+"""zeta(3/2) = sum_k k^(-3/2)."""
 
 
 def measured_momentum_errors(
@@ -131,7 +133,7 @@ def measured_time_varying_rate(
     """(D0 + L gamma^2 nu^2 zeta(3/2)/2 + c S) / (4 gamma (1-eta)((K+1)^(1/4)-1)), S as below, nu for 1+delta."""
     check_oracle(gap, overshoot)
     lag = _lag_sum(L, K, rho_sigma, gamma, alpha, overshoot)
-    top = D0 + L * (gamma * overshoot) ** 2 * float(zeta(1.5)) / 2.0 + (1.0 - gap + overshoot) * lag
+    top = D0 + L * (gamma * overshoot) ** 2 * ZETA / 2.0 + (1.0 - gap + overshoot) * lag
     return top / _weight_sum(D0, K, gamma, gap)
 
 
@@ -147,7 +149,7 @@ def time_varying_rate(
     """
     gap, overshoot = worst_pair(delta)
     lag = _lag_sum(L, K, rho_sigma, gamma, alpha, overshoot)
-    top = D0 + L * gamma**2 * overshoot * float(zeta(1.5)) * (3.0 * overshoot / 2.0 + 2.0) + 2.0 * lag
+    top = D0 + L * gamma**2 * overshoot * ZETA * (3.0 * overshoot / 2.0 + 2.0) + 2.0 * lag
     return float(top / _weight_sum(D0, K, gamma, gap))
 
 
