@@ -16,6 +16,7 @@ LAYERS = {
     "process": (),
     "theory": ("schedules",),
     "statements": ("schedules", "theory", "terminal"),
+    "strategies": ("schedules",),
     "polar": ("schedules",),
     "lmo": ("polar", "schedules"),
     "views": ("schedules",),
@@ -23,7 +24,7 @@ LAYERS = {
     "inexactness": ("estimate", "lmo", "polar", "schedules"),
     "tune": ("inexactness", "lmo", "polar", "schedules", "theory", "views"),
     "dtensors": (),
-    "parallel": ("dtensors", "lmo", "polar", "schedules", "views"),
+    "parallel": ("dtensors", "lmo", "polar", "schedules", "strategies", "views"),
     "optim": (
         "defaults",
         "dtensors",
@@ -33,6 +34,7 @@ LAYERS = {
         "parallel",
         "polar",
         "schedules",
+        "strategies",
         "theory",
         "tune",
         "views",
@@ -40,11 +42,11 @@ LAYERS = {
     ),
     "lab": ("defaults", "inexactness", "lmo", "optim", "polar", "schedules", "theory", "tune", "terminal"),
     "catalogue": ("inexactness", "polar", "schedules"),
-    "tables": ("inexactness", "polar", "tune", "terminal"),
+    "tables": ("inexactness", "polar", "schedules", "tune", "terminal"),
     "testing": ("lmo", "polar", "schedules"),
     "integrations": ("optim",),
     "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
-    "plan": ("lab", "schedules", "terminal"),
+    "plan": ("lab", "schedules", "strategies", "terminal"),
     "report": ("lab", "schedules", "statistics", "tune"),
     "decide": ("lab", "report", "schedules", "statistics", "terminal"),
     "demo": ("catalogue", "lab", "report", "terminal"),
@@ -57,8 +59,10 @@ LAYERS = {
         "demo",
         "lab",
         "plan",
+        "polar",
         "process",
         "report",
+        "schedules",
         "statements",
         "tables",
         "terminal",
@@ -75,7 +79,7 @@ INSIDE_FUNCTIONS = (
 optimizer, which imports `parallel` once there is a process group; and what computes with scipy, which training with
 another oracle does not need."""
 
-TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "terminal", "theory")
+TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "strategies", "terminal", "theory")
 HEAVY = ("rich", "scipy", "msgspec", "tyro")
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from inexact_muon import lmo, measure, polar, predict
 from inexact_muon.polar.choice import _ordered, choose
-from inexact_muon.polar.costs import ACCELERATOR, CPU, Costs, at
 from inexact_muon.polar.rounding import reached
+from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs, at
 from matrices import matrix, orthonormal
 from tiers import at_length
 
@@ -127,8 +127,11 @@ def test_devices_and_dtypes() -> None:
 
 def test_cost_counts_what_the_methods_do() -> None:
     """With symmetric products at full price and inverses at half a product the cost is the flops."""
-    plain = Costs("cpu", symmetric=((1, 1.0),), inverse=((1, 0.5),), double=1.0)
-    for method in (polar.Cans(5), polar.PolarExpress(8), polar.Zolotarev(3), polar.Zolotarev(1, polish=9)):
+    kinds = {"product": 1.0, "symmetric": 1.0, "inverse": 0.5, "decomposition": 1.0}
+    plain = Costs("cpu", {"float32": 1.0, "float64": 1.0}, {kind: ((1, cost),) for kind, cost in kinds.items()})
+    polished = polar.Zolotarev(1, polish=9)
+    many = (polar.Cans(5), polar.PolarExpress(8), polar.Zolotarev(3), polar.Zolotarev(8), polished, polar.ExactSVD())
+    for method in (*many, polar.Cans(5, normalise="schatten8"), polar.Compiled(polished), polar.Auto()):
         for n, m in ((64, 64), (64, 90), (64, 256)):
             assert plain.of(method, n, m) == pytest.approx(method.flops(n, m) / (2 * n**3))
 
@@ -141,8 +144,8 @@ def test_curves() -> None:
 def test_calibration_is_explicit_and_usable() -> None:
     before = str(polar.cheapest(96, 96))
     costs = polar.calibrate(sides=(32, 96), repeats=2)
-    assert [n for n, _ in costs.inverse] == [32, 96]
-    assert all(cost > 0 for _, cost in (*costs.symmetric, *costs.inverse))
+    assert [n for n, _ in costs.curves["inverse"]] == [32, 96]
+    assert all(cost > 0 for curve in costs.curves.values() for _, cost in curve)
     assert polar.cheapest(96, 96, costs=costs).error_bound(1e-3) <= 0.065
     assert str(polar.cheapest(96, 96)) == before
 

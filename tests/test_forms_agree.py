@@ -7,7 +7,8 @@ import torch
 
 from cases import POLARS
 from inexact_muon import polar, schedules
-from inexact_muon.polar.iteration import expand_about, factors_of, polynomial, restarts, run
+from inexact_muon.polar.iteration import expand_about, factors_of, polynomial, run
+from inexact_muon.schedules.scalar_map import restarts
 from matrices import SPECTRA, matrix
 
 COMPOSED = {name: m for name, m in POLARS.items() if isinstance(m.map, schedules.Schedule)}

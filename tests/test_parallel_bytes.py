@@ -21,11 +21,10 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from inexact_muon import EF21Muon, Muon
-from inexact_muon.plan import compressors as paper
 from inexact_muon.plan.layout import Layout
 from inexact_muon.plan.models import Model, Weight
-from inexact_muon.plan.oracles import PolarExpress
-from inexact_muon.plan.strategies import BlockPeriodic, Compressed, Cost, GramReduced, OwnerRank, Replicated
+from inexact_muon.plan.strategies import Cost, all_strategies, cost
+from inexact_muon.schedules.oracles import parse
 from ranks import on_ranks
 
 SHAPES = ((256, 64),) * 4 + ((128, 128),) * 4
@@ -37,15 +36,16 @@ FLAGS = 3 * len(SHAPES)
 LISTS = 16
 """Bytes by which they compare what they share, once."""
 
+EVERYWHERE, OWNED, SUMMED, BLOCKS, LOW, TOP, NATURAL = all_strategies(2, 8, 0.05)
 PLANS: dict[str, tuple[str, bool, Any]] = {
-    "replicated": ("replicated", True, Replicated()),
-    "owner-rank, fsdp": ("owner-rank", True, OwnerRank()),
-    "owner-rank, ddp": ("owner-rank", False, OwnerRank()),
-    "gram-reduced": ("gram-reduced", True, GramReduced()),
-    "block-periodic": ("block-periodic:2", True, BlockPeriodic(2)),
-    "compressed, rank 8": ("low-rank:8", False, Compressed(paper.LowRank(8))),
-    "compressed, top": ("top-k:0.05", False, Compressed(paper.TopK(0.05))),
-    "compressed, natural": ("natural", False, Compressed(paper.Natural())),
+    "replicated": ("replicated", True, EVERYWHERE),
+    "owner-rank, fsdp": ("owner-rank", True, OWNED),
+    "owner-rank, ddp": ("owner-rank", False, OWNED),
+    "gram-reduced": ("gram-reduced", True, SUMMED),
+    "block-periodic": ("block-periodic:2", True, BLOCKS),
+    "compressed, rank 8": ("low-rank:8", False, LOW),
+    "compressed, top": ("top-k:0.05", False, TOP),
+    "compressed, natural": ("natural", False, NATURAL),
 }
 """Name -> (strategy, or compressor of EF21Muon; whether parameters are sharded, what the plan calls it)."""
 
@@ -106,7 +106,7 @@ def measured(rank: int, world: int, shapes: tuple[tuple[int, int], ...], names: 
 def planned(name: str, shapes: tuple[tuple[int, int], ...], world: int) -> Cost:
     _, sharded, strategy = PLANS[name]
     model = Model("test", tuple(Weight(f"layer{i}", shape) for i, shape in enumerate(shapes)), 1, "")
-    return strategy.cost(model, Layout(world, sharded=sharded), PolarExpress(5, form="gram"))
+    return cost(strategy, model, Layout(world, sharded=sharded), parse("polar-express(5, dtype=float32)"))
 
 
 @cache

@@ -10,17 +10,18 @@ import pytest
 
 from inexact_muon import cli
 from inexact_muon.plan import page
-from inexact_muon.plan.estimate import Machine, Plan, plan, strategies
+from inexact_muon.plan.estimate import LADDER, Machine, Plan, plan
 from inexact_muon.plan.layout import Layout
 from inexact_muon.plan.models import KNOWN
-from inexact_muon.plan.oracles import LADDER, PolarExpress
+from inexact_muon.plan.strategies import all_strategies, title
+from inexact_muon.schedules.oracles import parse
 
 PAGE = (Path(__file__).parent.parent / "docs" / "plan.md").read_text()
 TITLES = ("replicated", "owner-rank", "gram-reduced", "block-periodic, P=5", "compressed, rank 8")
 
 
 def made(name: str = "gpt2-124m", layout: Layout = Layout(4, 2), machine: Machine = Machine()) -> Plan:  # noqa: B008
-    return plan(KNOWN[name], layout, machine, PolarExpress(5), strategies(5, 8, 0.05))
+    return plan(KNOWN[name], layout, machine, parse("polar-express:5"), all_strategies(5, 8, 0.05))
 
 
 def test_the_table_of_the_page() -> None:
@@ -29,10 +30,10 @@ def test_the_table_of_the_page() -> None:
     assert {row[0] for row in found} == set(KNOWN)
     for name, gpus, tp, ddp, cells in found:
         p = made(name, Layout(int(gpus), int(tp or 1), not ddp))
-        shares = {str(e.strategy): f"{100 * e.share:.2f}%" for e in p.strategies}
-        assert [cell.strip() for cell in cells.split("|")] == [shares.get(title, "-") for title in TITLES]
+        shares = {title(e.strategy): f"{100 * e.share:.2f}%" for e in p.strategies}
+        assert [cell.strip() for cell in cells.split("|")] == [shares.get(name, "-") for name in TITLES]
         assert p.best is not None
-        assert str(p.best.strategy) == "owner-rank"
+        assert title(p.best.strategy) == "owner-rank"
 
 
 def test_no_torch() -> None:
@@ -54,7 +55,7 @@ def test_the_recommendation_names_what_is_best() -> None:
     p = made("llama3-8b", Layout(64, 8))
     assert p.best is not None
     said = page.recommendation(p)
-    assert said.startswith(f"Recommendation: {p.best.strategy} with polar-express(steps=5)")
+    assert said.startswith(f"Recommendation: {title(p.best.strategy)} with polar-express(steps=5)")
     assert "polar-express(steps=6) lowers the error from 0.134 to 0.002" in said
     assert "No strategy with the same update fits 0.1 GB" in page.recommendation(made(machine=Machine(memory=0.1)))
     slow = page.recommendation(made("llama3-8b", Layout(64, 8), Machine(link=0.1)))
@@ -83,7 +84,7 @@ def test_a_picture(tmp_path: Path) -> None:
     bars = [v for panel in json.loads(path.read_text())["vconcat"] for v in panel["data"]["values"]]
     assert len(bars) == 3 * (len(p.strategies) + len(p.precisions))
     e = p.strategies[1]
-    mine = {b["part"]: b["percent"] for b in bars if b["name"] == str(e.strategy)}
+    mine = {b["part"]: b["percent"] for b in bars if b["name"] == title(e.strategy)}
     assert sum(mine.values()) == pytest.approx(100 * (e.step - e.model) / e.model)
 
 

@@ -29,7 +29,8 @@ from inexact_muon.report.build import PAGE, TEXT, build
 from inexact_muon.report.claims import CLAIMS, judge
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.figures import figures
-from inexact_muon.report.load import Oracle, load, read_oracle
+from inexact_muon.report.load import POLICIES, load
+from inexact_muon.schedules.oracles import OracleText, parts
 from inexact_muon.statistics import optimum
 from report_cases import COUNTS, GPT, LAYERS, Case, bowl, grid, ladder, muon, noise, write
 from report_tables import every_table, write_tables
@@ -209,26 +210,26 @@ def test_a_long_curve_is_thinned_to_its_own_values() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("polar-express(steps=5, normalise=frobenius)", Oracle("polar-express", 5, "normalise=frobenius")),
-        ("polar-express:3", Oracle("polar-express", 3, "")),
-        ("jordan(8)", Oracle("jordan", 8, "")),
-        ("zolotarev(poles=2, lower=0.01)", Oracle("zolotarev", 2, "lower=0.01")),
-        ("zolotarev", Oracle("zolotarev", 3, "")),
-        ("you", Oracle("you", 5, "")),
-        ("polar-express(lower=0.1)", Oracle("polar-express", 5, "lower=0.1")),
-        ("exact-svd()", Oracle("exact-svd", None, "")),
-        ("???", Oracle("???", None, "")),
-        ("adaptive:1.05", Oracle("adaptive:1.05", None, "")),
-        ("budget(flops=3.54e8, by=rms)", Oracle("budget(flops=3.54e8, by=rms)", None, "")),
+        ("polar-express(steps=5, normalise=frobenius)", OracleText("polar-express", 5, ("normalise=frobenius",))),
+        ("polar-express:3", OracleText("polar-express", 3)),
+        ("jordan(8)", OracleText("jordan", 8)),
+        ("zolotarev(poles=2, lower=0.01)", OracleText("zolotarev", 2, ("lower=0.01",))),
+        ("zolotarev", OracleText("zolotarev", 3)),
+        ("you", OracleText("you", 5)),
+        ("polar-express(lower=0.1)", OracleText("polar-express", 5, ("lower=0.1",))),
+        ("exact-svd()", OracleText("exact-svd", None)),
+        ("???", OracleText("???", None)),
+        ("adaptive:1.05", OracleText("adaptive:1.05", None)),
+        ("budget(flops=3.54e8, by=rms)", OracleText("budget(flops=3.54e8, by=rms)", None)),
     ],
 )
-def test_oracles_by_text(text: str, expected: Oracle) -> None:
-    assert read_oracle(text) == expected
+def test_oracles_by_text(text: str, expected: OracleText) -> None:
+    assert parts(text, but=POLICIES) == expected
 
 
 def test_options_that_change_the_polynomial_are_another_ladder() -> None:
-    assert read_oracle("polar-express(steps=5, normalise=frobenius)").label == "polar-express"
-    assert read_oracle("polar-express(steps=5, lower=0.01)").label == "polar-express(lower=0.01)"
+    assert parts("polar-express(steps=5, normalise=frobenius)").label == "polar-express"
+    assert parts("polar-express(steps=5, lower=0.01)").label == "polar-express(lower=0.01)"
 
 
 def test_optimum_of_a_parabola_is_its_vertex() -> None:

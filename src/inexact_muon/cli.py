@@ -280,7 +280,7 @@ def plan(
         flops: peak TF of a rank in bfloat16.
         layout: fsdp divides weights and state over the rest of the ranks, ddp repeats them.
         tokens: of a step; by default the model's own.
-        oracle: polar-express(STEPS), polar-express(STEPS, form=gram) or zolotarev(POLES).
+        oracle: text of a polar method, such as polar-express:6, "polar-express(6, dtype=float32)" or zolotarev:3.
         efficiency: share of the peak that products reach.
         memory: GB of a rank.
         period: of block-periodic (MuonBP).
@@ -288,14 +288,19 @@ def plan(
         top: share of entries that the top-k compressor keeps (EF21).
         plot: picture, to an .svg, .png, .html or .json file.
     """
-    from inexact_muon.plan import estimate, files, oracles, page
+    from inexact_muon.plan import estimate, files, page
     from inexact_muon.plan.layout import Layout
+    from inexact_muon.plan.strategies import all_strategies
+    from inexact_muon.schedules import oracles
     from inexact_muon.terminal import console as open_console
 
     machine = estimate.Machine(flops, link, efficiency, memory)
     where = Layout(gpus, tp, sharded=layout == "fsdp")
-    tried = estimate.strategies(period, rank, top)
-    made = estimate.plan(files.find(model, tokens), where, machine, oracles.parse(oracle), tried)
+    tried = all_strategies(period, rank, top)
+    reader: Any = oracles
+    if oracles.parts(oracle).family not in oracles.FAMILIES:  # from elsewhere, or around another: that loads torch
+        from inexact_muon import polar as reader
+    made = estimate.plan(files.find(model, tokens), where, machine, reader.parse(oracle), tried)
     console = open_console(190)
     page.show(made, console)
     if plot is not None:
@@ -361,11 +366,8 @@ def main() -> None:
     """Entry point: one clear sentence and a non-zero exit on bad input."""
     words = sys.argv[1:]
     interrupts = prepare()
-    if words == ["--version"]:
-        print(f"inexact-muon {inexact_muon.__version__}")
-        return
-    if words in (["--help"], ["-h"]):
-        print(overview())
+    if words in (["--version"], ["--help"], ["-h"]):
+        print(f"inexact-muon {inexact_muon.__version__}" if words == ["--version"] else overview())
         return
     try:
         tyro.extras.subcommand_cli_from_dict(

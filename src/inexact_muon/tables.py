@@ -12,7 +12,7 @@ from rich.text import Text
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod, parse
-from inexact_muon.polar.costs import CPU
+from inexact_muon.schedules.prices import CPU
 from inexact_muon.terminal import Row, Sheet
 from inexact_muon.terminal import console as open_console
 from inexact_muon.tune import carry, checkpoints, rules, spectra

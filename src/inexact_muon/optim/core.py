@@ -53,8 +53,8 @@ from inexact_muon.views import parse as parse_view
 
 if TYPE_CHECKING:
     from inexact_muon.optim.shared import Shared
-    from inexact_muon.parallel.strategies import Strategy
     from inexact_muon.parallel.team import Team
+    from inexact_muon.strategies import Strategy
 
 
 class LMOOptimizer(Optimizer):

@@ -29,11 +29,11 @@ from inexact_muon.optim.shared import Shared, walk
 from inexact_muon.optim.telemetry import SHARE
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor, LowRank
 from inexact_muon.parallel.shares import Share, solve
-from inexact_muon.parallel.strategies import OwnerRank
 from inexact_muon.parallel.team import Team
 from inexact_muon.parallel.wire import has_messages
 from inexact_muon.polar import PolarMethod
 from inexact_muon.schedules.grammar import read
+from inexact_muon.strategies import OwnerRank
 
 
 class EF21Muon(Muon):

@@ -22,7 +22,7 @@ from inexact_muon.schedules.published import JORDAN
 from inexact_muon.tune.policy import Adaptive, Budget, Policy
 
 if TYPE_CHECKING:
-    from inexact_muon.parallel.strategies import Strategy
+    from inexact_muon.strategies import Strategy
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
 POLICIES = (Adaptive.name, Budget.name)

@@ -24,6 +24,7 @@ from inexact_muon.optim.finite import Flags, hosted
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.shares import Direction, Share, assign, interleaved
+from inexact_muon.parallel.strategies import run
 from inexact_muon.parallel.team import Team
 from inexact_muon.polar.batching import limit_on, within, work
 
@@ -123,7 +124,9 @@ class Shared:
         self.adamw(optimizer, [(group, p) for group, p in self.entries if group["algorithm"] == "adamw"])
 
     def _run(self, optimizer: LMOOptimizer, chunk: Chunk) -> Any:
-        return self.team.strategy.run([s for *_, shares in chunk for s in shares], optimizer.directions, self.team.wire)
+        return run(
+            self.team.strategy, [s for *_, shares in chunk for s in shares], optimizer.directions, self.team.wire
+        )
 
     def _chunks(self, optimizer: LMOOptimizer, moving: Sequence[Entry]) -> Iterator[Chunk]:
         """What one set of ranks holds after the other, within the memory; each chunk begins when it is asked for."""

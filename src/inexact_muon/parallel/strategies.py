@@ -1,12 +1,11 @@
-"""Ways to run the oracle on many ranks, as frozen values; `inexact_muon.plan.strategies` has their cost on paper."""
+"""How the strategies of `inexact_muon.strategies` are run."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -15,105 +14,25 @@ from inexact_muon.lmo._base import inner
 from inexact_muon.parallel.gram import gram_reduced, reducible
 from inexact_muon.parallel.shares import Ask, Direction, Run, Share, collect, give_back, solve
 from inexact_muon.parallel.wire import Wire
-from inexact_muon.schedules.grammar import read, write
+from inexact_muon.strategies import BlockPeriodic, GramReduced, Replicated, Strategy
 
 
-@dataclass(frozen=True)
-class Strategy(ABC):
-    """A way to run the oracle.
+def run(strategy: Strategy, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
+    """The answers to some parameters of one set of ranks; yields whenever messages are under way."""
+    by_blocks = partial(blockwise, factor=getattr(strategy, "block_lr", 1.0))
 
-    Attributes:
-        copies: whether plain tensors are copies on every rank of a process group, among which work is divided.
-    """
+    def way(share: Share) -> Any:
+        whole = blockwise if _stacked(share) else owned  # stacks of whole matrices stay on their ranks
+        match strategy:
+            case Replicated():
+                return replicated
+            case GramReduced() if reducible(share):
+                return reduced
+            case BlockPeriodic(period=period) if share.turn % period and len(share.place.pieces) > 1:
+                return whole if _stacked(share) else by_blocks
+        return whole
 
-    name: ClassVar[str]
-    copies: ClassVar[bool] = False
-
-    @abstractmethod
-    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
-        """The answers to some parameters of one set of ranks; yields whenever messages are under way."""
-
-    def __str__(self) -> str:
-        return write(self)
-
-
-@dataclass(frozen=True)
-class Replicated(Strategy):
-    """Every rank gathers every matrix and orthogonalises all of them; nothing comes back."""
-
-    name: ClassVar[str] = "replicated"
-
-    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
-        return (yield from together(shares, ask, wire, lambda share: replicated))
-
-
-@dataclass(frozen=True)
-class OwnerRank(Strategy):
-    """Each matrix is orthogonalised once, by one rank, the most expensive matrices given out first.
-
-    Pieces travel to the owner, and every holder gets its piece of the answer; a stack of matrices that lie whole on
-    their ranks sends nothing. With `copies` plain tensors are divided among the ranks, too.
-    """
-
-    name: ClassVar[str] = "owner-rank"
-    copies: ClassVar[bool] = True
-
-    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
-        return (yield from together(shares, ask, wire, lambda share: blockwise if _stacked(share) else owned))
-
-
-@dataclass(frozen=True)
-class Auto(OwnerRank):
-    """Owner-rank for what is divided; plain tensors are not assumed to be replicated."""
-
-    name: ClassVar[str] = "auto"
-    copies: ClassVar[bool] = False
-
-
-@dataclass(frozen=True)
-class GramReduced(Strategy):
-    """Where the long side alone is cut, only n x n matrices in float64 travel; the rest as owner-rank."""
-
-    name: ClassVar[str] = "gram-reduced"
-
-    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
-        def way(share: Share) -> Any:
-            return reduced if reducible(share) else blockwise if _stacked(share) else owned
-
-        return (yield from together(shares, ask, wire, way))
-
-
-@dataclass(frozen=True)
-class BlockPeriodic(Strategy):
-    """MuonBP (arXiv 2510.16981): pieces are orthogonalised where they lie; every `period`-th step whole matrices are.
-
-    The first step is a whole one. Undivided matrices are whole at every step. Factors by shape are those of the block
-    on steps by blocks.
-
-    Attributes:
-        period: 1 is Muon.
-        block_lr: multiplies lr on steps by blocks, the second of the two step sizes.
-    """
-
-    name: ClassVar[str] = "block-periodic"
-
-    period: int = 5
-    block_lr: float = field(default=1.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.period, bool) or not isinstance(self.period, int) or self.period < 1:
-            raise ValueError(f"block-periodic: period must be an integer of at least 1, got {self.period!r}")
-        if not 0.0 <= self.block_lr < float("inf"):
-            raise ValueError(f"block-periodic: block_lr must be finite and not negative, got {self.block_lr}")
-
-    def run(self, shares: Sequence[Share], ask: Ask, wire: Wire) -> Run:
-        by_blocks = partial(blockwise, factor=self.block_lr)
-
-        def way(share: Share) -> Any:
-            whole = share.turn % self.period == 0 or len(share.place.pieces) == 1
-            return blockwise if _stacked(share) else owned if whole else by_blocks
-
-        return (yield from together(shares, ask, wire, way))
+    return together(shares, ask, wire, way)
 
 
 def together(shares: Sequence[Share], ask: Ask, wire: Wire, way: Callable[[Share], Any]) -> Run:
@@ -222,15 +141,3 @@ def _stacked(share: Share) -> bool:
     """Whether the pieces are stacks of whole matrices."""
     axes = share.view.axes(len(share.place.shape))
     return bool(share.place.cut) and all(axes[dim] == -3 for dim in share.place.cut)
-
-
-STRATEGIES: dict[str, type[Strategy]] = {
-    cls.name: cls for cls in (Auto, Replicated, OwnerRank, GramReduced, BlockPeriodic)
-}
-"""Name -> class, for text only."""
-
-
-def parse(text: str) -> Strategy:
-    """The strategy that a text names: "owner-rank", "block-periodic:4"."""
-    strategy: Strategy = read(text, STRATEGIES)
-    return strategy

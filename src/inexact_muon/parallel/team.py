@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from inexact_muon.parallel.place import Place, place_of
-from inexact_muon.parallel.strategies import Strategy, parse
 from inexact_muon.parallel.wire import Wire
+from inexact_muon.strategies import Strategy, parse
 
 
 class Team:

@@ -13,11 +13,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inexact_muon.plan.compressors import LowRank, Natural, TopK
 from inexact_muon.plan.layout import MOST_MATRICES, Layout
 from inexact_muon.plan.models import Model
-from inexact_muon.plan.oracles import LADDER, SPEED, Oracle
-from inexact_muon.plan.strategies import BlockPeriodic, Compressed, Cost, GramReduced, OwnerRank, Replicated, Strategy
+from inexact_muon.plan.strategies import DEVICE, Cost, cost, refusal
+from inexact_muon.schedules.operations import EPS
+from inexact_muon.schedules.oracles import Oracle, parse
+from inexact_muon.schedules.prices import ACCELERATOR
+from inexact_muon.strategies import OwnerRank, Strategy
+
+LOWER = 1e-3
+"""Errors are taken on [LOWER, 1]."""
+
+SPEED = {dtype: 1 / price for dtype, price in ACCELERATOR.dtypes.items()}
+"""Rate of products relative to bfloat16."""
+
+LADDER: tuple[Oracle, ...] = (
+    *(parse(f"polar-express:{steps}") for steps in range(1, 9)),
+    *(parse(f"polar-express({steps}, dtype=float32)") for steps in range(1, 9)),
+    *(parse(f"zolotarev:{poles}") for poles in (1, 2, 3)),
+)
+"""Every precision of a plan: direct form in bfloat16, and float32 with the Gram form where it is cheaper."""
 
 LEAST, MOST = 1e-6, 1e12
 """Rates and sizes outside of this are mistakes, and would not fit into the numbers that are printed."""
@@ -61,6 +76,21 @@ class Estimate:
     link: float
 
     @property
+    def dtype(self) -> str:
+        """In which the oracle computes, and in which momentum and answers travel."""
+        return self.oracle.dtype_on(DEVICE)
+
+    @property
+    def rounding(self) -> float:
+        """Unit of rounding: a smaller error of the map is not seen."""
+        return EPS[self.dtype] / 2
+
+    @property
+    def error(self) -> float:
+        """max |1 - f(s)| on [LOWER, 1], before rounding."""
+        return self.oracle.error_bound(LOWER)
+
+    @property
     def step(self) -> float:
         """The whole step."""
         return self.model + self.gradients + self.compute + self.link
@@ -95,23 +125,17 @@ class Plan:
 
 def estimate(model: Model, layout: Layout, machine: Machine, strategy: Strategy, oracle: Oracle) -> Estimate:
     """The formulas of this file."""
-    cost = strategy.cost(model, layout, oracle)
+    found = cost(strategy, model, layout, oracle)
     rate = 1e12 * machine.flops * machine.efficiency
     return Estimate(
         strategy,
         oracle,
-        cost,
+        found,
         model=6 * model.active_parameters * model.tokens / (layout.gpus * rate),
-        gradients=cost.gradients / (1e9 * machine.link),
-        compute=sum(flops / (rate * SPEED[dtype]) for dtype, flops in cost.work.items()),
-        link=cost.sent / (1e9 * machine.link),
+        gradients=found.gradients / (1e9 * machine.link),
+        compute=sum(flops / (rate * SPEED[dtype]) for dtype, flops in found.work.items()),
+        link=found.sent / (1e9 * machine.link),
     )
-
-
-def strategies(period: int, rank: int, top: float) -> tuple[Strategy, ...]:
-    """All of them."""
-    compressed = (Compressed(LowRank(rank)), Compressed(TopK(top)), Compressed(Natural()))
-    return (Replicated(), OwnerRank(), GramReduced(), BlockPeriodic(period), *compressed)
 
 
 def plan(model: Model, layout: Layout, machine: Machine, oracle: Oracle, tried: tuple[Strategy, ...]) -> Plan:
@@ -120,8 +144,8 @@ def plan(model: Model, layout: Layout, machine: Machine, oracle: Oracle, tried: 
         raise ValueError(f"{model.name} has no hidden matrix: there is nothing for an oracle to do")
     if (count := sum(w.count for w in model.matrices)) > MOST_MATRICES:
         raise ValueError(f"{model.name} has {count:,} matrices, at most {MOST_MATRICES:,} can be planned")
-    refused = tuple((s, s.refuses(layout)) for s in tried if s.refuses(layout))
-    usable = [s for s in tried if not s.refuses(layout)]
+    refused = tuple((s, why) for s in tried if (why := refusal(s, layout)))
+    usable = [s for s in tried if not refusal(s, layout)]
     made = tuple(estimate(model, layout, machine, s, oracle) for s in usable)
     draft = Plan(model, layout, machine, made, refused, None, ())
     exact = [e for e in made if e.strategy.exact and draft.fits(e)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from inexact_muon.plan.estimate import Estimate, Plan
-from inexact_muon.plan.oracles import LOWER, SPEED
+from inexact_muon.plan.estimate import LOWER, SPEED, Estimate, Plan
+from inexact_muon.plan.strategies import title
 from inexact_muon.terminal import Row, Sheet
 
 FORMATS = (".svg", ".png", ".html", ".json")
@@ -32,16 +32,16 @@ def number(x: float) -> str:
 def show(plan: Plan, console: Console) -> None:
     """Two tables, the assumptions, the recommendation."""
     rows = [
-        Row([str(e.strategy), "yes" if e.strategy.exact else "no", *cells(e)], "" if plan.fits(e) else "dim")
+        Row([title(e.strategy), "yes" if e.strategy.exact else "no", *cells(e)], "" if plan.fits(e) else "dim")
         for e in plan.strategies
     ]
-    title = f"{plan.model.name}: strategies with {plan.strategies[0].oracle}"
-    Sheet(title, ("strategy", "same update", *HEADER), rows, left=("strategy", "same update")).print(console)
+    heading = f"{plan.model.name}: strategies with {plan.strategies[0].oracle}"
+    Sheet(heading, ("strategy", "same update", *HEADER), rows, left=("strategy", "same update")).print(console)
     for strategy, why in plan.refused:
-        console.print(f"{strategy}: left out, {why} here.")
-    rows = [Row([str(e.oracle), e.oracle.dtype, f"{e.oracle.error:.3f}", *cells(e)]) for e in plan.precisions]
-    title = f"{plan.model.name}: precisions with {plan.precisions[0].strategy}"
-    Sheet(title, ("oracle", "dtype", "error", *HEADER), rows, left=("oracle", "dtype")).print(console)
+        console.print(f"{title(strategy)}: left out, {why} here.")
+    rows = [Row([str(e.oracle), e.dtype, f"{e.error:.3f}", *cells(e)]) for e in plan.precisions]
+    heading = f"{plan.model.name}: precisions with {title(plan.precisions[0].strategy)}"
+    Sheet(heading, ("oracle", "dtype", "error", *HEADER), rows, left=("oracle", "dtype")).print(console)
     for sentence in (*assumptions(plan), recommendation(plan)):
         console.print(sentence, soft_wrap=True)
 
@@ -73,10 +73,10 @@ def recommendation(plan: Plan) -> str:
         least = min(plan.strategies, key=lambda e: e.cost.memory)
         return (
             f"Recommendation: none. No strategy with the same update fits {machine.memory:g} GB; the least held is "
-            f"{least.cost.memory / 1e9:.4g} GB ({least.strategy}). Take more ranks, --tp, or --layout fsdp."
+            f"{least.cost.memory / 1e9:.4g} GB ({title(least.strategy)}). Take more ranks, --tp, or --layout fsdp."
         )
     said = [
-        f"Recommendation: {best.strategy} with {best.oracle}: {100 * best.share:.2f}% of the step, "
+        f"Recommendation: {title(best.strategy)} with {best.oracle}: {100 * best.share:.2f}% of the step, "
         "the shortest step of those with the same update on every layout that fit the memory."
     ]
     others = [e for e in plan.strategies if not e.strategy.exact and plan.fits(e)]
@@ -84,14 +84,15 @@ def recommendation(plan: Plan) -> str:
     saved = 1 - other.step / best.step if other else 0.0
     if other and saved >= WORTH:
         said.append(
-            f"{other.strategy} would shorten the step by {100 * saved:.1f}%, but is another update: measure its error."
+            f"{title(other.strategy)} would shorten the step by {100 * saved:.1f}%, "
+            "but is another update: measure its error."
         )
     else:
         said.append(f"No other update would shorten the step by {100 * WORTH:g}% or more.")
-    better = [e for e in plan.precisions if e.oracle.error < best.oracle.error and e.step <= (1 + WORTH) * best.step]
-    if better and best.oracle.error > best.oracle.rounding:
-        finest = min(better, key=lambda e: (max(e.oracle.error, e.oracle.rounding), e.step))
-        change = f"from {best.oracle.error:.3f} to {finest.oracle.error:.3f}"
+    better = [e for e in plan.precisions if e.error < best.error and e.step <= (1 + WORTH) * best.step]
+    if better and best.error > best.rounding:
+        finest = min(better, key=lambda e: (max(e.error, e.rounding), e.step))
+        change = f"from {best.error:.3f} to {finest.error:.3f}"
         said.append(
             f"{finest.oracle} lowers the error {change} for {100 * (finest.step / best.step - 1):+.2f}% of a step."
         )
@@ -104,7 +105,7 @@ def rows(plan: Plan) -> list[dict[str, object]]:
     panels = (("strategies", plan.strategies), ("precisions", plan.precisions))
     for panel, estimates in panels:
         for e in estimates:
-            name = str(e.strategy if panel == "strategies" else e.oracle)
+            name = title(e.strategy) if panel == "strategies" else str(e.oracle)
             for part, seconds in (
                 ("oracle flops", e.compute),
                 ("oracle bytes", e.link),
@@ -125,18 +126,18 @@ def draw(plan: Plan, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     titles = {
         "strategies": f"strategies, {plan.strategies[0].oracle}",
-        "precisions": f"precisions, {plan.precisions[0].strategy}",
+        "precisions": f"precisions, {title(plan.precisions[0].strategy)}",
     }
     panels = [
-        alt.Chart(alt.Data(values=[r for r in rows(plan) if r["panel"] == panel]), title=title, width=420)
+        alt.Chart(alt.Data(values=[r for r in rows(plan) if r["panel"] == panel]), title=heading, width=420)
         .mark_bar()
         .encode(
             x=alt.X("percent:Q", title="percent of forward and backward (counted, not timed)"),
             y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=300)),
             color=alt.Color("part:N", title=None, legend=alt.Legend(orient="bottom")),
         )
-        for panel, title in titles.items()
+        for panel, heading in titles.items()
     ]
     layout = plan.layout
-    title = f"{plan.model.name}, {layout.gpus} ranks, tp {layout.tp}, {'FSDP' if layout.sharded else 'DDP'}"
-    alt.vconcat(*panels, title=title).save(str(path))
+    heading = f"{plan.model.name}, {layout.gpus} ranks, tp {layout.tp}, {'FSDP' if layout.sharded else 'DDP'}"
+    alt.vconcat(*panels, title=heading).save(str(path))

@@ -10,17 +10,22 @@ and `sent` are those of the busiest rank, totals those of all.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, singledispatch
 from typing import ClassVar
 
-from inexact_muon.plan.compressors import Compressor
 from inexact_muon.plan.layout import NUMBER, Layout, Load, gradient_bytes, owners, state_bytes
 from inexact_muon.plan.models import Model, Weight
-from inexact_muon.plan.oracles import Oracle
+from inexact_muon.schedules.operations import BYTES, Operation
+from inexact_muon.schedules.oracles import Oracle
+from inexact_muon.schedules.prices import ACCELERATOR
+from inexact_muon.strategies import BlockPeriodic, GramReduced, OwnerRank, Replicated, Strategy
 
+DEVICE = ACCELERATOR.device
 DOUBLE = 8
+INDEX = 4
+"""Bytes of a position in a matrix."""
 
 
 @dataclass(frozen=True)
@@ -50,82 +55,121 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Strategy(ABC):
-    """A way to run the oracle.
+class Compressed(Strategy):
+    """EF21-Muon (arXiv 2510.00643), which `optim.EF21Muon` runs: momenta go to a server and weights come back.
 
     Attributes:
-        exact: whether the update is that of one process, up to rounding.
+        title: of the compressor.
+        message: (bytes, flops) of C(x) from n, m and the bytes of a number.
     """
 
-    name: ClassVar[str]
-    exact: ClassVar[bool]
+    name: ClassVar[str] = "compressed"
+    exact: ClassVar[bool] = False
 
-    @abstractmethod
-    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-        """Of one step."""
-
-    def refuses(self, layout: Layout) -> str:
-        """Why it makes no sense on this layout; empty if it does."""
-        return ""
-
-    def __str__(self) -> str:
-        return self.name
+    title: str
+    message: Callable[[int, int, int], tuple[float, int]]
 
 
-@dataclass(frozen=True)
-class Replicated(Strategy):
-    """Every rank gathers every matrix and orthogonalises all of them; nothing comes back.
+def low_rank(n: int, m: int, size: int, *, rank: int) -> tuple[float, int]:
+    """P Q^T of rank r: r (n + m) numbers; one pass of subspace iteration, two products of 2 n m r."""
+    return size * min(rank * (n + m), n * m), 4 * n * m * min(rank, n, m)
 
-    Sent: an all-gather of each momentum in its group, every step, (p-1)/p S w from each rank; nothing under DDP
-    without tensor parallelism. Held: one whole matrix and the work on it.
+
+def top_k(n: int, m: int, size: int, *, share: float) -> tuple[float, int]:
+    """The largest `share` of the entries: a number and a position for each, or all of it if smaller."""
+    return min(share * (size + INDEX), size) * n * m, 0
+
+
+def natural(n: int, m: int, size: int) -> tuple[float, int]:
+    """Each entry rounded to a power of two: sign and exponent, 9 bits of a float32 or bfloat16 (arXiv 1905.10988)."""
+    return min(9 / 8, size) * n * m, 0
+
+
+def all_strategies(period: int, rank: int, top: float) -> tuple[Strategy, ...]:
+    """Every strategy of a plan."""
+    if rank < 1:
+        raise ValueError(f"rank must be at least 1, got {rank}")
+    if not 0 < top <= 1:
+        raise ValueError(f"top-k share must lie in (0, 1], got {top}")
+    compressed = (
+        Compressed(f"rank {rank}", partial(low_rank, rank=rank)),
+        Compressed(f"top {top:.3g}", partial(top_k, share=top)),
+        Compressed("natural", natural),
+    )
+    return Replicated(), OwnerRank(), GramReduced(), BlockPeriodic(period), *compressed
+
+
+def title(strategy: Strategy) -> str:
+    """What a plan calls it."""
+    match strategy:
+        case BlockPeriodic(period=period):
+            return f"{strategy.name}, P={period}"
+        case Compressed(title=compressor):
+            return f"{strategy.name}, {compressor}"
+    return strategy.name
+
+
+def refusal(strategy: Strategy, layout: Layout) -> str:
+    """Why it makes no sense on this layout; empty if it does."""
+    match strategy:
+        case GramReduced() if layout.pieces == 1:
+            return "no matrix is divided"
+        case BlockPeriodic() if layout.pieces == 1:
+            return "no matrix is divided into blocks"
+        case Compressed() if layout.dp == 1:
+            return "there is one worker"
+    return ""
+
+
+@singledispatch
+def cost(strategy: Strategy, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+    """Of one step."""
+    raise TypeError(f"a plan has no cost of {strategy}")
+
+
+@cost.register
+def _(strategy: Replicated, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+    """Sent: an all-gather of each momentum in its group, every step, (p-1)/p S w from each rank.
+
+    Nothing under DDP without tensor parallelism. Held: one whole matrix and the work on it.
     """
-
-    name: ClassVar[str] = "replicated"
-    exact: ClassVar[bool] = True
-
-    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-        flops = sum(w.count * oracle.flops(*w.shape) for w in model.matrices)
-        sent = (layout.pieces - 1) / layout.pieces * model.lmo_parameters * oracle.bytes
-        return Cost(
-            work={oracle.dtype: flops},
-            total_flops=flops * layout.gpus,
-            sent=sent,
-            total_sent=sent * layout.gpus,
-            gradients=gradient_bytes(model.parameters, layout),
-            memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
-        )
+    flops = sum(w.count * flops_of(oracle, w.shape) for w in model.matrices)
+    sent = (layout.pieces - 1) / layout.pieces * model.lmo_parameters * size_of(oracle)
+    return Cost(
+        work={oracle.dtype_on(DEVICE): flops},
+        total_flops=flops * layout.gpus,
+        sent=sent,
+        total_sent=sent * layout.gpus,
+        gradients=gradient_bytes(model.parameters, layout),
+        memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
+    )
 
 
-@dataclass(frozen=True)
-class OwnerRank(Strategy):
-    """Each matrix is orthogonalised once, by one rank among all, the most expensive matrices given out first.
+@cost.register
+def _(strategy: OwnerRank, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+    """Each matrix is orthogonalised by one rank among all.
 
     Sent, every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends each
     of them its piece of the answer; if there are copies, a ring hands the pieces of the answers on ((c-1)/c S/p from
     each rank). So under DDP each matrix reaches every other rank once; under FSDP it travels to its owner once and
     back once. Held: one whole matrix and the work on it.
     """
-
-    name: ClassVar[str] = "owner-rank"
-    exact: ClassVar[bool] = True
-
-    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-        loads = owners(model.matrices, layout.gpus, lambda w: oracle.flops(*w.shape))
-        there_and_back = gathered(loads, layout.pieces, oracle.bytes)
-        ring = (layout.copies - 1) / layout.copies * model.lmo_parameters / layout.pieces * oracle.bytes
-        return Cost(
-            work={oracle.dtype: max(load.flops for load in loads)},
-            total_flops=sum(load.flops for load in loads),
-            sent=max(there_and_back) + ring,
-            total_sent=sum(there_and_back) + ring * layout.gpus,
-            gradients=gradient_bytes(model.parameters, layout),
-            memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
-        )
+    loads = owners(model.matrices, layout.gpus, lambda w: flops_of(oracle, w.shape))
+    there_and_back = gathered(loads, layout.pieces, size_of(oracle))
+    ring = (layout.copies - 1) / layout.copies * model.lmo_parameters / layout.pieces * size_of(oracle)
+    return Cost(
+        work={oracle.dtype_on(DEVICE): max(load.flops for load in loads)},
+        total_flops=sum(load.flops for load in loads),
+        sent=max(there_and_back) + ring,
+        total_sent=sum(there_and_back) + ring * layout.gpus,
+        gradients=gradient_bytes(model.parameters, layout),
+        memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
+    )
 
 
-@dataclass(frozen=True)
-class GramReduced(Strategy):
-    """No whole matrix anywhere: only n x n matrices in float64 travel, where the long side alone is cut.
+@cost.register
+def _(strategy: GramReduced, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+    """No whole matrix anywhere, where the long side alone is cut and the oracle works from X X^T.
 
     Every step, each rank forms the Gram matrix of its piece; a reduce-scatter sums them so that each matrix's sum is at
     one owner in the group (n^2 numbers of 8 bytes); the owner works out Q with answer Q X on n x n; an all-gather
@@ -134,114 +178,88 @@ class GramReduced(Strategy):
     send nothing to each other. Matrices whose short side is cut are done as in owner-rank: bringing them onto the
     long side and back would send as much. Held: four n x n matrices in float64.
     """
-
-    name: ClassVar[str] = "gram-reduced"
-    exact: ClassVar[bool] = True
-
-    def refuses(self, layout: Layout) -> str:
-        return "" if layout.pieces > 1 else "no matrix is divided"
-
-    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-        p = layout.pieces
-        summed = tuple(w for w in model.matrices if layout.cuts_long_side_only(w))
-        others = tuple(w for w in model.weights if w not in summed)
-        rest = OwnerRank().cost(replace(model, weights=others), layout, oracle)
-        squares = owners(summed, p, lambda w: oracle.square_flops(min(w.shape)))
-        products = sum(w.count * 4 * min(w.shape) ** 2 * max(w.shape) for w in summed)
-        numbers = sum(w.count * min(w.shape) ** 2 for w in summed)
-        sent = 2 * (p - 1) / p * numbers * DOUBLE
-        work = {"float64": products / p + max(load.flops for load in squares)}
-        held = max((4 * DOUBLE * min(w.shape) ** 2 for w in summed), default=0)
-        return Cost(
-            work=added(work, rest.work),
-            total_flops=layout.copies * (products + sum(load.flops for load in squares)) + rest.total_flops,
-            sent=sent + rest.sent,
-            total_sent=sent * layout.gpus + rest.total_sent,
-            gradients=gradient_bytes(model.parameters, layout),
-            memory=state_bytes(model, layout) + max(held, workspace(replace(model, weights=others).matrices, oracle)),
-        )
+    p = layout.pieces
+    summed = tuple(w for w in model.matrices if oracle.from_gram and layout.cuts_long_side_only(w))
+    others = tuple(w for w in model.weights if w not in summed)
+    rest = cost(OwnerRank(), replace(model, weights=others), layout, oracle)
+    squares = owners(summed, p, lambda w: _total(oracle.map.square_operations(min(w.shape), 1, "float64")))
+    products = sum(w.count * 4 * min(w.shape) ** 2 * max(w.shape) for w in summed)
+    numbers = sum(w.count * min(w.shape) ** 2 for w in summed)
+    sent = 2 * (p - 1) / p * numbers * DOUBLE
+    work = {"float64": products / p + max(load.flops for load in squares)}
+    held = max((4 * DOUBLE * min(w.shape) ** 2 for w in summed), default=0)
+    return Cost(
+        work=added(work, rest.work),
+        total_flops=layout.copies * (products + sum(load.flops for load in squares)) + rest.total_flops,
+        sent=sent + rest.sent,
+        total_sent=sent * layout.gpus + rest.total_sent,
+        gradients=gradient_bytes(model.parameters, layout),
+        memory=state_bytes(model, layout) + max(held, workspace(replace(model, weights=others).matrices, oracle)),
+    )
 
 
-@dataclass(frozen=True)
-class BlockPeriodic(Strategy):
-    """MuonBP (arXiv 2510.16981): pieces are orthogonalised where they lie; every P-th step whole matrices are.
+@cost.register
+def _(strategy: BlockPeriodic, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+    """On P - 1 of P steps each rank orthogonalises its own piece and sends nothing; copies repeat each other.
 
-    On P - 1 of P steps each rank orthogonalises its own piece and sends nothing; copies repeat each other. On the P-th
-    step it is owner-rank. The two kinds of step need two step sizes. Another update than Muon's unless P = 1.
-    Held: as owner-rank.
+    On the P-th step it is owner-rank. The two kinds of step need two step sizes. Another update than Muon's unless
+    P = 1. Held: as owner-rank.
     """
-
-    name: ClassVar[str] = "block-periodic"
-    exact: ClassVar[bool] = False
-
-    period: int
-
-    def __post_init__(self) -> None:
-        if self.period < 1:
-            raise ValueError(f"period must be at least 1, got {self.period}")
-
-    def refuses(self, layout: Layout) -> str:
-        return "" if layout.pieces > 1 else "no matrix is divided into blocks"
-
-    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-        full, often = OwnerRank().cost(model, layout, oracle), 1 / self.period
-        blocks = sum(w.count * oracle.flops(*layout.piece(w)) for w in model.matrices)
-        return replace(
-            full,
-            work={oracle.dtype: often * full.flops + (1 - often) * blocks},
-            total_flops=often * full.total_flops + (1 - often) * blocks * layout.gpus,
-            sent=often * full.sent,
-            total_sent=often * full.total_sent,
-        )
-
-    def __str__(self) -> str:
-        return f"{self.name}, P={self.period}"
+    full, often = cost(OwnerRank(), model, layout, oracle), 1 / strategy.period
+    blocks = sum(w.count * flops_of(oracle, layout.piece(w)) for w in model.matrices)
+    return replace(
+        full,
+        work={oracle.dtype_on(DEVICE): often * full.flops + (1 - often) * blocks},
+        total_flops=often * full.total_flops + (1 - often) * blocks * layout.gpus,
+        sent=often * full.sent,
+        total_sent=often * full.total_sent,
+    )
 
 
-@dataclass(frozen=True)
-class Compressed(Strategy):
-    """EF21-Muon (arXiv 2510.00643): momenta go to a server and weights come back, as compressed changes.
+@cost.register
+def _(strategy: Compressed, model: Model, layout: Layout, oracle: Oracle) -> Cost:
+    """The dp groups are the workers, and the owner of a matrix is its server.
 
-    The dp groups are the workers, and the owner of a matrix is its server. Every step worker j sends C(M_j - G_j) to
-    the server in place of a gradient; the server orthogonalises G = mean_j G_j and sends C(X - W) to all. C works on
-    the piece of a rank under tensor parallelism; there the server puts the pieces of G together and hands the answer
-    back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much down (a ring).
-    AdamW's gradients are averaged by all-reduce. Held: momenta and G_j differ between workers, so nothing is divided
-    over dp: weight W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. Another update than
-    Muon's unless C keeps everything.
+    Every step worker j sends C(M_j - G_j) to the server in place of a gradient; the server orthogonalises G = mean_j
+    G_j and sends C(X - W) to all. C works on the piece of a rank under tensor parallelism; there the server puts the
+    pieces of G together and hands the answer back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed
+    pieces up, and as much down (a ring). AdamW's gradients are averaged by all-reduce. Held: momenta and G_j differ
+    between workers, so nothing is divided over dp: weight W, gradient, M_j and G_j of the rank's piece, and X and G of
+    what it owns. Another update than Muon's unless C keeps everything.
     """
+    layout = replace(layout, sharded=False)
+    loads = owners(model.matrices, layout.gpus, lambda w: flops_of(oracle, w.shape))
+    together = gathered(loads, layout.tp, size_of(oracle))
+    messages = [(w.count, *strategy.message(*layout.piece(w), size_of(oracle))) for w in model.matrices]
+    once = (layout.dp - 1) / layout.dp * sum(count * size for count, size, _ in messages)
+    packing = sum(count * flops for count, _, flops in messages)
+    rest = model.parameters - model.lmo_parameters
+    server = packing / layout.dp
+    busiest = {oracle.dtype_on(DEVICE): float(max(load.flops for load in loads))}
+    return Cost(
+        work=added(busiest, {"float32": packing + server}),
+        total_flops=sum(load.flops for load in loads) + (packing + server) * layout.gpus,
+        sent=max(together) + once,
+        total_sent=sum(together) + once * layout.gpus,
+        gradients=once + gradient_bytes(rest, layout),
+        memory=state_bytes(model, layout)
+        + NUMBER * (model.lmo_parameters / layout.tp + 2 * max(load.entries for load in loads))
+        + workspace(model.matrices, oracle),
+    )
 
-    name: ClassVar[str] = "compressed"
-    exact: ClassVar[bool] = False
 
-    compressor: Compressor
+def flops_of(oracle: Oracle, shape: Sequence[int]) -> int:
+    """Of one matrix in one place."""
+    return _total(oracle.operations(shape[0], shape[1], DEVICE))
 
-    def refuses(self, layout: Layout) -> str:
-        return "" if layout.dp > 1 else "there is one worker"
 
-    def cost(self, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-        layout = replace(layout, sharded=False)
-        loads = owners(model.matrices, layout.gpus, lambda w: oracle.flops(*w.shape))
-        together = gathered(loads, layout.tp, oracle.bytes)
-        pieces = [(w.count, layout.piece(w)) for w in model.matrices]
-        message = sum(count * self.compressor.bytes(*shape, oracle.bytes) for count, shape in pieces)
-        packing = sum(count * self.compressor.flops(*shape) for count, shape in pieces)
-        once = (layout.dp - 1) / layout.dp * message
-        rest = model.parameters - model.lmo_parameters
-        server = packing / layout.dp
-        return Cost(
-            work=added({oracle.dtype: max(load.flops for load in loads)}, {"float32": packing + server}),
-            total_flops=sum(load.flops for load in loads) + (packing + server) * layout.gpus,
-            sent=max(together) + once,
-            total_sent=sum(together) + once * layout.gpus,
-            gradients=once + gradient_bytes(rest, layout),
-            memory=state_bytes(model, layout)
-            + NUMBER * (model.lmo_parameters / layout.tp + 2 * max(load.entries for load in loads))
-            + workspace(model.matrices, oracle),
-        )
+def size_of(oracle: Oracle) -> int:
+    """Bytes of one number on the wire."""
+    return BYTES[oracle.dtype_on(DEVICE)]
 
-    def __str__(self) -> str:
-        return f"{self.name}, {self.compressor}"
+
+def _total(operations: Sequence[Operation]) -> int:
+    return int(sum(operation.flops for operation in operations))
 
 
 def added(*works: Mapping[str, float]) -> dict[str, float]:
@@ -262,4 +280,4 @@ def gathered(loads: Sequence[Load], p: int, size: int) -> list[float]:
 
 def workspace(matrices: Sequence[Weight], oracle: Oracle) -> int:
     """Bytes of X, the next X and two n x n matrices, for the largest matrix."""
-    return max((2 * oracle.bytes * (w.entries + min(w.shape) ** 2) for w in matrices), default=0)
+    return max((2 * size_of(oracle) * (w.entries + min(w.shape) ** 2) for w in matrices), default=0)

@@ -11,7 +11,6 @@ from inexact_muon.polar.choice import Choice as Choice
 from inexact_muon.polar.choice import cheapest as cheapest
 from inexact_muon.polar.choice import choose as choose
 from inexact_muon.polar.compiled import Compiled as Compiled
-from inexact_muon.polar.costs import Costs as Costs
 from inexact_muon.polar.costs import calibrate as calibrate
 from inexact_muon.polar.exact import ExactSVD as ExactSVD
 from inexact_muon.polar.polynomial import Cans as Cans
@@ -23,6 +22,7 @@ from inexact_muon.polar.polynomial import Polynomial as Polynomial
 from inexact_muon.polar.polynomial import You as You
 from inexact_muon.polar.rational import Zolotarev as Zolotarev
 from inexact_muon.schedules import grammar
+from inexact_muon.schedules.prices import Costs as Costs
 
 POLARS: dict[str, type[PolarMethod]] = {
     method.name: method
@@ -40,5 +40,4 @@ def parse(text: str) -> PolarMethod:
     >>> parse("polar-express:5") == PolarExpress(5)
     True
     """
-    method: PolarMethod = grammar.read_plugged(text, POLARS, "inexact_muon.polars")
-    return method
+    return grammar.read_plugged(text, POLARS, "inexact_muon.polars")

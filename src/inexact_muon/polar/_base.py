@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from inexact_muon.polar.batching import LIMIT, solve_all
-from inexact_muon.polar.scaling import NORMALISERS
-from inexact_muon.schedules.grammar import nearest, write
-from inexact_muon.schedules.scalar_map import ScalarMap
+from inexact_muon.schedules.grammar import nearest
+from inexact_muon.schedules.operations import EPS
+from inexact_muon.schedules.oracles import Oracle
 
-FORMS = ("auto", "direct", "gram")
-DTYPES = {str(d).removeprefix("torch."): d for d in (torch.float64, torch.float32, torch.bfloat16, torch.float16)}
+DTYPES = {name: getattr(torch, name) for name in EPS}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
-class PolarMethod(ABC):
+class PolarMethod(Oracle):
     """M -> approximately U V^T, where M = U diag(sigma) V^T.
 
     The answer is U diag(f(sigma/c)) V^T, with f the method's scalar map and c >= sigma_1 its normaliser,
@@ -34,40 +30,17 @@ class PolarMethod(ABC):
         dtype: compute dtype; None takes the fast one of the device: float64 for float64 input, else bfloat16
             on a GPU with native support and float32 everywhere else.
         form: direct, gram, or auto (see `inexact_muon.polar.iteration`).
-        normalise: one of `inexact_muon.polar.scaling.NORMALISERS`, or auto.
+        normalise: one of `inexact_muon.schedules.oracles.NORMALISERS`, or auto.
     """
 
-    name: ClassVar[str]
-    forms: ClassVar[tuple[str, ...]] = FORMS
-    auto_normalise: ClassVar[str] = "frobenius"
     dtype: torch.dtype | None = field(default=None, kw_only=True)
-    form: str = field(default="auto", kw_only=True)
-    normalise: str = field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
-        _ = self.map  # designs the map now, so that a bad argument fails here and not in training
         if isinstance(self.dtype, str):  # from text
             if self.dtype not in DTYPES:
                 raise ValueError(f"{self.name}: unknown dtype {self.dtype!r}: {nearest(self.dtype, DTYPES)}")
             object.__setattr__(self, "dtype", DTYPES[self.dtype])
-        if self.dtype is not None and self.dtype not in self.dtypes:
-            known = ", ".join(str(d).removeprefix("torch.") for d in self.dtypes)
-            raise ValueError(f"{self}: dtype must be one of {known}{self.why_not_half}")
-        if self.form not in self.forms:
-            raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
-        if self.normalise != "auto" and self.normalise not in NORMALISERS:
-            raise ValueError(
-                f"{self.name}: unknown normalise {self.normalise!r}: {nearest(self.normalise, ('auto', *NORMALISERS))}"
-            )
-
-    @property
-    @abstractmethod
-    def map(self) -> ScalarMap:
-        """The scalar map f and where it comes from."""
-
-    @abstractmethod
-    def flops(self, n: int, m: int) -> int:
-        """Floating point operations for one n x m matrix (products only; see schedules.cost)."""
+        super().__post_init__()
 
     @abstractmethod
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
@@ -76,10 +49,7 @@ class PolarMethod(ABC):
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
         """Compute dtypes in which the method is sound."""
-        return tuple(DTYPES.values())
-
-    why_not_half: ClassVar[str] = ""
-    from_gram: ClassVar[bool] = False
+        return tuple(DTYPES[name] for name in self.map.dtypes)
 
     def multiplier(self, gram: Tensor) -> Tensor:
         """Q with answer Q X, from X X^T alone, (batch, n, n) in float64; only where `from_gram` says so."""
@@ -88,22 +58,6 @@ class PolarMethod(ABC):
     def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
         """The method for n x m matrices on a device: itself, unless it is chosen by shape (`Auto`)."""
         return self
-
-    @cached_property
-    def normaliser(self) -> str:
-        """The normaliser that `normalise` stands for."""
-        return self.auto_normalise if self.normalise == "auto" else self.normalise
-
-    def scalar(self, s: ArrayLike) -> NDArray[np.float64]:
-        """What happens to a singular value s of the normalised matrix."""
-        return self.map.scalar(s)
-
-    def error_bound(self, lower: float) -> float:
-        """max |1 - scalar(s)| over [lower, 1]; lower is relative to the method's own normaliser."""
-        return self.map.error_bound(lower)
-
-    def __str__(self) -> str:
-        return write(self)
 
     def __call__(self, m: Tensor) -> Tensor:
         """The approximate polar factor: same shape, dtype and device; m is not touched.

@@ -13,6 +13,7 @@ from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.batching import LIMIT
 from inexact_muon.polar.choice import cheapest
 from inexact_muon.schedules.grammar import nearest
+from inexact_muon.schedules.operations import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
 
 TARGETS: dict[str, tuple[float, float]] = {"accurate": (0.065, 1e-3)}
@@ -75,8 +76,8 @@ class Auto(PolarMethod):
         delta, lower = TARGETS[self.target]
         return all(method.error_bound(lower) <= delta for *_, method in other.chosen)
 
-    def flops(self, n: int, m: int) -> int:
-        return self.at(n, m).flops(n, m)
+    def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
+        return self.at(n, m, "cpu" if device == "cpu" else "cuda").operations(n, m, device)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         return self.at(m.shape[-2], m.shape[-1], m.device).compute_dtype(m)

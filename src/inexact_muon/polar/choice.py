@@ -11,11 +11,11 @@ import torch
 from numpy.typing import ArrayLike
 
 from inexact_muon.polar._base import PolarMethod
-from inexact_muon.polar.costs import ACCELERATOR, CPU, Costs
 from inexact_muon.polar.polynomial import Cans, PolarExpress
 from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.polar.rounding import reached
 from inexact_muon.schedules.judge import judge
+from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
 
 LONGEST = 8
 """Steps, or poles, of the largest candidates."""
@@ -123,12 +123,9 @@ def _ordered(
 
 @lru_cache(maxsize=64)
 def _candidates(lower: float, half: bool) -> tuple[PolarMethod, ...]:
-    return tuple(_half(lower) if half else _full(lower))
-
-
-def _half(lower: float) -> Iterator[PolarMethod]:
-    for steps in range(1, LONGEST + 1):
-        yield PolarExpress(steps, lower=lower)
+    if half:
+        return tuple(PolarExpress(steps, lower=lower) for steps in range(1, LONGEST + 1))
+    return tuple(_full(lower))
 
 
 def _full(lower: float) -> Iterator[PolarMethod]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.exact import ExactSVD
 from inexact_muon.polar.polynomial import PolarExpress
+from inexact_muon.schedules.operations import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
 
 BACKEND = "inductor"
@@ -56,14 +57,21 @@ class Compiled(PolarMethod):
         return self.method.dtypes
 
     @property
+    def from_gram(self) -> bool:  # type: ignore[override]
+        return self.method.from_gram
+
+    @property
     def normaliser(self) -> str:
         return self.method.normaliser
+
+    def dtype_on(self, device: str = "cpu") -> str:
+        return self.method.dtype_on(device)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         return self.method.compute_dtype(m)
 
-    def flops(self, n: int, m: int) -> int:
-        return self.method.flops(n, m)
+    def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
+        return self.method.operations(n, m, device)
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         layout = tuple((tuple(x.shape), x.stride(), x.dtype) for x in xs)

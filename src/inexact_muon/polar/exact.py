@@ -24,10 +24,6 @@ class ExactSVD(PolarMethod):
     why_not_half: ClassVar[str] = ": there is no half precision factorisation"
 
     @property
-    def dtypes(self) -> tuple[torch.dtype, ...]:
-        return (torch.float64, torch.float32)
-
-    @property
     def map(self) -> schedules.Exact:
         return schedules.Exact()
 
@@ -38,9 +34,6 @@ class ExactSVD(PolarMethod):
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         return self.dtype or torch.float64
-
-    def flops(self, n: int, m: int) -> int:
-        return schedules.svd_flops(n, m)
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         return [_isometry(x, dtype) for x in xs]

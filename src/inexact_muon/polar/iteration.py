@@ -30,14 +30,6 @@ Factor = Callable[[Tensor], tuple[float, Tensor]]
 TINY = 1e-150
 """Stands for the norm of a zero matrix, so that zero gives zero; below what float32 entries can have."""
 
-GRAM_ASPECT = 1.5
-"""m/n above which the Gram form needs fewer products than the direct one, for every degree."""
-
-
-def restarts(steps: int) -> tuple[int, ...]:
-    """Steps after which the Gram form restarts: after the second, then after every third."""
-    return tuple(range(2, steps, 3))
-
 
 def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
     """The factors one after the other, the first on xs over an upper bound on its largest singular value."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from inexact_muon import schedules
-from inexact_muon.polar._base import PolarMethod
-from inexact_muon.polar.iteration import GRAM_ASPECT, Factor, factors_of, multiplier, restarts, run
-from inexact_muon.schedules.design import CUSHION, MOST_STEPS
-
-MOST_NUMBERS = 32
-"""Coefficients of one step of a `Polynomial`: degree 63."""
+from inexact_muon.polar._base import NAMES, PolarMethod
+from inexact_muon.polar.iteration import Factor, factors_of, multiplier, run
+from inexact_muon.schedules.design import CUSHION
+from inexact_muon.schedules.scalar_map import restarts
 
 
 @dataclass(frozen=True)
@@ -37,23 +33,8 @@ class Composition(PolarMethod):
         """Coefficients with their design interval and source."""
 
     def runs_gram(self, n: int, m: int, dtype: torch.dtype) -> bool:
-        """Whether this shape runs in Gram form: if asked, or m/n > 1.5 and the dtype can bear it.
-
-        In float32 and float64 the two forms agree within 2e-3 and 1e-9; half precision cannot bear it.
-        """
-        if self.form == "auto":
-            wide = max(n, m) > GRAM_ASPECT * min(n, m) and len(self.map.coefficients) > 1
-            return wide and torch.finfo(dtype).bits >= 32
-        return self.form == "gram"
-
-    def flops(self, n: int, m: int) -> int:
-        degrees = [2 * len(step) - 1 for step in self.map.coefficients]
-        extra = 0
-        if self.normaliser == "schatten8":
-            extra = 2 * min(n, m) ** 3
-        if self.runs_gram(n, m, self.dtype or torch.float32):
-            return extra + schedules.gram_flops(n, m, degrees, restarts(len(degrees)))
-        return extra + schedules.direct_flops(n, m, degrees)
+        """Whether this shape runs in Gram form in this dtype: see `Schedule.runs_gram`."""
+        return self.map.runs_gram(n, m, NAMES[dtype], self.form)
 
     def multiplier(self, gram: Tensor) -> Tensor:
         (factor,) = factors_of(self.map, ())
@@ -91,8 +72,6 @@ class NewtonSchulz(Composition):
 
     @property
     def schedule(self) -> schedules.Schedule:
-        if self.degree not in (3, 5, 7, 9):
-            raise ValueError(f"newton-schulz: degree must be 3, 5, 7 or 9, got {self.degree}")
         return schedules.newton_schulz(self.steps, self.degree)
 
 
@@ -138,19 +117,6 @@ class Cesista(Composition):
         return schedules.cesista(self.steps)
 
 
-_GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
-
-
-def bears(dtype: torch.dtype, degrees: Iterable[int], safety: float) -> bool:
-    """Whether a minimax composition with this safety factor is sound in a dtype.
-
-    Rounding in a step moves singular values by about 0.3 eps times the sum of the absolute (shifted)
-    coefficients of a steep minimax polynomial; above the safety factor the next step amplifies them.
-    """
-    growth = max(_GROWTH.get(degree, torch.inf) for degree in degrees)
-    return torch.finfo(dtype).bits >= 32 or safety >= 1.0 + 0.15 * growth * torch.finfo(dtype).eps
-
-
 @dataclass(frozen=True)
 class PolarExpress(Composition):
     """Minimax composition with cushion and safety factor, made for (steps, lower, degree): arXiv 2505.16932.
@@ -171,11 +137,6 @@ class PolarExpress(Composition):
     degree: int | tuple[int, ...] = 5
     safety: float = 1.01
     cushion: float = CUSHION
-
-    @cached_property
-    def dtypes(self) -> tuple[torch.dtype, ...]:
-        degrees = (self.degree,) if isinstance(self.degree, int) else self.degree
-        return tuple(dtype for dtype in super().dtypes if bears(dtype, degrees, self.safety))
 
     @property
     def schedule(self) -> schedules.Schedule:
@@ -198,10 +159,6 @@ class Cans(Composition):
     degree: int | tuple[int, ...] = 5
 
     @property
-    def dtypes(self) -> tuple[torch.dtype, ...]:
-        return (torch.float64, torch.float32)
-
-    @property
     def schedule(self) -> schedules.Schedule:
         return schedules.cans(self.steps, self.lower, self.degree)
 
@@ -216,23 +173,8 @@ class Polynomial(Composition):
 
     @property
     def schedule(self) -> schedules.Schedule:
-        return schedules.Schedule(0.0, "given by the user", self.coefficients)
+        return schedules.polynomial(self.coefficients)
 
     def __post_init__(self) -> None:
-        count = len(self.coefficients) if isinstance(self.coefficients, tuple | list) else 0
-        if count > MOST_STEPS:
-            raise ValueError(f"polynomial: coefficients must have at most {MOST_STEPS} steps, got {count}")
-        try:
-            rows = tuple(tuple(float(c) for c in step) for step in self.coefficients)
-        except TypeError:
-            raise TypeError("polynomial: coefficients must be one sequence of numbers per step") from None
-        if not rows or any(len(step) < 2 for step in rows):
-            raise ValueError("polynomial: coefficients needs at least one step of at least two numbers")
-        if max(map(len, rows)) > MOST_NUMBERS:
-            raise ValueError(
-                f"polynomial: a step has at most {MOST_NUMBERS} coefficients, got {max(map(len, rows))}: compose steps"
-            )
-        if not all(isfinite(c) for step in rows for c in step):
-            raise ValueError("polynomial: coefficients must be finite")
-        object.__setattr__(self, "coefficients", rows)
+        object.__setattr__(self, "coefficients", self.map.coefficients)
         super().__post_init__()

@@ -11,16 +11,10 @@ import torch
 from torch import Tensor
 
 from inexact_muon import schedules
-from inexact_muon.polar._base import PolarMethod
+from inexact_muon.polar._base import DTYPES, NAMES, PolarMethod
 from inexact_muon.polar.inverse import spd_inverse
 from inexact_muon.polar.iteration import multiplier, polynomial, run
 from inexact_muon.polar.symmetric import symmetric_product
-
-SMALLEST_SHIFT = 16.0
-"""Below this many eps of the compute dtype a shift drowns in the rounding of X X^T: use float64 then.
-
-Rounding moves the answer by about eps/(8 shift); see tests/test_accuracy.py.
-"""
 
 
 @dataclass(frozen=True)
@@ -45,41 +39,20 @@ class Zolotarev(PolarMethod):
     lower: float = 1e-3
     polish: int = field(default=0, kw_only=True)
 
-    def __post_init__(self) -> None:
-        if self.polish not in (0, 3, 5, 7, 9):
-            raise ValueError(f"zolotarev: polish must be 0, 3, 5, 7 or 9, got {self.polish}")
-        if self.polish and self.poles != 1:
-            raise ValueError(
-                f"zolotarev: polish comes after one pole, got poles={self.poles}: leave one of the two out"
-            )
-        super().__post_init__()
-
-    @property
-    def dtypes(self) -> tuple[torch.dtype, ...]:
-        return (torch.float64, torch.float32)
-
     @cached_property
     def map(self) -> schedules.Rational | schedules.Polished:
-        if self.polish:
-            return schedules.polished_zolotarev(self.lower, self.polish)
-        return self.rational
+        return schedules.zolotarev(self.poles, self.lower, polish=self.polish)
 
-    @cached_property
+    @property
     def rational(self) -> schedules.Rational:
         """The rational function, before any polish."""
-        return schedules.zolotarev(self.poles, self.lower)
-
-    def flops(self, n: int, m: int) -> int:
-        extra = 2 * min(n, m) ** 3 if self.normaliser == "schatten8" else 0
-        return extra + schedules.rational_flops(n, m, self.poles, self.polish)
+        return self.map.rational if isinstance(self.map, schedules.Polished) else self.map
 
     def multiplier(self, gram: Tensor) -> Tensor:
         return multiplier(gram, self._factor, self.normaliser)
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        if min(self.rational.poles) < SMALLEST_SHIFT * torch.finfo(dtype).eps:
-            dtype = torch.float64
-        return run(xs, [self._factor], dtype, self.normaliser)
+        return run(xs, [self._factor], DTYPES[self.map.computes_in(NAMES[dtype])], self.normaliser)
 
     def _factor(self, gram: Tensor) -> tuple[float, Tensor]:
         scale, poles, residues = self.rational.scale, self.rational.poles, self.rational.residues

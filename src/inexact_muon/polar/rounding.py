@@ -7,12 +7,13 @@ from math import inf, prod
 
 import torch
 
-from inexact_muon.polar._base import PolarMethod
-from inexact_muon.polar.iteration import restarts
+from inexact_muon.polar._base import NAMES, PolarMethod
 from inexact_muon.polar.polynomial import Composition
-from inexact_muon.polar.rational import SMALLEST_SHIFT, Zolotarev
+from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.polar.scaling import guard
 from inexact_muon.schedules import Polished
+from inexact_muon.schedules.operations import EPS
+from inexact_muon.schedules.scalar_map import restarts
 
 
 def reached(method: PolarMethod, n: int, m: int, lower: float, dtype: torch.dtype) -> float:
@@ -29,10 +30,9 @@ def rounding(method: PolarMethod, n: int, m: int, dtype: torch.dtype) -> float:
     eps/shift, and a polish multiplies that. If nearly all singular values lie at `lower` itself, it moves by up to
     ten times as much, which is not counted.
     """
-    eps = torch.finfo(dtype).eps
+    eps = EPS[NAMES[dtype]]
     if isinstance(method, Zolotarev):
-        shift = min(method.rational.poles)
-        eps = eps if shift >= SMALLEST_SHIFT * eps else torch.finfo(torch.float64).eps
+        shift, eps = min(method.rational.poles), EPS[method.map.computes_in(NAMES[dtype])]
         if isinstance(method.map, Polished):
             return sum(map(abs, method.map.step)) * eps * (8.0 + POLISHED / shift)
         return eps * (8.0 + RATIONAL / shift)

@@ -8,15 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-NORMALISERS = ("frobenius", "schatten4", "schatten8", "gershgorin", "tightest")
-"""Upper bounds on the largest singular value. All but the first come free with the Gram matrix.
-
-schatten4 = ||X X^T||_F^(1/2), schatten8 = ||(X X^T)^2||_F^(1/4) (one more n x n product unless the first
-polynomial needs it), gershgorin = the largest row sum of |X X^T|, to the power 1/2, tightest = the smaller
-of schatten4 and gershgorin. Row sums are not invariant under rotations: with the last two the
-result is orthogonally equivariant only up to the method's error.
-"""
-
 # The matrix is divided by (1 + guard) times the bound: casting to the compute dtype may push a
 # singular value of 1 up by half a unit in the last place, and a minimax polynomial has no tolerance.
 _GUARD = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,30 +19,14 @@ from inexact_muon.lab.store import Outcome
 from inexact_muon.lab.study import Decide, field_of
 from inexact_muon.report import tables
 from inexact_muon.report.tables import Tables
+from inexact_muon.schedules import oracles
+from inexact_muon.schedules.oracles import OracleText
 
 STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 """Parts of the time that belong to a training step."""
 
-_ORACLE = re.compile(r"([a-z][a-z-]*)\s*[:(]?\s*(?:(?:steps|poles)=)?(\d+)?,?\s*(.*?)\)?\s*")
 POLICIES = ("adaptive", "budget")
 """Not oracles: they choose one for each layer, and have no number of iterations."""
-_COUNTS = {"exact-svd": None, "auto": None, "zolotarev": 3}
-"""Iterations (poles) of an oracle that is written without them; 5 for all others."""
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """A polar method by its text: "polar-express(steps=5, lower=0.01)" -> family, iterations, the rest."""
-
-    family: str
-    iterations: int | None
-    options: str
-
-    @property
-    def label(self) -> str:
-        """The family, and its options if they change the polynomial."""
-        kept = ", ".join(o for o in re.split(r",\s*", self.options) if o and not o.startswith("normalise="))
-        return f"{self.family}({kept})" if kept else self.family
 
 
 @dataclass(frozen=True)
@@ -74,10 +57,10 @@ class RunRecord:
         return [record for record in self.curves if record["kind"] == kind]
 
     @cached_property
-    def oracle(self) -> Oracle | None:
+    def oracle(self) -> OracleText | None:
         """What orthogonalises; None for an optimizer without an oracle."""
         text = field_of(self.spec, "optimizer.polar")
-        return read_oracle(text) if text else None
+        return oracles.parts(text, but=POLICIES) if text else None
 
     @property
     def optimizer(self) -> str:
@@ -218,15 +201,6 @@ def alike(study: StudyRecord) -> StudyRecord:
 
 def _short(value: str | None) -> str:
     return "none" if value is None else value[:12]
-
-
-def read_oracle(text: str) -> Oracle:
-    """The parts of an oracle's text; what cannot be read is a family of its own."""
-    found = _ORACLE.fullmatch(text.strip())
-    if found is None or found[1] in POLICIES:
-        return Oracle(text, None, "")
-    family, count, options = found.groups()
-    return Oracle(family, int(count) if count else _COUNTS.get(family, 5), options)
 
 
 def _skipping(made: StudyRecord) -> list[str]:

@@ -5,17 +5,16 @@ the whole error of an oracle is the error of a function of one variable. This pa
 functions, their design and their cost, and never imports torch.
 """
 
-from inexact_muon.schedules.cost import direct_flops as direct_flops
-from inexact_muon.schedules.cost import gram_flops as gram_flops
-from inexact_muon.schedules.cost import rational_flops as rational_flops
-from inexact_muon.schedules.cost import svd_flops as svd_flops
 from inexact_muon.schedules.design import cans as cans
 from inexact_muon.schedules.design import newton_schulz as newton_schulz
 from inexact_muon.schedules.design import polar_express as polar_express
 from inexact_muon.schedules.judge import Judgement as Judgement
 from inexact_muon.schedules.judge import judge as judge
+from inexact_muon.schedules.operations import Operation as Operation
+from inexact_muon.schedules.oracles import Oracle as Oracle
 from inexact_muon.schedules.published import cesista as cesista
 from inexact_muon.schedules.published import jordan as jordan
+from inexact_muon.schedules.published import polynomial as polynomial
 from inexact_muon.schedules.published import you as you
 from inexact_muon.schedules.remez import minimax as minimax
 from inexact_muon.schedules.scalar_map import Exact as Exact
@@ -23,5 +22,4 @@ from inexact_muon.schedules.scalar_map import Polished as Polished
 from inexact_muon.schedules.scalar_map import Rational as Rational
 from inexact_muon.schedules.scalar_map import ScalarMap as ScalarMap
 from inexact_muon.schedules.scalar_map import Schedule as Schedule
-from inexact_muon.schedules.zolotarev import polished_zolotarev as polished_zolotarev
 from inexact_muon.schedules.zolotarev import zolotarev as zolotarev

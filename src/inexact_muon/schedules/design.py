@@ -15,14 +15,16 @@ MOST_STEPS = 64
 """The slowest composition here, Newton-Schulz of degree 3, lifts 1e-9 to 1 in 56 steps."""
 
 
-def newton_schulz(steps: int, degree: int = 5) -> Schedule:
+def newton_schulz(steps: int = 5, degree: int = 5) -> Schedule:
     """The Taylor polynomial of this degree, repeated: order (degree+1)/2, slope 1.5 to 2.5 a step."""
     check_steps(steps)
+    if degree not in (3, 5, 7, 9):
+        raise ValueError(f"newton-schulz: degree must be 3, 5, 7 or 9, got {degree}")
     return Schedule(0.0, f"Taylor, degree {degree}", (taylor(degree),) * steps)
 
 
 def polar_express(
-    steps: int,
+    steps: int = 5,
     lower: float = 1e-3,
     degree: int | Sequence[int] = 5,
     safety: float = 1.01,
@@ -44,7 +46,7 @@ def polar_express(
     return _compose(degrees, lower, safety, cushion, "Polar Express, arXiv 2505.16932")
 
 
-def cans(steps: int, lower: float = 1e-3, degree: int | Sequence[int] = 5) -> Schedule:
+def cans(steps: int = 5, lower: float = 1e-3, degree: int | Sequence[int] = 5) -> Schedule:
     """Greedy minimax composition and nothing else: CANS, arXiv 2506.10935.
 
     The best delta on [lower, 1] of all compositions with these degrees, with no tolerance above 1.
@@ -66,7 +68,7 @@ def _compose(degrees: tuple[int, ...], lower: float, safety: float, cushion: flo
         low, high = polynomial_image(step, low, high)
         high = max(high, 2.0 - low)  # the next step may meet the image of [l, safety*u]
         steps.append(step)
-    return Schedule(lower, source, tuple(steps))
+    return Schedule(lower, source, tuple(steps), safety)
 
 
 def check_steps(steps: int) -> None:

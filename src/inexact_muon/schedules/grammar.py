@@ -42,16 +42,7 @@ def read(text: str, table: Mapping[str, type]) -> Any:
     Raises:
         ValueError: names what is wrong, what exists and the nearest existing name.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"expected the text of a method, got {type(text).__name__}")
-    if len(text) > LONGEST:
-        raise ValueError(f"the text of a method has at most {LONGEST} characters, got {len(text)}: {_quoted(text)}")
-    source = _SHORT.sub(r"\1(\2)", text.strip())
-    try:
-        # 1e-3 keeps its minus (a digit follows); polar-express and rms-max become identifiers.
-        node = ast.parse(_DASH.sub("_", source), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # too deep for the parser, a null byte, a surrogate
-        raise ValueError(f"cannot read {_quoted(text)}; write it like {next(iter(table))}(steps=5)") from None
+    node = _parsed(text, next(iter(table)))[1]
     try:
         count = sum(isinstance(part, ast.Call) for part in ast.walk(node))
         if count > MOST_METHODS:
@@ -59,6 +50,36 @@ def read(text: str, table: Mapping[str, type]) -> Any:
         return _build(node, table, text)
     except RecursionError:
         raise ValueError(f"cannot read {_quoted(text)}: it is nested too deeply") from None
+
+
+def call(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The name of a text and its arguments as (field, text), field "" for one without: known to nobody or not."""
+    source, node = _parsed(text, "name")
+    name, inside = _called(node, text, "name")
+    given = [("", a) for a in inside.args] + [(str(k.arg), k.value) for k in inside.keywords]
+    return name, [(key, ast.get_source_segment(source, value) or "") for key, value in given]
+
+
+def _called(node: ast.expr, text: str, example: str) -> tuple[str, ast.Call]:
+    """The name of a call, and the call; a name alone is a call without arguments."""
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if not isinstance(call.func, ast.Name):
+        raise ValueError(f"cannot read {_quoted(text)}: expected a name such as {example}")
+    return _word(call.func), call
+
+
+def _parsed(text: str, example: str) -> tuple[str, ast.expr]:
+    """The text as source, and its tree."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected the text of a method, got {type(text).__name__}")
+    if len(text) > LONGEST:
+        raise ValueError(f"the text of a method has at most {LONGEST} characters, got {len(text)}: {_quoted(text)}")
+    # 1e-3 keeps its minus (a digit follows); polar-express and rms-max become identifiers.
+    source = _DASH.sub("_", _SHORT.sub(r"\1(\2)", text.strip()))
+    try:
+        return source, ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # too deep for the parser, a null byte, a surrogate
+        raise ValueError(f"cannot read {_quoted(text)}; write it like {example}(steps=5)") from None
 
 
 def read_plugged(text: str, table: Mapping[str, type], *groups: str) -> Any:
@@ -82,10 +103,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _build(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
-    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    if not isinstance(call.func, ast.Name):
-        raise ValueError(f"cannot read {_quoted(text)}: expected a name such as {next(iter(table))}")
-    name = call.func.id.replace("_", "-")
+    name, call = _called(node, text, next(iter(table)))
     if name not in table:
         raise ValueError(f"unknown name {_quoted(name)} in {_quoted(text)}: {nearest(name, table)}")
     cls = table[name]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from inexact_muon.schedules.design import check_steps
+from math import isfinite
+
+from inexact_muon.schedules.design import MOST_STEPS, check_steps
 from inexact_muon.schedules.scalar_map import Schedule
+
+MOST_NUMBERS = 32
+"""Coefficients of one step of `polynomial`: degree 63."""
 
 JORDAN = (3.4445, -4.7750, 2.0315)
 
@@ -56,6 +61,26 @@ def you(steps: int = 5) -> Schedule:
 def cesista(steps: int = 5) -> Schedule:
     """F. Cesista's tuned list of 5 steps."""
     return Schedule(0.0, "F. L. Cesista, 2025", _pick("Cesista", CESISTA, steps))
+
+
+def polynomial(coefficients: tuple[tuple[float, ...], ...]) -> Schedule:
+    """Anyone's own list: one tuple of coefficients of s, s^3, s^5, ... per step."""
+    count = len(coefficients) if isinstance(coefficients, tuple | list) else 0
+    if count > MOST_STEPS:
+        raise ValueError(f"polynomial: coefficients must have at most {MOST_STEPS} steps, got {count}")
+    try:
+        rows = tuple(tuple(float(c) for c in step) for step in coefficients)
+    except TypeError:
+        raise TypeError("polynomial: coefficients must be one sequence of numbers per step") from None
+    if not rows or any(len(step) < 2 for step in rows):
+        raise ValueError("polynomial: coefficients needs at least one step of at least two numbers")
+    if max(map(len, rows)) > MOST_NUMBERS:
+        raise ValueError(
+            f"polynomial: a step has at most {MOST_NUMBERS} coefficients, got {max(map(len, rows))}: compose steps"
+        )
+    if not all(isfinite(c) for step in rows for c in step):
+        raise ValueError("polynomial: coefficients must be finite")
+    return Schedule(0.0, "given by the user", rows)
 
 
 def _pick(name: str, lists: dict[int, tuple[tuple[float, ...], ...]], steps: int) -> tuple[tuple[float, ...], ...]:

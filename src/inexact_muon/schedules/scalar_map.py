@@ -9,11 +9,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from inexact_muon.schedules.operations import EPS, Operation, square_products
+
 Array = NDArray[np.float64]
+
+FORMS = ("auto", "direct", "gram")
+FULL = ("float64", "float32")
+"""Dtypes with factorisations, and with tolerance for the Gram form."""
+
+GRAM_ASPECT = 1.5
+"""m/n above which the Gram form needs fewer products than the direct one, for every degree."""
+
+SMALLEST_SHIFT = 16.0
+"""Below this many eps of the compute dtype a shift drowns in the rounding of X X^T: use float64 then.
+
+Rounding moves the answer by about eps/(8 shift); see tests/test_accuracy.py.
+"""
+
+GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
+"""Degree -> the sum of absolute (shifted) coefficients of a steep minimax polynomial."""
+
+
+def restarts(steps: int) -> tuple[int, ...]:
+    """Steps after which the Gram form restarts: after the second, then after every third."""
+    return tuple(range(2, steps, 3))
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,29 @@ class ScalarMap(ABC):
         low, high = self.image(lower, 1.0)
         return max(1.0 - low, high - 1.0, 0.0)
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Compute dtypes in which the map is sound."""
+        return tuple(EPS)
+
+    def computes_in(self, dtype: str | None) -> str:
+        """The dtype of the operations where this one is asked for."""
+        return dtype or "float32"
+
+    def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
+        """What applies the map to an n x m matrix, n <= m: two rectangular products for each factor, and the rest."""
+        factors = self.factors(n, m, dtype, form)
+        pair = Operation("symmetric", n, n, m, factors, dtype), Operation("product", n, m, n, factors, dtype)
+        return *pair, *self.square_operations(n, factors, dtype)
+
+    def factors(self, n: int, m: int, dtype: str, form: str) -> int:
+        """By how many functions of X X^T the matrix is multiplied, one after the other."""
+        return 1
+
+    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+        """The operations on n x n matrices alone."""
+        raise NotImplementedError(f"{type(self).__name__} counts nothing: define operations or flops of its oracle")
+
 
 @dataclass(frozen=True)
 class Schedule(ScalarMap):
@@ -54,9 +101,43 @@ class Schedule(ScalarMap):
 
     Attributes:
         coefficients: one tuple (c_0, ..., c_q) per step.
+        safety: factor by which a singular value may exceed 1 through rounding; inf for no minimax polynomial.
     """
 
     coefficients: tuple[tuple[float, ...], ...]
+    safety: float = inf
+
+    @property
+    def degrees(self) -> list[int]:
+        """Of each step."""
+        return [2 * len(step) - 1 for step in self.coefficients]
+
+    @cached_property
+    def dtypes(self) -> tuple[str, ...]:
+        """Rounding in a step moves singular values by about 0.3 eps times the growth of a steep minimax polynomial.
+
+        Above the safety factor the next step amplifies them.
+        """
+        growth = max(GROWTH.get(degree, inf) for degree in self.degrees)
+        return tuple(d for d, eps in EPS.items() if d in FULL or self.safety >= 1.0 + 0.15 * growth * eps)
+
+    def runs_gram(self, n: int, m: int, dtype: str, form: str) -> bool:
+        """Whether this shape runs in Gram form: if asked, or m/n > 1.5 and the dtype can bear it.
+
+        In float32 and float64 the two forms agree within 2e-3 and 1e-9; half precision cannot bear it.
+        """
+        if form == "auto":
+            return max(n, m) > GRAM_ASPECT * min(n, m) and len(self.coefficients) > 1 and dtype in FULL
+        return form == "gram"
+
+    def factors(self, n: int, m: int, dtype: str, form: str) -> int:
+        steps = len(self.coefficients)
+        return 1 + len(restarts(steps)) if self.runs_gram(n, m, dtype, form) else steps
+
+    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+        """h(R) of each step; in Gram space R <- h(R) R h(R) and Q <- Q h(R), three more between two steps."""
+        count = sum(map(square_products, self.degrees)) + 3 * (len(self.coefficients) - factors)
+        return (Operation("symmetric", n, n, n, count, dtype),)
 
     @cached_property
     def uppers(self) -> tuple[float, ...]:
@@ -100,6 +181,17 @@ class Rational(ScalarMap):
     residues: tuple[float, ...]
     extrema: tuple[float, ...]
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return FULL
+
+    def computes_in(self, dtype: str | None) -> str:
+        dtype = super().computes_in(dtype)
+        return dtype if min(self.poles) >= SMALLEST_SHIFT * EPS[dtype] else "float64"
+
+    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+        return (Operation("inverse", n, n, n, len(self.poles), dtype),)
+
     def scalar(self, s: ArrayLike) -> Array:
         x = np.asarray(s, dtype=np.float64)
         y = np.ones_like(x)
@@ -124,6 +216,18 @@ class Polished(ScalarMap):
     rational: Rational
     step: tuple[float, ...]
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return FULL
+
+    def computes_in(self, dtype: str | None) -> str:
+        return self.rational.computes_in(dtype)
+
+    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+        """The new Gram matrix, h of it and a product more."""
+        more = Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.step) - 1), dtype)
+        return *self.rational.square_operations(n, factors, dtype), more
+
     def scalar(self, s: ArrayLike) -> Array:
         x = self.rational.scalar(s)
         return x * np.polynomial.polynomial.polyval(x * x, self.step)
@@ -138,6 +242,18 @@ class Exact(ScalarMap):
 
     lower: float = 0.0
     source: str = "singular value decomposition"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return FULL
+
+    def computes_in(self, dtype: str | None) -> str:
+        return dtype or "float64"
+
+    def operations(self, n: int, m: int, dtype: str = "float64", form: str = "auto") -> tuple[Operation, ...]:
+        """Golub and Van Loan's count for U, S, V by R-SVD, 6 m n^2 + 20 n^3, and the product U V^T."""
+        parts = Operation("decomposition", n, n, m, 3, dtype), Operation("decomposition", n, n, n, 10, dtype)
+        return *parts, Operation("product", n, m, n, 1, dtype)
 
     def scalar(self, s: ArrayLike) -> Array:
         return np.sign(np.asarray(s, dtype=np.float64))

@@ -10,8 +10,8 @@ from inexact_muon.schedules.remez import minimax
 from inexact_muon.schedules.scalar_map import Polished, Rational
 
 
-def zolotarev(poles: int = 3, lower: float = 1e-3) -> Rational:
-    """The rational function of type (2r+1, 2r), r = poles, closest to 1 on [lower, 1].
+def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0) -> Rational | Polished:
+    """The rational function of type (2r+1, 2r), r = poles, closest to 1 on [lower, 1]; then a polynomial, if asked.
 
     With K' = K(1 - l^2) and Jacobi functions of parameter 1 - l^2 (Zolotarev 1877; Nakatsukasa and
     Freund, SIAM Review 58, 2016, section 3):
@@ -20,23 +20,27 @@ def zolotarev(poles: int = 3, lower: float = 1e-3) -> Rational:
         f(s) = scale * s * prod_j (s^2 + c_2j)/(s^2 + c_(2j-1)) = scale * s * (1 + sum_j a_j/(s^2 + c_(2j-1)))
 
     Its critical points are l / dn(i K'/(2r+1)); scale centres the image at 1.
+
+    Args:
+        polish: degree of the minimax polynomial on the image of [lower, 1], which comes after one pole; 0 for none.
+            One pole leaves [0.40, 1.60] of [1e-3, 1], from which degree 9 reaches 0.046 and two further poles 0.062.
     """
+    if polish not in (0, 3, 5, 7, 9):
+        raise ValueError(f"zolotarev: polish must be 0, 3, 5, 7 or 9, got {polish}")
+    if polish and poles != 1:
+        raise ValueError(f"zolotarev: polish comes after one pole, got poles={poles}: leave one of the two out")
     if isinstance(poles, bool) or not isinstance(poles, int):
         raise TypeError(f"poles must be an integer, got {poles!r}")
     if not 1 <= poles <= 8:
         raise ValueError(f"poles must lie between 1 and 8, got {poles}")
     if not 1e-7 <= lower < 1.0:
         raise ValueError(f"lower must lie in [1e-7, 1) for a rational method, got {lower}")
-    return _zolotarev(poles, lower)
+    return _polished(lower, polish) if polish else _zolotarev(poles, lower)
 
 
 @lru_cache(maxsize=256)
-def polished_zolotarev(lower: float = 1e-3, degree: int = 9) -> Polished:
-    """The minimax polynomial of this degree after `zolotarev` with one pole, on the image of [lower, 1].
-
-    One pole leaves [0.40, 1.60] of [1e-3, 1], from which degree 9 reaches 0.046 and two further poles 0.062.
-    """
-    first = zolotarev(1, lower)
+def _polished(lower: float, degree: int) -> Polished:
+    first = _zolotarev(1, lower)
     step, _ = minimax(degree, *first.image(lower, 1.0))
     return Polished(lower, f"{first.source}, then minimax of degree {degree}", first, step)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
-from inexact_muon.polar.costs import CPU
+from inexact_muon.schedules.prices import CPU
 from inexact_muon.tune.folders import read_folder
 from inexact_muon.tune.momenta import BUFFER, Momentum, momenta
 from inexact_muon.tune.spectra import Layer, spectrum_of

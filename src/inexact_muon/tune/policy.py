@@ -40,7 +40,7 @@ LADDER: tuple[PolarMethod, ...] = tuple(
 
 @dataclass(frozen=True)
 class Adaptive:
-    """The cheapest candidate good enough for a target, looked at every so many steps. Experimental: see this module.
+    """The candidate of fewest flops that is good enough, looked at every so many steps. Experimental: see this module.
 
     Attributes:
         target: a layer may have this stochastic factor nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); or all layers together
@@ -186,7 +186,7 @@ def rms_error(method: PolarMethod, singular_values: ArrayLike) -> float:
 def choose(
     costs: ArrayLike, factors: ArrayLike, current: int | None = None, target: float = 1.05, hysteresis: float = 0.2
 ) -> int:
-    """The cheapest candidate good enough; see `Adaptive` for the hysteresis.
+    """The candidate of least cost that is good enough; see `Adaptive` for the hysteresis.
 
     If none is, the best one; then the present choice stays unless the best one's excess is below (1 - hysteresis)
     times its own.
@@ -215,8 +215,8 @@ def choose(
 def allocate(costs: ArrayLike, factors: ArrayLike, budget: float, weights: ArrayLike | None = None) -> tuple[int, ...]:
     """A candidate for each layer, total cost within the budget.
 
-    Without weights: the smallest worst-layer factor max_i factor_i (Theorem 7), exactly, and of all such choices the
-    cheapest. With weights: a small sum_i w_i factor_i, such as dual norms give, by the best gain per cost on the
+    Without weights: the smallest worst-layer factor max_i factor_i (Theorem 7), exactly, and of all such choices one of
+    least cost. With weights: a small sum_i w_i factor_i, such as dual norms give, by the best gain per cost on the
     convex hull of each layer: its distance from the optimum is below one step of one layer.
 
     Args:
@@ -226,7 +226,7 @@ def allocate(costs: ArrayLike, factors: ArrayLike, budget: float, weights: Array
         weights: one a layer.
 
     Raises:
-        ValueError: the cheapest choice of every layer exceeds the budget.
+        ValueError: the least cost of every layer exceeds the budget.
     """
     cost, factor = _aligned(costs, factors, 2)
     least = float(cost.min(axis=1).sum())
@@ -273,7 +273,7 @@ def _smallest_worst(cost: Array, factor: Array, budget: float) -> tuple[int, ...
 
 
 def _smallest_sum(cost: Array, value: Array, budget: float) -> tuple[int, ...]:
-    """Start with the cheapest, then take steps along the hulls, steepest first, as long as they fit."""
+    """Start with the least cost, then take steps along the hulls, steepest first, as long as they fit."""
     chosen, steps = _descent(cost, value)
     left = budget - _total(cost, chosen)
     for _, i, _, a, b in steps:
@@ -284,7 +284,7 @@ def _smallest_sum(cost: Array, value: Array, budget: float) -> tuple[int, ...]:
 
 
 def _descent(cost: Array, value: Array) -> tuple[list[int], list[tuple[float, int, int, int, int]]]:
-    """(the cheapest candidate of each layer, every step along the hulls as (gain per cost, layer, place, from, to))."""
+    """(the least cost of each layer, every step along the hulls as (gain per cost, layer, place, from, to))."""
     hulls = [_hull(c, v) for c, v in zip(cost, value, strict=True)]
     steps = []
     for i, hull in enumerate(hulls):

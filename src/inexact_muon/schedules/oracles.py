@@ -1,0 +1,187 @@
+"""An oracle without tensors: its scalar map, its precision and its matrix operations.
+
+`polar.PolarMethod` derives from `Oracle` and adds how to run it. `FAMILIES` has the named oracles of this package for
+what never loads torch; both are made from the design functions of `schedules`, so that they have one map.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from functools import cached_property
+from inspect import signature
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from inexact_muon.schedules import design, published, zolotarev
+from inexact_muon.schedules.grammar import call, nearest, read, write
+from inexact_muon.schedules.operations import Operation, dtype_name
+from inexact_muon.schedules.scalar_map import FORMS, Exact, ScalarMap
+
+NORMALISERS = ("frobenius", "schatten4", "schatten8", "gershgorin", "tightest")
+"""Upper bounds on the largest singular value. All but the first come free with the Gram matrix.
+
+schatten4 = ||X X^T||_F^(1/2), schatten8 = ||(X X^T)^2||_F^(1/4) (one more n x n product unless the first
+polynomial needs it), gershgorin = the largest row sum of |X X^T|, to the power 1/2, tightest = the smaller
+of schatten4 and gershgorin. Row sums are not invariant under rotations: with the last two the
+result is orthogonally equivariant only up to the method's error.
+"""
+
+
+@dataclass(frozen=True)
+class Oracle(ABC):
+    """M -> approximately U V^T, where M = U diag(sigma) V^T, as far as it is known without a matrix.
+
+    Attributes:
+        dtype: compute dtype; None takes the fast one of the device.
+        form: direct, gram, or auto.
+        normalise: one of `NORMALISERS`, or auto.
+    """
+
+    name: ClassVar[str]
+    forms: ClassVar[tuple[str, ...]] = FORMS
+    auto_normalise: ClassVar[str] = "frobenius"
+    why_not_half: ClassVar[str] = ""
+    from_gram: ClassVar[bool] = False
+
+    dtype: Any = field(default=None, kw_only=True)
+    form: str = field(default="auto", kw_only=True)
+    normalise: str = field(default="auto", kw_only=True)
+
+    def __post_init__(self) -> None:
+        known = tuple(map(dtype_name, self.dtypes))  # designs the map: a bad argument fails here and not in training
+        if self.dtype is not None and dtype_name(self.dtype) not in known:
+            raise ValueError(f"{self}: dtype must be one of {', '.join(known)}{self.why_not_half}")
+        if self.form not in self.forms:
+            raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
+        if self.normalise != "auto" and self.normalise not in NORMALISERS:
+            raise ValueError(
+                f"{self.name}: unknown normalise {self.normalise!r}: {nearest(self.normalise, ('auto', *NORMALISERS))}"
+            )
+
+    @property
+    @abstractmethod
+    def map(self) -> ScalarMap:
+        """The scalar map f and where it comes from."""
+
+    @property
+    def dtypes(self) -> tuple[Any, ...]:
+        """Compute dtypes in which the method is sound."""
+        return self.map.dtypes
+
+    @cached_property
+    def normaliser(self) -> str:
+        """The normaliser that `normalise` stands for."""
+        return self.auto_normalise if self.normalise == "auto" else self.normalise
+
+    def scalar(self, s: ArrayLike) -> NDArray[np.float64]:
+        """What happens to a singular value s of the normalised matrix."""
+        return self.map.scalar(s)
+
+    def error_bound(self, lower: float) -> float:
+        """max |1 - scalar(s)| over [lower, 1]; lower is relative to the method's own normaliser."""
+        return self.map.error_bound(lower)
+
+    def dtype_on(self, device: str = "cpu") -> str:
+        """The dtype of the products on a kind of device: bfloat16 where that is fast and sound, float32 on a CPU."""
+        half = device != "cpu" and "bfloat16" in map(dtype_name, self.dtypes)
+        return self.map.computes_in(dtype_name(self.dtype) if self.dtype else "bfloat16" if half else None)
+
+    def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
+        """The matrix operations for one n x m matrix on a kind of device; Costs.of prices them.
+
+        A method with a map of its own kind says them here, or `flops` alone, which then count as products.
+        """
+        (n, m), dtype = sorted((n, m)), self.dtype_on(device)
+        if type(self).flops is not Oracle.flops:
+            return (Operation("product", n, n, n, self.flops(n, m) / (2 * n**3), dtype),)
+        bound = (Operation("product", n, n, n, 1, dtype),) if self.normaliser == "schatten8" else ()
+        return (*bound, *self.map.operations(n, m, dtype, self.form))
+
+    def flops(self, n: int, m: int) -> int:
+        """Floating point operations for one n x m matrix on a CPU (products and factorisations only)."""
+        return int(sum(o.flops for o in self.operations(n, m)))
+
+    def __str__(self) -> str:
+        return write(self)
+
+
+@dataclass(frozen=True)
+class Designed(Oracle):
+    """An oracle whose own fields are the arguments of a design function."""
+
+    design: ClassVar[Callable[..., ScalarMap]]
+
+    @cached_property
+    def map(self) -> ScalarMap:
+        shared = {f.name for f in fields(Oracle)}
+        return type(self).design(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared})
+
+
+def family(name: str, made_by: Callable[..., ScalarMap], **facts: Any) -> type[Designed]:
+    """The class of a named oracle, with the arguments of `made_by` as fields."""
+    own = []
+    for p in signature(made_by).parameters.values():
+        default = MISSING if p.default is p.empty else p.default
+        own.append((p.name, p.annotation, field(default=default, kw_only=p.kind is p.KEYWORD_ONLY)))
+    namespace = {"name": name, "design": staticmethod(made_by), "from_gram": True, **facts}
+    return make_dataclass(name, own, bases=(Designed,), frozen=True, namespace=namespace)
+
+
+FAMILIES: dict[str, type[Oracle]] = {
+    made.name: made
+    for made in (
+        family("polar-express", design.polar_express, auto_normalise="schatten4"),
+        family("newton-schulz", design.newton_schulz),
+        family("jordan", published.jordan),
+        family("you", published.you),
+        family("cesista", published.cesista),
+        family("cans", design.cans, auto_normalise="schatten4"),
+        family("polynomial", published.polynomial),
+        family("zolotarev", zolotarev.zolotarev, auto_normalise="schatten4", forms=("auto", "gram")),
+        family("exact-svd", lambda: Exact(), forms=("auto",), from_gram=False),
+    )
+}
+"""Name -> class, for what reads the text of an oracle without torch."""
+
+
+def parse(text: str) -> Oracle:
+    """The oracle that a text names, of those in `FAMILIES`: "polar-express(steps=5)", "polar-express:5"."""
+    return read(text, FAMILIES)
+
+
+@dataclass(frozen=True)
+class OracleText:
+    """The parts of an oracle's text: "polar-express(steps=5, lower=0.01)" -> family, iterations, the rest."""
+
+    family: str
+    iterations: int | None
+    options: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The family, and its options if they change the map."""
+        kept = ", ".join(option for option in self.options if not option.startswith("normalise="))
+        return f"{self.family}({kept})" if kept else self.family
+
+
+def parts(text: str, but: Sequence[str] = ()) -> OracleText:
+    """The parts of a text; one that cannot be read, or whose name is one of `but`, is a family of its own."""
+    try:
+        name, arguments = call(text)
+    except ValueError:
+        name, arguments = "", []
+    if not name or name in but:
+        return OracleText(text, None)
+    known = FAMILIES.get(name)
+    count = getattr(known, "steps", getattr(known, "poles", None))
+    options = []
+    for place, (key, value) in enumerate(arguments):
+        if value.isdigit() and (key in ("steps", "poles") or (not key and place == 0)):
+            count = int(value)
+        else:
+            options.append(f"{key}={value}" if key else value)
+    return OracleText(name, count, tuple(options))

@@ -1,0 +1,85 @@
+"""What the operations of an oracle take on a kind of device, in units of one n x n x n product in its fast dtype.
+
+This is the one meaning of "cheap": `polar.cheapest`, `polar="auto"`, the advice on checkpoints and `inexact-muon plan`
+price by these tables. They are shipped and not measured at run time, so that every rank, run and resumed run makes the
+same choice; `polar.calibrate` measures a machine when asked to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, log
+
+from inexact_muon.schedules.operations import Kind, Operation
+from inexact_muon.schedules.oracles import Oracle
+
+Curve = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Cost of operations relative to a product, as points (n, cost) of a curve in log n.
+
+    Attributes:
+        device: "cpu", or anything else for an accelerator; decides in which dtype an oracle computes.
+        dtypes: dtype -> cost of a product.
+        curves: kind, or (kind, dtype), which wins -> cost of an operation relative to a product of its size and dtype.
+            What has none does not suit the device.
+    """
+
+    device: str
+    dtypes: Mapping[str, float]
+    curves: Mapping[Kind | tuple[Kind, str], Curve]
+
+    def of(self, oracle: Oracle, n: int, m: int) -> float:
+        """Products that one n x m matrix is worth; inf for an oracle that does not suit the device."""
+        return sum(self.price(o) for o in oracle.operations(n, m, self.device)) / min(n, m) ** 3
+
+    def price(self, operation: Operation) -> float:
+        """Cost of an operation in multiplications of a product in the fast dtype."""
+        curve = self.curves.get((operation.kind, operation.dtype)) or self.curves.get(operation.kind)
+        if not curve or not operation.count:
+            return inf if operation.count else 0.0
+        return operation.volume * self.dtypes[operation.dtype] * at(curve, operation.rows)
+
+
+CPU = Costs(
+    "cpu",
+    dtypes={"float32": 1.0, "float64": 2.2, "bfloat16": 1.0, "float16": 1.0},
+    curves={
+        "product": ((1, 1.0),),
+        "symmetric": ((256, 1.0), (512, 0.92), (768, 0.72), (1536, 0.6), (4096, 0.55)),
+        "inverse": (
+            (32, 12.0),
+            (64, 9.5),
+            (128, 4.2),
+            (256, 3.0),
+            (384, 1.9),
+            (512, 1.7),
+            (768, 1.28),
+            (1536, 1.0),
+            (4096, 0.8),
+        ),
+        "decomposition": ((1, 10.0),),
+    },
+)
+"""Measured with two threads in float32: `inexact-muon bench`. Half precision was not: a decomposition is a guess."""
+
+ACCELERATOR = Costs(
+    "accelerator",
+    dtypes={"bfloat16": 1.0, "float16": 1.0, "float32": 16.0, "float64": 16.0},
+    curves={"product": ((1, 1.0),), "symmetric": ((1, 1.0),)},
+)
+"""Flops over the rate of a dtype: A100 312, 19.5, 19.5 and H100 SXM 989, 67, 67 TF dense in bfloat16, float32 proper
+(not TF32) and float64 on tensor cores, by their data sheets. Factorisations are left out: nothing could be timed."""
+
+
+def at(curve: Curve, n: int) -> float:
+    """The curve at n: linear in log n between its points, constant outside."""
+    below = [point for point in curve if point[0] <= n]
+    above = [point for point in curve if point[0] > n]
+    if not below or not above:
+        return (below[-1] if below else above[0])[1]
+    (low, start), (high, end) = below[-1], above[0]
+    return start + (end - start) * log(n / low) / log(high / low)
