@@ -161,3 +161,17 @@ def test_the_optimizers_load_torch_and_numpy_alone(name: str) -> None:
     code = f"import inexact_muon, sys; inexact_muon.{name}; sys.exit(str([m for m in {HEAVY} if m in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr == "[]\n"
+
+
+def test_a_step_of_polynomials_needs_no_scipy() -> None:
+    code = f"""
+import sys, torch
+from inexact_muon import Muon
+weight = torch.nn.Parameter(torch.ones(4, 6))
+optimizer = Muon([weight], lr=0.1, polar="polar-express:5")
+weight.grad = torch.ones(4, 6)
+optimizer.step()
+sys.exit(str([m for m in {HEAVY} if m in sys.modules]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr == "[]\n"

@@ -26,7 +26,8 @@ from inexact_muon.lab.store import Outcome, write_outcome
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.report.build import build
 from inexact_muon.report.claims import judge
-from inexact_muon.report.load import load, read_oracle
+from inexact_muon.report.load import load
+from inexact_muon.schedules.oracles import parts
 from inexact_muon.statistics import CONFIRMED, LEVEL, UNDECIDED, interval, seeds_needed
 from lab_processes import finish, kill, start
 
@@ -108,7 +109,7 @@ class Simulated:
 
 
 def count(spec: RunSpec) -> int:
-    found = read_oracle(spec.optimizer.polar).iterations  # type: ignore[union-attr]
+    found = parts(spec.optimizer.polar).iterations  # type: ignore[union-attr]
     assert found is not None
     return found
 
