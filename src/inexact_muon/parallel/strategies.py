@@ -22,15 +22,14 @@ def run(strategy: Strategy, shares: Sequence[Share], ask: Ask, wire: Wire) -> Ru
     by_blocks = partial(blockwise, factor=getattr(strategy, "block_lr", 1.0))
 
     def way(share: Share) -> Any:
-        whole = blockwise if _stacked(share) else owned  # stacks of whole matrices stay on their ranks
         match strategy:
             case Replicated():
                 return replicated
             case GramReduced() if reducible(share):
                 return reduced
             case BlockPeriodic(period=period) if share.turn % period and len(share.place.pieces) > 1:
-                return whole if _stacked(share) else by_blocks
-        return whole
+                return blockwise if _stacked(share) else by_blocks
+        return blockwise if _stacked(share) else owned  # stacks of whole matrices stay on their ranks
 
     return together(shares, ask, wire, way)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from inexact_muon.parallel.place import Place, place_of
 from inexact_muon.parallel.wire import Wire
-from inexact_muon.strategies import Strategy, parse
+from inexact_muon.strategies import STRATEGIES, Strategy, parse
 
 
 class Team:
@@ -27,7 +27,7 @@ class Team:
         if isinstance(strategy, str) and strategy.partition("(")[0].strip() == "compressed":
             raise ValueError("compressed is an optimizer of its own: write EF21Muon(params, lr, up=..., down=...)")
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
-        if not isinstance(self.strategy, Strategy):
+        if not isinstance(self.strategy, tuple(STRATEGIES.values())):
             raise TypeError(f"strategy must be a Strategy or its text, got {type(strategy).__name__}")
         self.process_group = process_group
         self.wire = Wire()

@@ -57,10 +57,6 @@ class Compiled(PolarMethod):
         return self.method.dtypes
 
     @property
-    def from_gram(self) -> bool:  # type: ignore[override]
-        return self.method.from_gram
-
-    @property
     def normaliser(self) -> str:
         return self.method.normaliser
 
