@@ -69,15 +69,15 @@ def _called(node: ast.expr, text: str, example: str) -> tuple[str, ast.Call]:
 
 
 def _parsed(text: str, example: str) -> tuple[str, ast.expr]:
-    """The text as source, and its tree."""
+    """The text with its arguments in brackets, and its tree, whose places are those of that text."""
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a method, got {type(text).__name__}")
     if len(text) > LONGEST:
         raise ValueError(f"the text of a method has at most {LONGEST} characters, got {len(text)}: {_quoted(text)}")
-    # 1e-3 keeps its minus (a digit follows); polar-express and rms-max become identifiers.
-    source = _DASH.sub("_", _SHORT.sub(r"\1(\2)", text.strip()))
+    source = _SHORT.sub(r"\1(\2)", text.strip())
     try:
-        return source, ast.parse(source, mode="eval").body
+        # 1e-3 keeps its minus (a digit follows); polar-express and rms-max become identifiers.
+        return source, ast.parse(_DASH.sub("_", source), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # too deep for the parser, a null byte, a surrogate
         raise ValueError(f"cannot read {_quoted(text)}; write it like {example}(steps=5)") from None
 
