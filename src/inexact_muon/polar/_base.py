@@ -17,6 +17,7 @@ from torch import Tensor
 from inexact_muon.polar.batching import LIMIT, solve_all
 from inexact_muon.polar.scaling import NORMALISERS
 from inexact_muon.schedules.grammar import nearest, write
+from inexact_muon.schedules.judge import Judgement, judge
 from inexact_muon.schedules.scalar_map import ScalarMap
 
 FORMS = ("auto", "direct", "gram")
@@ -97,6 +98,10 @@ class PolarMethod(ABC):
     def scalar(self, s: ArrayLike) -> NDArray[np.float64]:
         """What happens to a singular value s of the normalised matrix."""
         return self.map.scalar(s)
+
+    def judge(self, singular_values: ArrayLike) -> Judgement:
+        """delta, gap, overshoot and rms on a spectrum, in exact arithmetic."""
+        return judge(self.map, singular_values, self.normaliser)
 
     def error_bound(self, lower: float) -> float:
         """max |1 - scalar(s)| over [lower, 1]; lower is relative to the method's own normaliser."""
