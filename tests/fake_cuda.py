@@ -30,11 +30,13 @@ PRODUCTS = {"bmm", "mm", "baddbmm", "addmm"}
 
 
 class Indexing(TorchFunctionMode):
-    """`~x` and x[...] of a fake CUDA tensor want a device guard that a CPU build of torch lacks."""
+    """`~x`, `x.contiguous()` and others of a fake CUDA tensor want a device guard that a CPU build of torch lacks."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__invert__:
             return torch.ops.aten.bitwise_not(args[0])
+        if func is torch.Tensor.contiguous and args[0].device.type == "cuda":
+            return args[0] if args[0].is_contiguous() else torch.ops.aten.clone(args[0])
         return func(*args, **(kwargs or {}))
 
 

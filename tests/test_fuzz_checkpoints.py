@@ -215,6 +215,7 @@ def check(source: Source, honest: Source) -> str | None:
     except (ValueError, TypeError) as error:
         sentence = str(error)
     else:
+        assert not any("\n" in text for text in said)
         check_states(optimizer, untouched, known, states(twin), said)
         check_groups(optimizer, untouched, groups, twin.param_groups, said)
         step(net, optimizer)

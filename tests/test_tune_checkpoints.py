@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict, theory
-from inexact_muon.polar.costs import CPU
+from inexact_muon.schedules.prices import CPU
 from inexact_muon.tune import checkpoints
 from inexact_muon.tune.momenta import Momentum, cut, momenta
 from torch_features import HAS_MUON, NO_MUON

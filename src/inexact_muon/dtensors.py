@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -53,3 +54,8 @@ def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
     x, gradient = local(p), local(same_layout(p.grad, p))
     x.grad = gradient.wait() if hasattr(gradient, "wait") else gradient
     return x, {key: local(value) if isinstance(value, Tensor) else value for key, value in state.items()}
+
+
+def is_fake(x: Tensor) -> bool:
+    """Whether x has no values that could be read."""
+    return torch._guards.detect_fake_mode([x]) is not None

@@ -16,7 +16,6 @@ from inexact_muon.polar import PolarMethod
 from inexact_muon.polar._base import check_finite, no_autocast
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.polar.scaling import to_unit_entries
-from inexact_muon.schedules import judge
 
 SMALL = 128
 """Up to this short side an estimate decomposes the Gram matrix instead of sampling."""
@@ -117,7 +116,7 @@ def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[I
 
 def predict(method: PolarMethod, singular_values: ArrayLike) -> Inexactness:
     """A priori: what a polar method does to this spectrum, from its coefficients, in exact arithmetic."""
-    judgement = judge(method.map, singular_values, method.normaliser)
+    judgement = method.judge(singular_values)
     return Inexactness(judgement.delta, judgement.gap, judgement.overshoot)
 
 

@@ -97,6 +97,8 @@ def check_ball(ball: Ball, m: Tensor | None = None) -> None:
 
 
 def _normaliser(method: PolarMethod, m: Tensor, compute: torch.dtype) -> Tensor:
+    if method.normaliser == "spectral":
+        return torch.linalg.matrix_norm(m, 2, keepdim=True)
     if method.normaliser == "frobenius":
         return torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) * (1.0 + guard(compute))
     m = m.mT if m.shape[-2] > m.shape[-1] else m

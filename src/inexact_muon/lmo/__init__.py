@@ -12,7 +12,7 @@ from inexact_muon.lmo.rowcol import ColNorm as ColNorm
 from inexact_muon.lmo.rowcol import RowNorm as RowNorm
 from inexact_muon.lmo.spectral import Nuclear as Nuclear
 from inexact_muon.lmo.spectral import Spectral as Spectral
-from inexact_muon.polar import POLARS
+from inexact_muon.polar import words
 from inexact_muon.schedules import grammar
 
 LMOS: dict[str, type[Ball]] = {
@@ -27,7 +27,7 @@ def parse(text: str) -> Ball:
     >>> parse("spectral(polar=jordan(steps=5), scale=rms)").polar.steps
     5
     """
-    ball = grammar.read_plugged(text, {**LMOS, **POLARS}, "inexact_muon.lmos", "inexact_muon.polars")
+    ball = grammar.read_plugged(text, {**LMOS, **words()}, "inexact_muon.lmos", "inexact_muon.polars")
     if not isinstance(ball, Ball):
-        raise ValueError(f"{text!r} is a polar method, not a ball; write spectral(polar={text})")
+        raise ValueError(f"{text!r} is not a ball; write spectral(polar={text})")
     return ball

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.loading import check_structure, fits, options, warn_of_other_options
-from inexact_muon.optim.sources import is_ours, translated, translated_state
+from inexact_muon.optim.sources import is_ours, shown, translated, translated_state
 
 
 def load_foreign(
@@ -112,7 +112,7 @@ def _merged(optimizer: LMOOptimizer, found: Mapping[str, tuple[dict[str, Any], d
             if name in found:
                 source, entry = found[name]
                 if entry and not fits(entry, group["algorithm"], p, name):
-                    misfit.append(f"{name} ({source['algorithm']} there, {group['algorithm']} here)")
+                    misfit.append(f"{name} ({shown(source['algorithm'])} there, {group['algorithm']} here)")
                 else:
                     used.append(source)
                     state |= {index: entry} if entry else {}

@@ -12,7 +12,7 @@ from torch import Tensor
 from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.options import ALGORITHM, SCHEDULED, check_options
-from inexact_muon.optim.sources import is_ours, translated, translated_state
+from inexact_muon.optim.sources import is_ours, shown, translated, translated_state
 from inexact_muon.polar import Auto
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def matched(optimizer: LMOOptimizer, saved: Mapping[str, Any]) -> dict[str, Any]
 def check_structure(saved: Any) -> list[dict[str, Any]]:
     """The groups of a state_dict."""
     if not isinstance(saved, Mapping) or "state" not in saved or "param_groups" not in saved:
-        keys = f" with {', '.join(map(_shown, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
+        keys = f" with {', '.join(map(shown, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
         raise ValueError(
             f"an optimizer's state_dict has the entries state and param_groups, got {type(saved).__name__}{keys}: pass "
             "what optimizer.state_dict() gave"
@@ -90,7 +90,7 @@ def check_structure(saved: Any) -> list[dict[str, Any]]:
             names.add(name)
     for key, entry in saved["state"].items():
         if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
-            raise ValueError(f"the state of parameter {_shown(key)} is not a dict by name: the checkpoint is damaged")
+            raise ValueError(f"the state of parameter {shown(key)} is not a dict by name: the checkpoint is damaged")
     return [dict(group) for group in saved["param_groups"]]
 
 
@@ -104,12 +104,6 @@ def _check_group(i: int, group: Any) -> None:
         return
     if not isinstance(names, list | tuple) or len(names) != len(keys) or not all(isinstance(n, str) for n in names):
         raise ValueError(f"parameter group {i} of the checkpoint has {len(keys)} parameters and other param_names")
-
-
-def _shown(value: Any) -> str:
-    """A value of a file in a sentence: short and on one line."""
-    text = repr(value) if not isinstance(value, str) else value
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def canonical(name: str) -> str:
@@ -164,7 +158,7 @@ def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool
         return False
     for key, value in entry.items():
         if not isinstance(value, Tensor | int | float):
-            raise ValueError(f"{_shown(key)} of {name} is a {type(value).__name__} in the checkpoint, not a tensor")
+            raise ValueError(f"{shown(key)} of {name} is a {type(value).__name__} in the checkpoint, not a tensor")
     for key in BUFFERS[algorithm]:
         found = entry[key]
         if not isinstance(found, Tensor) or found.layout != torch.strided or found.is_meta:
@@ -196,15 +190,15 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
         if key == "ball" and len(found) == 1 and _same_choice(mine["ball"], found[0]):
             result["ball"] = found[0]
         elif not all(_equal(value, mine[key]) for value in found):
-            told = ", ".join(_shown(value) for value in found)
+            told = ", ".join(shown(value) for value in found)
             warnings.warn(f"checkpoint was made with {key} {told}; keeping {mine[key]} ({mine['name']})", stacklevel=6)
     extra = {key for source in sources for key, value in source.items() if key not in mine and _number(value)}
     for key in (*SCHEDULED, *sorted(extra)):
         found = _values(sources, key)
         if len(found) > 1:
-            told = ", ".join(_shown(value) for value in found)
+            told = ", ".join(shown(value) for value in found)
             warnings.warn(
-                f"checkpoint has several values of {key} for {mine['name']} ({told}); keeping {mine.get(key)}",
+                f"checkpoint has several values of {shown(key)} for {mine['name']} ({told}); keeping {mine.get(key)}",
                 stacklevel=6,
             )
         elif found:
@@ -218,11 +212,11 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
 def _option(key: str, value: Any) -> Any:
     """An option of a file that training may change: a number."""
     if not _number(value) or (key in SCHEDULED and isinstance(value, bool)):
-        raise ValueError(f"{key} of the checkpoint must be a number, got {_shown(value)}")
+        raise ValueError(f"{shown(key)} of the checkpoint must be a number, got {shown(value)}")
     if key == "turn" and not (isinstance(value, int) and 0 <= value < 2**53):
-        raise ValueError(f"turn of the checkpoint must be a count of steps, got {_shown(value)}")
+        raise ValueError(f"turn of the checkpoint must be a count of steps, got {shown(value)}")
     if isinstance(value, int) and abs(value) >= 2**53:
-        raise ValueError(f"{key} of the checkpoint is out of range: {_shown(value)}")
+        raise ValueError(f"{shown(key)} of the checkpoint is out of range: {shown(value)}")
     return value
 
 
@@ -268,7 +262,7 @@ def _same_choice(mine: str, other: Any) -> bool:
 def _left_over(where: Sequence[tuple[dict[str, Any], Any] | None], groups: Sequence[dict[str, Any]]) -> list[str]:
     used = {(id(found[0]), found[1]) for found in where if found is not None}
     return [
-        _shown(name)
+        shown(name)
         for group in groups
         for identifier, name in zip(group["params"], group.get("param_names") or group["params"], strict=True)
         if (id(group), identifier) not in used
@@ -282,8 +276,8 @@ def _say(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) 
         (left_over, "in the checkpoint and not in the optimizer; their state is dropped"),
     ):
         if names:
-            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            warnings.warn(f"parameters {what}: {shown}", stacklevel=6)
+            some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            warnings.warn(f"parameters {what}: {some}", stacklevel=6)
 
 
 def restore_buffers(optimizer: LMOOptimizer, laid: Mapping[str, Any]) -> None:

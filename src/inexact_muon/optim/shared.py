@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
 
-from inexact_muon.dtensors import local, piece_of, pieces
+from inexact_muon.dtensors import is_fake, local, piece_of, pieces
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import momentum, move_, reach, remember_
@@ -52,7 +52,7 @@ class Shared:
     entries: list[Entry] = field(default_factory=list)
     finite: dict[int, bool | Tensor] = field(default_factory=dict)
     _compared: set[Any] = field(default_factory=set)
-    _patterns: set[Any] = field(default_factory=set)
+    _patterns: dict[Any, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
     def holds(self, p: Tensor) -> bool:
         """Whether a parameter is a DTensor, or other ranks hold copies of it that a strategy uses."""
@@ -97,19 +97,19 @@ class Shared:
             self.team.compare(place, lines, some[0][1].device)
             self._compared.add((place.ranks, key))
         grads = [p.grad for _, p in some]
-        dense = [k for k, g in enumerate(grads) if g is not None and g.layout == torch.strided]
-        rows = [(g is not None, g is None, 0 if g is None or k in dense else 2) for k, g in enumerate(grads)]
-        said = torch.tensor(rows, dtype=torch.uint8).to(some[0][1].device)
-        if dense:
-            dtypes = [optimizer.dtype_of(some[k][1]) for k in dense]
-            said[dense, BAD] = (~Flags.of([local(grads[k]) for k in dense], dtypes).vector).to(torch.uint8)  # type: ignore[arg-type]
-        told = self.team.wire.reduce(said, place.groups, largest=True)
-        pattern = (place.ranks, key, tuple(g is None for g in grads))
-        if hosted(told) or pattern not in self._patterns:
-            self._patterns.add(pattern)
-            if not _is_fake(told):
-                _check(told.tolist(), some, names)
-        return [not bad for bad in told[:, BAD].tolist()] if hosted(told) else list((told[:, BAD] == 0).unbind())
+        pattern = (place.ranks, key, tuple(None if g is None else g.layout for g in grads))
+        new = pattern not in self._patterns
+        if new:
+            self._patterns[pattern] = _patterned(grads, some[0][1].device)
+        there, sparse, dense = self._patterns[pattern]
+        given = [(g, optimizer.dtype_of(p)) for g, (_, p) in zip(grads, some, strict=True) if _dense(g)]
+        if given:
+            bad = (~Flags.of(*zip(*((local(g), dtype) for g, dtype in given), strict=True)).vector).to(torch.uint8)
+            sparse = bad if len(given) == len(grads) else sparse.scatter(0, dense, bad)
+        told = self.team.wire.reduce(torch.column_stack((there, sparse)), place.groups, largest=True)
+        if (new or hosted(told)) and not is_fake(told):
+            _check(told.tolist(), some, names)
+        return [not bad for bad in told[:, BAD].tolist()] if hosted(told) else list((told.select(1, BAD) == 0).unbind())
 
     def step(self, optimizer: LMOOptimizer) -> None:
         """One step of the agreed entries."""
@@ -261,6 +261,18 @@ def show(optimizer: LMOOptimizer, share: Share, m: Tensor, z: Tensor, estimable:
         optimizer.show(share.key, [(share.ball, a, -share.ball.radius(a.shape) * b) for a, b in pairs], estimable)
 
 
+def _dense(g: Tensor | None) -> TypeGuard[Tensor]:
+    return g is not None and g.layout == torch.strided
+
+
+def _patterned(grads: Sequence[Tensor | None], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """(columns `THERE` and `MISSING`, column `BAD` of the sparse ones, the places of the dense ones), sent once."""
+    there = torch.tensor([(g is not None, g is None) for g in grads], dtype=torch.uint8)
+    sparse = torch.tensor([0 if g is None or _dense(g) else 2 for g in grads], dtype=torch.uint8)
+    dense = torch.tensor([k for k, g in enumerate(grads) if _dense(g)], dtype=torch.int64)
+    return there.to(device), sparse.to(device), dense.to(device)
+
+
 def _line(name: str, p: Tensor, group: dict[str, Any], optimizer: LMOOptimizer) -> str:
     """What ranks must agree on about a parameter."""
     what = f"{group['algorithm']} {group['ball']} {group['view']}" if group["algorithm"] == "lmo" else "adamw"
@@ -279,8 +291,3 @@ def _check(told: Sequence[Sequence[int]], some: Sequence[Entry], names: dict[int
                 f"{name} has a gradient on some ranks and none on others; nothing was changed: give it one everywhere "
                 "(zeros will do), or none anywhere"
             )
-
-
-def _is_fake(x: Tensor) -> bool:
-    """Whether x has no values that could be read."""
-    return torch._guards.detect_fake_mode([x]) is not None

@@ -59,8 +59,16 @@ def translated(group: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and isinstance(v, int | float)}
     strange = sorted(set(group) - NEUTRAL - TAKEN - set(numbers))
     if strange:
-        warnings.warn(f"options of the checkpoint without a counterpart here: {', '.join(strange)}", stacklevel=7)
+        warnings.warn(
+            f"options of the checkpoint without a counterpart here: {', '.join(map(shown, strange))}", stacklevel=7
+        )
     return numbers | found
+
+
+def shown(value: Any) -> str:
+    """A value of a file in a sentence: short and on one line."""
+    text = repr(value) if not isinstance(value, str) else value
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def _check_kind(group: Mapping[str, Any]) -> None:
@@ -72,11 +80,11 @@ def _check_kind(group: Mapping[str, Any]) -> None:
         raise ValueError("the checkpoint was made with amsgrad=True, which AdamW has no counterpart for here")
     if "betas" in group and group.get("decoupled_weight_decay") is False and group.get("weight_decay"):
         raise ValueError(
-            f"the checkpoint is torch.optim.Adam's with weight_decay={group['weight_decay']} added to the gradient; "
-            "AdamW here decouples it: set it to 0 in the file's groups to go on without"
+            f"the checkpoint is torch.optim.Adam's with weight_decay={shown(group['weight_decay'])} added to the "
+            "gradient; AdamW here decouples it: set it to 0 in the file's groups to go on without"
         )
     if not {"betas", "momentum"} & set(group):
-        known = ", ".join(sorted(set(group) - {"params"}))
+        known = ", ".join(map(shown, sorted(set(group) - {"params"})))
         raise ValueError(f"the checkpoint's groups have the options {known}: neither Muon's nor AdamW's")
 
 

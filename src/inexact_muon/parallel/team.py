@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from inexact_muon.dtensors import is_fake
 from inexact_muon.parallel.place import Place, place_of
 from inexact_muon.parallel.wire import Wire
 from inexact_muon.strategies import STRATEGIES, Strategy, parse
@@ -48,7 +49,10 @@ class Team:
         """
         number = int.from_bytes(sha256("\n".join(lines).encode()).digest()[:7], "big")
         pair = torch.tensor([number, -number], device=device)
-        largest, smallest = self.wire.reduce(pair, place.groups, largest=True).tolist()
+        told = self.wire.reduce(pair, place.groups, largest=True)
+        if is_fake(told):
+            return
+        largest, smallest = told.tolist()
         if largest == -smallest:
             return
         known: list[tuple[int, list[str]]] = [(place.me, lines)]

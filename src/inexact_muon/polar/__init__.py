@@ -21,17 +21,24 @@ from inexact_muon.polar.polynomial import PolarExpress as PolarExpress
 from inexact_muon.polar.polynomial import Polynomial as Polynomial
 from inexact_muon.polar.polynomial import You as You
 from inexact_muon.polar.rational import Zolotarev as Zolotarev
-from inexact_muon.schedules import grammar
+from inexact_muon.polar.research import Deflated as Deflated
+from inexact_muon.polar.research import Shaped as Shaped
+from inexact_muon.schedules import SHAPES, grammar
 from inexact_muon.schedules.prices import Costs as Costs
 
 POLARS: dict[str, type[PolarMethod]] = {
     method.name: method
     for method in (
         *(PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Polynomial),
-        *(Zolotarev, ExactSVD, Compiled, Auto),
+        *(Zolotarev, ExactSVD, Compiled, Auto, Shaped, Deflated),
     )
 }
 """Name -> class, for text only."""
+
+
+def words() -> dict[str, type]:
+    """`POLARS` as it is now, since others register theirs in it, and what a method may hold."""
+    return {**POLARS, **SHAPES}
 
 
 def parse(text: str) -> PolarMethod:
@@ -40,4 +47,7 @@ def parse(text: str) -> PolarMethod:
     >>> parse("polar-express:5") == PolarExpress(5)
     True
     """
-    return grammar.read_plugged(text, POLARS, "inexact_muon.polars")
+    method = grammar.read_plugged(text, words(), "inexact_muon.polars")
+    if not isinstance(method, PolarMethod):
+        raise ValueError(f"{text!r} is not a polar method; write shaped(factors=({text},))")
+    return method

@@ -14,7 +14,6 @@ from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.polynomial import Cans, PolarExpress
 from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.polar.rounding import reached
-from inexact_muon.schedules.judge import judge
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
 
 LONGEST = 8
@@ -94,7 +93,7 @@ def choose(
                 return Choice(method, cost, f"error {error:.3g} <= {delta:g} on [{lower:g}, 1]")
             best = min(best, (error, str(method)))
         else:
-            found = judge(method.map, spectrum, method.normaliser)
+            found = method.judge(spectrum)
             if found.gap <= gap and found.overshoot <= overshoot:
                 why = f"gap {found.gap:.3g} <= {gap:g}, overshoot {found.overshoot:.3g} <= {overshoot:g}"
                 return Choice(method, cost, why)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.polar._base import PolarMethod
-from inexact_muon.polar.exact import ExactSVD
+from inexact_muon.polar.exact import Decomposed
 from inexact_muon.polar.polynomial import PolarExpress
 from inexact_muon.schedules.operations import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
@@ -42,7 +42,7 @@ class Compiled(PolarMethod):
     method: PolarMethod = field(default_factory=PolarExpress)
 
     def __post_init__(self) -> None:
-        if isinstance(self.method, ExactSVD | Compiled) or not isinstance(self.method, PolarMethod):
+        if isinstance(self.method, Decomposed | Compiled) or not isinstance(self.method, PolarMethod):
             raise ValueError(f"compiled: a polynomial or rational method is wanted, got {self.method}")
         if self.dtype is not None or self.form != "auto" or self.normalise != "auto":
             raise ValueError(f"compiled: dtype, form and normalise belong inside, as in compiled({self.method})")

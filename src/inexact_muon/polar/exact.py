@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,35 +14,44 @@ from inexact_muon.polar._base import PolarMethod
 
 
 @dataclass(frozen=True)
-class ExactSVD(PolarMethod):
-    """U_r V_r^T over the singular values above the rank threshold: the canonical partial isometry.
+class Decomposed(PolarMethod):
+    """A method that decomposes: in float64 unless dtype says float32, the normaliser is not a choice."""
 
-    Runs in float64 unless dtype says float32. Zero gives zero, which U V^T of a library would not.
-    """
-
-    name: ClassVar[str] = "exact-svd"
     forms: ClassVar[tuple[str, ...]] = ("auto",)
     why_not_half: ClassVar[str] = ": there is no half precision factorisation"
-
-    @property
-    def map(self) -> schedules.Exact:
-        return schedules.Exact()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.normalise != "auto":
-            raise ValueError("exact-svd: normalise has no effect on an exact method; leave it out")
+            raise ValueError(f"{self.name}: normalise has no effect on a decomposition; leave it out")
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         return self.dtype or torch.float64
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        return [_isometry(x, dtype) for x in xs]
+        return [self.solve_one(x, dtype) for x in xs]
+
+    @abstractmethod
+    def solve_one(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The answer to (batch, n, m)."""
 
 
-def _isometry(x: Tensor, dtype: torch.dtype) -> Tensor:
-    u, _, vh, kept = decompose(x, dtype)
-    return (u * kept.unsqueeze(-2)) @ vh
+@dataclass(frozen=True)
+class ExactSVD(Decomposed):
+    """U_r V_r^T over the singular values above the rank threshold: the canonical partial isometry.
+
+    Zero gives zero, which U V^T of a library would not.
+    """
+
+    name: ClassVar[str] = "exact-svd"
+
+    @property
+    def map(self) -> schedules.Exact:
+        return schedules.Exact()
+
+    def solve_one(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        u, _, vh, kept = decompose(x, dtype)
+        return (u * kept.unsqueeze(-2)) @ vh
 
 
 def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:

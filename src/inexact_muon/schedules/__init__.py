@@ -22,4 +22,6 @@ from inexact_muon.schedules.scalar_map import Polished as Polished
 from inexact_muon.schedules.scalar_map import Rational as Rational
 from inexact_muon.schedules.scalar_map import ScalarMap as ScalarMap
 from inexact_muon.schedules.scalar_map import Schedule as Schedule
+from inexact_muon.schedules.shapes import SHAPES as SHAPES
+from inexact_muon.schedules.shapes import Shaped as Shaped
 from inexact_muon.schedules.zolotarev import zolotarev as zolotarev

@@ -23,6 +23,16 @@ class Judgement:
     overshoot: float
     rms: float
 
+    @classmethod
+    def of(cls, s: Array, f: Array) -> Judgement:
+        """From singular values, all positive, and what the map makes of each."""
+        return cls(
+            delta=float(np.abs(1.0 - f).max()),
+            gap=float(1.0 - (s * f).sum() / s.sum()),
+            overshoot=float(np.abs(f).max()),
+            rms=float(np.sqrt(np.mean((1.0 - f) ** 2))),
+        )
+
 
 def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "frobenius") -> Judgement:
     """Inexactness of a map on a spectrum, in exact arithmetic. Zero singular values do not count.
@@ -35,22 +45,19 @@ def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "f
     s = s[s > 0.0]
     if s.size == 0:
         raise ValueError("singular_values has no positive entry")
-    f = scalar_map.scalar(s / normaliser(s, normalise))
-    return Judgement(
-        delta=float(np.abs(1.0 - f).max()),
-        gap=float(1.0 - (s * f).sum() / s.sum()),
-        overshoot=float(np.abs(f).max()),
-        rms=float(np.sqrt(np.mean((1.0 - f) ** 2))),
-    )
+    return Judgement.of(s, scalar_map.scalar(s / normaliser(s, normalise)))
 
 
 def normaliser(singular_values: Array, normalise: str) -> float:
-    """The Schatten norm named: frobenius (2), schatten4, schatten8.
+    """The Schatten norm named: frobenius (2), schatten4, schatten8, spectral (the largest).
 
     Row sums (gershgorin, tightest) depend on more than the spectrum: a ValueError.
     """
+    top = float(singular_values.max())
+    if normalise == "spectral":
+        return top
     powers = {"frobenius": 2, "schatten4": 4, "schatten8": 8}
     if normalise not in powers:
         raise ValueError(f"normalise={normalise} depends on more than the spectrum; measure a matrix instead")
-    power, top = powers[normalise], float(singular_values.max())
+    power = powers[normalise]
     return top * float(((singular_values / top) ** power).sum()) ** (1.0 / power)

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from inexact_muon.schedules import design, published, zolotarev
 from inexact_muon.schedules.grammar import call, nearest, read, write
+from inexact_muon.schedules.judge import Judgement, judge
 from inexact_muon.schedules.operations import Operation, dtype_name
 from inexact_muon.schedules.scalar_map import FORMS, Exact, ScalarMap
 
@@ -80,6 +81,10 @@ class Oracle(ABC):
     def scalar(self, s: ArrayLike) -> NDArray[np.float64]:
         """What happens to a singular value s of the normalised matrix."""
         return self.map.scalar(s)
+
+    def judge(self, singular_values: ArrayLike) -> Judgement:
+        """delta, gap, overshoot and rms on a spectrum, in exact arithmetic."""
+        return judge(self.map, singular_values, self.normaliser)
 
     def error_bound(self, lower: float) -> float:
         """max |1 - scalar(s)| over [lower, 1]; lower is relative to the method's own normaliser."""

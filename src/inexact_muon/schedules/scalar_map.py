@@ -81,16 +81,16 @@ class ScalarMap(ABC):
         return dtype or "float32"
 
     def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
-        """What applies the map to an n x m matrix, n <= m: two rectangular products for each factor, and the rest."""
-        factors = self.factors(n, m, dtype, form)
-        pair = Operation("symmetric", n, n, m, factors, dtype), Operation("product", n, m, n, factors, dtype)
-        return *pair, *self.square_operations(n, factors, dtype)
+        """What applies the map to an n x m matrix, n <= m: two rectangular products a segment, and the rest."""
+        segments = self.segments(n, m, dtype, form)
+        pair = Operation("symmetric", n, n, m, segments, dtype), Operation("product", n, m, n, segments, dtype)
+        return *pair, *self.square_operations(n, segments, dtype)
 
-    def factors(self, n: int, m: int, dtype: str, form: str) -> int:
+    def segments(self, n: int, m: int, dtype: str, form: str) -> int:
         """By how many functions of X X^T the matrix is multiplied, one after the other."""
         return 1
 
-    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
         """The operations on n x n matrices alone."""
         raise NotImplementedError(f"{type(self).__name__} counts nothing: define operations or flops of its oracle")
 
@@ -130,13 +130,13 @@ class Schedule(ScalarMap):
             return max(n, m) > GRAM_ASPECT * min(n, m) and len(self.coefficients) > 1 and dtype in FULL
         return form == "gram"
 
-    def factors(self, n: int, m: int, dtype: str, form: str) -> int:
+    def segments(self, n: int, m: int, dtype: str, form: str) -> int:
         steps = len(self.coefficients)
         return 1 + len(restarts(steps)) if self.runs_gram(n, m, dtype, form) else steps
 
-    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
         """h(R) of each step; in Gram space R <- h(R) R h(R) and Q <- Q h(R), three more between two steps."""
-        count = sum(map(square_products, self.degrees)) + 3 * (len(self.coefficients) - factors)
+        count = sum(map(square_products, self.degrees)) + 3 * (len(self.coefficients) - segments)
         return (Operation("symmetric", n, n, n, count, dtype),)
 
     @cached_property
@@ -189,7 +189,7 @@ class Rational(ScalarMap):
         dtype = super().computes_in(dtype)
         return dtype if min(self.poles) >= SMALLEST_SHIFT * EPS[dtype] else "float64"
 
-    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
         return (Operation("inverse", n, n, n, len(self.poles), dtype),)
 
     def scalar(self, s: ArrayLike) -> Array:
@@ -223,10 +223,10 @@ class Polished(ScalarMap):
     def computes_in(self, dtype: str | None) -> str:
         return self.rational.computes_in(dtype)
 
-    def square_operations(self, n: int, factors: int, dtype: str) -> tuple[Operation, ...]:
+    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
         """The new Gram matrix, h of it and a product more."""
         more = Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.step) - 1), dtype)
-        return *self.rational.square_operations(n, factors, dtype), more
+        return *self.rational.square_operations(n, segments, dtype), more
 
     def scalar(self, s: ArrayLike) -> Array:
         x = self.rational.scalar(s)
@@ -237,11 +237,8 @@ class Polished(ScalarMap):
 
 
 @dataclass(frozen=True)
-class Exact(ScalarMap):
-    """The sign function: 1 on every positive singular value, 0 at zero."""
-
-    lower: float = 0.0
-    source: str = "singular value decomposition"
+class ByDecomposition(ScalarMap):
+    """A map that no iteration computes: it is applied to a singular value decomposition."""
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -254,6 +251,14 @@ class Exact(ScalarMap):
         """Golub and Van Loan's count for U, S, V by R-SVD, 6 m n^2 + 20 n^3, and the product U V^T."""
         parts = Operation("decomposition", n, n, m, 3, dtype), Operation("decomposition", n, n, n, 10, dtype)
         return *parts, Operation("product", n, m, n, 1, dtype)
+
+
+@dataclass(frozen=True)
+class Exact(ByDecomposition):
+    """The sign function: 1 on every positive singular value, 0 at zero."""
+
+    lower: float = 0.0
+    source: str = "singular value decomposition"
 
     def scalar(self, s: ArrayLike) -> Array:
         return np.sign(np.asarray(s, dtype=np.float64))

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from inexact_muon.inexactness import predict
-from inexact_muon.polar import POLARS, PolarExpress, PolarMethod, parse
+from inexact_muon.polar import PolarExpress, PolarMethod, parse, words
 from inexact_muon.schedules import grammar
-from inexact_muon.schedules.judge import judge
 
 Array = NDArray[np.float64]
 
@@ -151,7 +150,7 @@ def parse_policy(text: str) -> Policy:
     True
     """
     made: Any = grammar.read_plugged(
-        text, {Adaptive.name: Adaptive, Budget.name: Budget, **POLARS}, "inexact_muon.polars"
+        text, {Adaptive.name: Adaptive, Budget.name: Budget, **words()}, "inexact_muon.polars"
     )
     if not isinstance(made, Policy):
         raise ValueError(f"{text!r} is not a policy: write adaptive(target=1.05)")
@@ -180,7 +179,7 @@ def table(
 
 def rms_error(method: PolarMethod, singular_values: ArrayLike) -> float:
     """||d_hat - d||_F / sqrt(rank) of a method on a spectrum."""
-    return judge(method.map, singular_values, method.normaliser).rms
+    return method.judge(singular_values).rms
 
 
 def choose(

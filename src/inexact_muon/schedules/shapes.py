@@ -1,0 +1,236 @@
+"""Scalar maps by their shape: a product of factors, each with one property that an oracle's map may have.
+
+They are for experiments, in which one property changes at a time; s is a singular value over the largest one, so
+that s = 1 is the top. No iteration computes them: `inexact_muon.polar.Shaped` applies them to a decomposition.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from math import isfinite
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from inexact_muon.schedules.scalar_map import Array, ByDecomposition
+
+POINTS = 64
+"""Points of a search for extrema in each factor e of s; more where a factor oscillates."""
+
+NARROW = 40
+"""Halvings of an interval that holds an extremum."""
+
+
+@dataclass(frozen=True)
+class Shape(ABC):
+    """A factor of a map: a positive function of s in (0, 1]."""
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+                raise ValueError(f"{self.name}: {field.name} must be a finite number, got {value!r}")
+        problem = self.problem()
+        if problem:
+            raise ValueError(f"{self.name}: {problem}")
+
+    @abstractmethod
+    def __call__(self, s: Array) -> Array:
+        """The factor at each s in (0, 1]."""
+
+    def problem(self) -> str:
+        """What is wrong with the numbers; empty if nothing is."""
+        return ""
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        """Where the factor jumps or bends."""
+        return ()
+
+    @property
+    def rate(self) -> float:
+        """How many radians or widths it goes through while s changes by a factor e."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Power(Shape):
+    """s^p: p = 1 is the gradient itself, p = 0 the polar factor, p < 0 puts small singular values first."""
+
+    name: ClassVar[str] = "power"
+    p: float = 0.5
+
+    def problem(self) -> str:
+        return "" if abs(self.p) <= 4.0 else f"p must lie in [-4, 4], got {self.p}"
+
+    def __call__(self, s: Array) -> Array:
+        return np.asarray(s**self.p)
+
+
+@dataclass(frozen=True)
+class Floor(Shape):
+    """1 above tau, `value` below it; `width` > 0 makes the step a logistic curve of so many factors e."""
+
+    name: ClassVar[str] = "floor"
+    tau: float = 0.01
+    value: float = 0.5
+    width: float = 0.0
+
+    def problem(self) -> str:
+        good = 0.0 < self.tau < 1.0 and self.value >= 0.0 and (self.width == 0.0 or self.width >= 0.01)
+        return "" if good else "tau must lie in (0, 1), value must be at least 0, width 0 or at least 0.01"
+
+    def __call__(self, s: Array) -> Array:
+        if self.width == 0.0:
+            return np.where(s < self.tau, self.value, 1.0)
+        return self.value + (1.0 - self.value) / (1.0 + np.exp(-np.log(s / self.tau) / self.width))
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return (self.tau,) if self.width == 0.0 else ()
+
+    @property
+    def rate(self) -> float:
+        return 1.0 / self.width if self.width else 1.0
+
+
+@dataclass(frozen=True)
+class Ripple(Shape):
+    """1 + amplitude cos(rate log s), as an equioscillating map has it."""
+
+    name: ClassVar[str] = "ripple"
+    amplitude: float = 0.1
+    frequency: float = 4.0
+
+    def problem(self) -> str:
+        good = abs(self.amplitude) < 1.0 and 0.0 < self.frequency <= 100.0
+        return "" if good else "|amplitude| must be below 1 and frequency lie in (0, 100]"
+
+    def __call__(self, s: Array) -> Array:
+        return 1.0 + self.amplitude * np.cos(self.frequency * np.log(s))
+
+    @property
+    def rate(self) -> float:
+        return self.frequency
+
+
+@dataclass(frozen=True)
+class Top(Shape):
+    """1 below tau, then linear in log s up to `value` at s = 1: the overshoot of the leading directions."""
+
+    name: ClassVar[str] = "top"
+    value: float = 1.5
+    tau: float = 0.3
+
+    def problem(self) -> str:
+        return "" if 0.0 < self.tau < 1.0 and self.value >= 0.0 else "tau must lie in (0, 1), value must be at least 0"
+
+    def __call__(self, s: Array) -> Array:
+        return 1.0 + (self.value - 1.0) * np.maximum(0.0, 1.0 - np.log(s) / np.log(self.tau))
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return (self.tau,)
+
+
+@dataclass(frozen=True)
+class Dip(Shape):
+    """1 - depth exp(-(log(s/centre)/width)^2/2): directions of the middle damped; depth < 0 raises them."""
+
+    name: ClassVar[str] = "dip"
+    depth: float = 0.5
+    centre: float = 0.1
+    width: float = 0.7
+
+    def problem(self) -> str:
+        good = self.depth <= 1.0 and 0.0 < self.centre <= 1.0 and self.width >= 0.05
+        return "" if good else "depth must be at most 1, centre lie in (0, 1], width be at least 0.05"
+
+    def __call__(self, s: Array) -> Array:
+        return 1.0 - self.depth * np.exp(-0.5 * (np.log(s / self.centre) / self.width) ** 2)
+
+    @property
+    def rate(self) -> float:
+        return 1.0 / self.width
+
+
+@dataclass(frozen=True)
+class Contra(Shape):
+    """1 - a s: leading directions damped."""
+
+    name: ClassVar[str] = "contra"
+    a: float = 0.5
+
+    def problem(self) -> str:
+        return "" if self.a <= 1.0 else f"a must be at most 1, got {self.a}"
+
+    def __call__(self, s: Array) -> Array:
+        return 1.0 - self.a * s
+
+
+@dataclass(frozen=True)
+class Clip(Shape):
+    """min(s/tau, 1): below tau a direction keeps its share of the gradient."""
+
+    name: ClassVar[str] = "clip"
+    tau: float = 0.01
+
+    def problem(self) -> str:
+        return "" if 0.0 < self.tau <= 1.0 else f"tau must lie in (0, 1], got {self.tau}"
+
+    def __call__(self, s: Array) -> Array:
+        return np.minimum(s / self.tau, 1.0)
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return (self.tau,)
+
+
+SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Power, Floor, Ripple, Top, Dip, Contra, Clip)}
+"""Name -> class, for text only."""
+
+
+@dataclass(frozen=True)
+class Shaped(ByDecomposition):
+    """The product of factors; 1 without any, and 0 at s = 0."""
+
+    factors: tuple[Shape, ...]
+
+    def scalar(self, s: ArrayLike) -> Array:
+        x = np.asarray(s, dtype=np.float64)
+        size = np.abs(x)
+        inside = np.where(size > 0.0, size, 1.0)
+        value = np.ones_like(inside)
+        for factor in self.factors:
+            value = value * factor(inside)
+        return np.sign(x) * value
+
+    def image(self, low: float, high: float) -> tuple[float, float]:
+        kinks = sorted({k for factor in self.factors for k in factor.kinks if low < k <= high})
+        found = [low, high, *kinks, *(float(np.nextafter(k, 0.0)) for k in kinks)]
+        edges = [low, *(k for k in kinks if k < high), high]
+        for left, right in pairwise(edges):
+            found += self._extrema(left, float(np.nextafter(right, 0.0)) if right in kinks else right)
+        values = self.scalar(found)
+        return float(values.min()), float(values.max())
+
+    def _extrema(self, low: float, high: float) -> list[float]:
+        """Extrema between two kinks: bracketed on a grid that follows the fastest factor, then by thirds."""
+        rate = max([1.0, *(factor.rate for factor in self.factors)])
+        a, b = np.log(low), np.log(high)
+        grid = np.linspace(a, b, 3 + int(POINTS * rate * (b - a)))
+        values = self.scalar(np.exp(grid))
+        rise = np.diff(values)
+        turns = 1 + np.flatnonzero(rise[:-1] * rise[1:] <= 0.0)
+        signs = np.where(values[turns] >= values[turns - 1], 1.0, -1.0)
+        left, right = grid[turns - 1], grid[turns + 1]
+        for _ in range(2 * NARROW):
+            x, y = left + (right - left) / 3.0, right - (right - left) / 3.0
+            first = signs * self.scalar(np.exp(x)) < signs * self.scalar(np.exp(y))
+            left, right = np.where(first, x, left), np.where(first, right, y)
+        return [float(s) for s in np.clip(np.exp(0.5 * (left + right)), low, high)]
