@@ -68,10 +68,10 @@ LAYERS = {
 
 INSIDE_FUNCTIONS = (
     *("cli.py", "cli_evidence.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py"),
-    *("page.py", "explanation.py", "core.py"),
+    *("page.py", "explanation.py", "core.py", "kernel.py"),
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; and the
-optimizer, which imports `parallel` once there is a process group."""
+optimizer, which imports `parallel` once there is a process group; the kernel, which needs Triton."""
 
 TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "terminal", "theory")
 FILES = sorted(SOURCE.rglob("*.py"))

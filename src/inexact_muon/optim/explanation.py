@@ -172,7 +172,7 @@ def _drafts(optimizer: LMOOptimizer) -> Iterator[Draft]:
     for name, p, group in optimizer.named():
         flops, ball = 0, optimizer.ball(group)
         if group["algorithm"] == "lmo":
-            flops = sum(oracle_flops(ball, shape) for shape in optimizer.view(group).shapes(p.shape))
+            flops = sum(oracle_flops(ball, shape, p.device) for shape in optimizer.view(group).shapes(p.shape))
         yield name, p, group, flops
 
 

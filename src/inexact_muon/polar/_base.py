@@ -69,6 +69,11 @@ class PolarMethod(ABC):
     def flops(self, n: int, m: int) -> int:
         """Floating point operations for one n x m matrix (products only; see schedules.cost)."""
 
+    def flops_on(self, n: int, m: int, device: torch.device | str | None) -> int:
+        """`flops` in the dtype and form that run on a device."""
+        method = self.at(n, m, device)
+        return self.flops(n, m) if method is self else method.flops_on(n, m, device)
+
     @abstractmethod
     def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         """The method on each of xs, (batch_i, n, m_i) of one n <= m_i, whose entries suit products or are all zero."""
@@ -140,12 +145,30 @@ class PolarMethod(ABC):
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         """The dtype of the products for this input."""
+        if self.dtype is None and m.dtype == torch.float64:
+            return torch.float64
+        return self.dtype_on(m.device)
+
+    def dtype_on(self, device: torch.device) -> torch.dtype:
+        """The dtype of the products on a device for input that is not float64."""
         if self.dtype is not None:
             return self.dtype
-        if m.dtype == torch.float64:
-            return torch.float64
-        native = m.device.type == "cuda" and torch.cuda.get_device_capability(m.device) >= (8, 0)
-        return torch.bfloat16 if native and torch.bfloat16 in self.dtypes else torch.float32
+        native = at_least(device, (8, 0)) and torch.bfloat16 in self.dtypes
+        return torch.bfloat16 if native else torch.float32
+
+
+FAST_FLOAT16 = (7, 0)
+"""CUDA capability from which products of float16 with sums in float32 are as fast as those of bfloat16."""
+
+
+def at_least(device: torch.device, capability: tuple[int, int]) -> bool:
+    """Whether this is a CUDA device of a capability; supposed of one that this machine does not have."""
+    if device.type != "cuda":
+        return False
+    try:
+        return torch.cuda.get_device_capability(device) >= capability
+    except (AssertionError, RuntimeError):
+        return True
 
 
 def no_autocast(m: Tensor) -> AbstractContextManager[object]:

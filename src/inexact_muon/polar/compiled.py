@@ -65,6 +65,9 @@ class Compiled(PolarMethod):
     def flops(self, n: int, m: int) -> int:
         return self.method.flops(n, m)
 
+    def flops_on(self, n: int, m: int, device: torch.device | str | None) -> int:
+        return self.method.flops_on(n, m, device)
+
     def _solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         layout = tuple((tuple(x.shape), x.stride(), x.dtype) for x in xs)
         return _compiled(self.method, dtype, layout, xs[0].device, BACKEND)(xs)

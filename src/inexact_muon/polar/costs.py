@@ -97,9 +97,10 @@ def _operations(method: PolarMethod, n: int, m: int) -> tuple[float | None, floa
         return None, None, 0
     degrees = [2 * len(step) - 1 for step in method.map.coefficients]
     squares = sum(square_products(degree) for degree in degrees)
-    if not method.runs_gram(n, m, method.dtype or torch.float32):
+    dtype = method.dtype or torch.float32
+    if not method.runs_gram(n, m, dtype):
         return len(degrees) * aspect + squares, len(degrees) * aspect, 0
-    segments = 1 + len(restarts(len(degrees)))
+    segments = 1 + len(restarts(len(degrees), dtype))
     return segments * aspect + squares + 3 * (len(degrees) - segments), segments * aspect, 0
 
 

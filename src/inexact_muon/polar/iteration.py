@@ -6,7 +6,7 @@
 
 The Gram form does its steps on n x n matrices, which pays when m > 1.5 n. It squares the condition
 number, and rounding leaves tiny negative eigenvalues in R that grow by h(0)^2 a step; a restart
-(a new segment) stops both. Everything but the two products of a factor is n x n, so matrices of one short
+(a new segment) stops both. In float16 it restarts after every second step; bfloat16 cannot bear it. Everything but the two products of a factor is n x n, so matrices of one short
 side n and any m are worked on together. Shapes: xs are (batch_i, n, m_i), n <= m_i; gram is (sum batch_i, n, n).
 """
 
@@ -34,9 +34,25 @@ GRAM_ASPECT = 1.5
 """m/n above which the Gram form needs fewer products than the direct one, for every degree."""
 
 
-def restarts(steps: int) -> tuple[int, ...]:
-    """Steps after which the Gram form restarts: after the second, then after every third."""
-    return tuple(range(2, steps, 3))
+GENTLE = 10.0
+"""The steepest slope h(0) of the first of two steps in float16: h(0)^2 eps, the size of a negative eigenvalue, is 0.1."""
+
+
+def restarts(steps: int, dtype: torch.dtype = torch.float32) -> tuple[int, ...]:
+    """Steps after which the Gram form restarts: after the second, then after every third, or second in float16.
+
+    In float16 a third step before the first restart meets eigenvalues near -1 instead of 0 and diverges on some matrices
+    (measured: overshoot up to 7e4 with a single restart after step 3, 1.0046 with this rule, six quintics).
+    """
+    return tuple(range(2, steps, 2 if torch.finfo(dtype).bits < 32 else 3))
+
+
+def supports_gram(schedule: Schedule, dtype: torch.dtype) -> bool:
+    """Whether the Gram form of a schedule is sound in a dtype."""
+    if torch.finfo(dtype).bits >= 32:
+        return True
+    first = schedule.coefficients[:-1:2]  # of each segment of two steps
+    return dtype == torch.float16 and all(abs(step[0]) <= GENTLE for step in first)
 
 
 def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
@@ -127,10 +143,10 @@ class Segment:
             return a, rest
         q = rest.clone()
         q.diagonal(dim1=-2, dim2=-1).add_(a)
-        for step, upper in later:
+        for k, (step, upper) in enumerate(later, 1):
             right = symmetric_product(r, rest, add=r, beta=a)
             r = symmetric_product(rest, right, add=right, beta=a)
-            a, rest = polynomial(r, step, upper)
+            a, rest = polynomial(r, step, upper, kept=k < len(later))
             q = symmetric_product(q, rest, add=q, beta=a)
         return 0.0, q
 
@@ -138,10 +154,14 @@ class Segment:
 def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
-    Half precision and degree >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of
-    absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted unless it is `kept`.
+    Half precision and degree 9: see `_by_square`. Other degrees >= 7: h is expanded about upper^2/2 instead of 0, which
+    divides the sum of absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted
+    unless it is `kept`.
     """
-    if len(step) >= 4 and torch.finfo(gram.dtype).bits == 16:
+    half = torch.finfo(gram.dtype).bits == 16
+    if half and len(step) == 5 and step[4]:
+        return _by_square(gram, step)
+    if half and len(step) >= 4:
         shift = 0.5 * upper * upper
         gram = gram.clone() if kept else gram
         gram.diagonal(dim1=-2, dim2=-1).sub_(shift)
@@ -161,6 +181,19 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool =
         inner.diagonal(dim1=-2, dim2=-1).add_(rest[1] / rest[3])
         return a, symmetric_product(square, inner, add=gram, beta=rest[0], alpha=rest[3])
     return a, _horner(gram, square, rest)
+
+
+def _by_square(gram: Tensor, step: tuple[float, ...]) -> tuple[float, Tensor]:
+    """h(A) = e W^2 + f A + g I with W = A^2 + p A + r I, of degree 4 in A: two products, and no pass but a diagonal.
+
+    It rounds as little as h expanded about the middle of its interval: W takes its sums in float32, too.
+    """
+    a, b, c, d, e = step
+    p = 0.5 * d / e
+    r = 0.5 * (c / e - p * p)
+    w = symmetric_product(gram, gram, add=gram, beta=p)
+    w.diagonal(dim1=-2, dim2=-1).add_(r)
+    return a - e * r * r, symmetric_product(w, w, add=gram, beta=b - 2.0 * e * p * r, alpha=e)
 
 
 def _horner(gram: Tensor, square: Tensor, rest: tuple[float, ...]) -> Tensor:
