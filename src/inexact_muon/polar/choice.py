@@ -68,8 +68,8 @@ def choose(
 
     Deterministic: it decides by the shipped cost table of the kind of device. In float32 and float64 the error is the
     method's bound plus what rounding adds (`inexact_muon.polar.rounding`); in half precision it is the bound alone,
-    to which rounding may add 0.1 (float16) or 0.2 (bfloat16). On a CUDA device of capability 7.0 or more the compute dtype
-    is float16, in which the Gram form is sound.
+    to which rounding may add 0.1 (float16) or 0.2 (bfloat16). On a CUDA device of capability 7.0 or more the compute
+    dtype is float16, in which the Gram form is sound.
 
     Args:
         dtype: compute dtype; None takes float32 on a CPU, float16 on CUDA from capability 7.0 on, and elsewhere what

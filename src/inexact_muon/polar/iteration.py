@@ -6,8 +6,10 @@
 
 The Gram form does its steps on n x n matrices, which pays when m > 1.5 n. It squares the condition
 number, and rounding leaves tiny negative eigenvalues in R that grow by h(0)^2 a step; a restart
-(a new segment) stops both. In float16 it restarts after every second step; bfloat16 cannot bear it. Everything but the two products of a factor is n x n, so matrices of one short
-side n and any m are worked on together. Shapes: xs are (batch_i, n, m_i), n <= m_i; gram is (sum batch_i, n, n).
+(a new segment) stops both. In float16 it restarts after every second step; bfloat16 cannot bear it. Everything but the
+two products of a factor is n x n, so matrices of one short side n and any m are worked on together.
+
+Shapes: xs are (batch_i, n, m_i), n <= m_i; gram is (sum batch_i, n, n).
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ GRAM_ASPECT = 1.5
 
 
 GENTLE = 10.0
-"""The steepest slope h(0) of the first of two steps in float16: h(0)^2 eps, the size of a negative eigenvalue, is 0.1."""
+"""The steepest slope h(0) of the first of two steps in float16: negative eigenvalues of h(0)^2 eps are at most 0.1."""
 
 
 def restarts(steps: int, dtype: torch.dtype = torch.float32) -> tuple[int, ...]:
     """Steps after which the Gram form restarts: after the second, then after every third, or second in float16.
 
-    In float16 a third step before the first restart meets eigenvalues near -1 instead of 0 and diverges on some matrices
-    (measured: overshoot up to 7e4 with a single restart after step 3, 1.0046 with this rule, six quintics).
+    In float16 a third step before the first restart meets eigenvalues near -1 instead of 0 and diverges on some
+    matrices (measured: overshoot up to 7e4 with a single restart after step 3, 1.0046 with this rule, six quintics).
     """
     return tuple(range(2, steps, 2 if torch.finfo(dtype).bits < 32 else 3))
 

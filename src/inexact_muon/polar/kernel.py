@@ -1,13 +1,14 @@
 """Where symmetric products on an accelerator run as a kernel of their own, and that kernel as one operation of torch.
 
 `torch.ops.inexact_muon.symmetric_product` writes alpha a b + beta add into `out`. On CUDA it is the Triton kernel of
-`inexact_muon.polar.triton_kernel`; elsewhere it is `baddbmm`, so that traces and tests need no GPU. Nothing here was timed:
-the gate follows measurements that others have published.
+`inexact_muon.polar.triton_kernel`; elsewhere it is `baddbmm`, so that traces and tests need no GPU. Nothing here was
+timed: the gate follows measurements that others have published.
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import pairwise
 from math import log2
 
 import torch
@@ -25,8 +26,8 @@ A100: flash-muon; H100: dion, bfloat16. Devices that are not here are treated as
 """
 
 SMALLEST = {(8, 0): 1024, (9, 0): 3072}
-"""CUDA capability -> smallest side for which the kernel is used: what is measured faster, with a margin on an H100, where
-break-even lies near 2800."""
+"""CUDA capability -> smallest side for which the kernel is used: what is measured faster, with a margin on an H100,
+where break-even lies near 2800."""
 
 UNKNOWN = 4096
 """The same for devices for which nothing is published: the strictest."""
@@ -57,7 +58,7 @@ def smallest_side(device: torch.device) -> int:
 def speed(n: int, capability: tuple[int, int]) -> float:
     """The published speed of the kernel over the full product at n: linear in log n, constant outside; 1 if unknown."""
     points = PUBLISHED.get(capability, ((1, 1.0),))
-    for (low, start), (high, end) in zip(points, points[1:], strict=False):
+    for (low, start), (high, end) in pairwise(points):
         if low <= n < high:
             return start + (end - start) * log2(n / low) / log2(high / low)
     return points[0][1] if n < points[0][0] else points[-1][1]

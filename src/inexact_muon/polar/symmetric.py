@@ -2,8 +2,8 @@
 
 a b = [[P, R^T], [R, S]]: three blocks instead of four, and each diagonal block again. Half of the work is saved
 in the limit; on two CPU cores in float32 a 768 x 768 product takes 0.72 of the full one, 1536 x 1536 takes 0.6, and
-below `SMALLEST` smaller blocks cost more than they save. On an accelerator large products in half precision are a kernel
-(`inexact_muon.polar.kernel`); everything else takes the full product.
+below `SMALLEST` smaller blocks cost more than they save. On an accelerator large products in half precision are a
+kernel (`inexact_muon.polar.kernel`); everything else takes the full product.
 """
 
 from __future__ import annotations

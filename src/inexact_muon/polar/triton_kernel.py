@@ -1,4 +1,4 @@
-"""The Triton kernel of a symmetric product: lower tiles are computed, each is written twice. Needs the extra `triton`."""
+"""The Triton kernel of a symmetric product: lower tiles are computed, each is written twice. Extra: `triton`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILES: dict[int, tuple[int, int, int, int]] = {2: (128, 64, 8, 3), 4: (64, 32, 4, 3)}
+TILES: dict[int, tuple[int, int, int, int]] = {2: (128, 64, 8, 3), 4: (64, 16, 4, 3)}
 """Bytes of an entry -> side of a tile, entries of k at once, warps, stages: one entry each, so that nothing is tuned
 at run time. `benchmarks/results/kernels.md` has registers and shared memory on each architecture."""
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def symmetric_kernel(  # type: ignore[no-untyped-def]  # compiled by Triton, which reads no annotations but constexpr
     a,
     b,
@@ -79,7 +79,7 @@ def grid(n: int, batch: int, side: int) -> tuple[int, int]:
 
 
 def launch(a: Tensor, b: Tensor, add: Tensor | None, beta: float, alpha: float, out: Tensor) -> None:
-    """out = alpha a b + beta add, for (batch, n, k) and (batch, k, n) of any strides; only lower entries of add are read."""
+    """out = alpha a b + beta add, for (batch, n, k) and (batch, k, n) of any strides; of add the lower half is read."""
     side, depth, warps, stages = TILES[a.element_size()]
     batch, n, k = a.shape
     read = out if add is None else add
