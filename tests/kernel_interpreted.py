@@ -47,9 +47,12 @@ def errors() -> list[tuple[str, float, bool]]:
                     add = symmetric(batch, n, generator).to(made) if added else None
                     room = torch.full((batch + 1, n, n + 3), torch.nan, dtype=made)
                     out = room[1:, :, 2:-1]
-                    triton_kernel.launch(a, b, add, -1.5, 0.7, out)
                     wanted = 0.7 * (a.double() @ b.double()) + (0.0 if add is None else -1.5 * add.double())
+                    triton_kernel.launch(a, b, add, -1.5, 0.7, out)
                     assert bool(room[0].isnan().all()), "it wrote outside"
+                    if add is not None:
+                        triton_kernel.launch(a, b, add, -1.5, 0.7, add)
+                        assert torch.equal(add, out), "in place it is another"
                     unit = torch.finfo(made).eps * (1.0 + float(wanted.abs().max()))
                     worst = float((out.double() - (wanted + wanted.mT) / 2).abs().max()) / unit
                     case = f"{str(made).removeprefix('torch.')} {kind} {batch}x{n}x{k}{' added' * added}"

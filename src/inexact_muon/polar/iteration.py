@@ -162,7 +162,7 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool =
     """
     half = torch.finfo(gram.dtype).bits == 16
     if half and len(step) == 5 and step[4]:
-        return _by_square(gram, step)
+        return _by_square(gram, step, kept)
     if half and len(step) >= 4:
         shift = 0.5 * upper * upper
         gram = gram.clone() if kept else gram
@@ -185,17 +185,18 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool =
     return a, _horner(gram, square, rest)
 
 
-def _by_square(gram: Tensor, step: tuple[float, ...]) -> tuple[float, Tensor]:
+def _by_square(gram: Tensor, step: tuple[float, ...], kept: bool) -> tuple[float, Tensor]:
     """h(A) = e W^2 + f A + g I with W = A^2 + p A + r I, of degree 4 in A: two products, and no pass but a diagonal.
 
-    It rounds as little as h expanded about the middle of its interval: W takes its sums in float32, too.
+    B is written over A unless that is `kept`. It rounds as little as h expanded about the middle of its interval: W takes its sums in float32, too.
     """
     a, b, c, d, e = step
     p = 0.5 * d / e
     r = 0.5 * (c / e - p * p)
     w = symmetric_product(gram, gram, add=gram, beta=p)
     w.diagonal(dim1=-2, dim2=-1).add_(r)
-    return a - e * r * r, symmetric_product(w, w, add=gram, beta=b - 2.0 * e * p * r, alpha=e)
+    out = None if kept else gram
+    return a - e * r * r, symmetric_product(w, w, add=gram, beta=b - 2.0 * e * p * r, alpha=e, out=out)
 
 
 def _horner(gram: Tensor, square: Tensor, rest: tuple[float, ...]) -> Tensor:

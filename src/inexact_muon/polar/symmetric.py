@@ -25,13 +25,18 @@ def symmetric_product(
     alpha: float = 1.0,
     out: Tensor | None = None,
 ) -> Tensor:
-    """alpha a b + beta add, for (batch, n, k) and (batch, k, n) whose product is symmetric in exact arithmetic."""
+    """alpha a b + beta add, for (batch, n, k) and (batch, k, n) whose product is symmetric in exact arithmetic.
+
+    In half precision `out` may be `add`.
+    """
     n = a.shape[-2]
     if uses_kernel(n, len(a), a.dtype, a.device):
         out = a.new_empty(len(a), n, n) if out is None else out
         symmetric_kernel(a, b, add, beta, alpha, out)
         return out
     whole = n < SMALLEST or a.device.type != "cpu" or torch.finfo(a.dtype).bits < 32
+    if whole and add is not None and out is add:
+        return add.baddbmm_(a, b, beta=beta, alpha=alpha)
     if whole and add is not None:
         return torch.baddbmm(add, a, b, beta=beta, alpha=alpha, out=out)
     if whole and alpha == 1.0 and out is None:

@@ -79,7 +79,7 @@ def grid(n: int, batch: int, side: int) -> tuple[int, int]:
 
 
 def launch(a: Tensor, b: Tensor, add: Tensor | None, beta: float, alpha: float, out: Tensor) -> None:
-    """out = alpha a b + beta add, for (batch, n, k) and (batch, k, n) of any strides; of add the lower half is read."""
+    """out = alpha a b + beta add, for (batch, n, k) and (batch, k, n) of any strides; out may be add."""
     side, depth, warps, stages = TILES[a.element_size()]
     batch, n, k = a.shape
     read = out if add is None else add
