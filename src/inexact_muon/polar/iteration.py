@@ -188,8 +188,8 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool =
 def _by_square(gram: Tensor, step: tuple[float, ...], kept: bool) -> tuple[float, Tensor]:
     """h(A) = e W^2 + f A + g I with W = A^2 + p A + r I, of degree 4 in A: two products, and no pass but a diagonal.
 
-    B is written over A unless that is `kept`. It rounds as little as h expanded about the middle of its interval: W takes
-    its sums in float32, too.
+    B is written over A unless that is `kept`. It rounds as little as h expanded about the middle of its interval: W
+    takes its sums in float32, too.
     """
     a, b, c, d, e = step
     p = 0.5 * d / e
