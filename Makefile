@@ -7,7 +7,7 @@ OLDEST := build/oldest
 OLDEST_TORCH := $(shell sed -n 's/.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 MINUTES ?= 30
 
-.PHONY: demo test test-slow test-long test-oldest fuzz lint types docs bench figures screenshots study-theory clean
+.PHONY: demo test test-slow test-long test-oldest test-kernels fuzz lint types docs bench figures screenshots study-theory clean
 
 demo: $(SETUP)
 	$(BIN)/inexact-muon demo
@@ -24,6 +24,11 @@ test-long: $(SETUP)
 test-oldest: $(OLDEST)/.ready
 	$(OLDEST)/bin/python -c 'import torch; print("torch", torch.__version__)'
 	$(OLDEST)/bin/python -m pytest -n 2 -rs
+
+# Triton takes 290 MB to load and a gigabyte on disk: without it these tests say so and are skipped.
+test-kernels: $(SETUP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt triton
+	$(BIN)/python -m pytest -n 2 -m 'not long' tests/test_symmetric_kernel.py
 
 fuzz: $(SETUP)
 	$(BIN)/python tools/fuzz.py --minutes $(MINUTES)

@@ -26,7 +26,7 @@ FREE = {"view", "_unsafe_view", "reshape", "transpose", "t", "permute", "expand"
 FREE |= {"split_with_sizes", "unsqueeze", "squeeze", "detach", "alias", "as_strided", "diagonal", "narrow", "empty"}
 FREE |= {"empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh"}
 WAITS = {"_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal"}
-PRODUCTS = {"bmm", "mm", "baddbmm", "addmm"}
+PRODUCTS = {"bmm", "mm", "baddbmm", "addmm", "symmetric_product"}
 
 
 class Indexing(TorchFunctionMode):

@@ -72,12 +72,12 @@ LAYERS = {
 
 INSIDE_FUNCTIONS = (
     *("cli.py", "cli_evidence.py", "__init__.py", "__main__.py", "catalogue.py", "statements.py", "checkpoints.py"),
-    *("page.py", "explanation.py", "core.py"),
+    *("page.py", "explanation.py", "core.py", "kernel.py"),
     *("zolotarev.py", "probe.py", "stochastic.py", "measured_stochastic.py"),
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; the
-optimizer, which imports `parallel` once there is a process group; and what computes with scipy, which training with
-another oracle does not need."""
+optimizer, which imports `parallel` once there is a process group; the kernel, which needs Triton; and what computes
+with scipy, which training with another oracle does not need."""
 
 TORCH_FREE = ("defaults", "plan", "report", "schedules", "statements", "statistics", "strategies", "terminal", "theory")
 HEAVY = ("rich", "scipy", "msgspec", "tyro")

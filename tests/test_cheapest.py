@@ -1,5 +1,7 @@
 """`cheapest` is good enough, the cheapest of what is, and the same everywhere."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inexact_muon import lmo, measure, polar, predict
+from inexact_muon.polar import kernel
 from inexact_muon.polar.choice import _ordered, choose
 from inexact_muon.polar.rounding import reached
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs, at
@@ -119,10 +122,22 @@ def test_devices_and_dtypes() -> None:
     assert isinstance(on_gpu.method, polar.PolarExpress), (
         "no factorisations, no minimax without safety in half precision"
     )
-    assert torch.bfloat16 in on_gpu.method.dtypes
+    assert on_gpu.method.dtype == torch.float16
     assert polar.cheapest(64, 64, dtype=torch.float64).dtype == torch.float64
     assert ACCELERATOR.of(polar.Zolotarev(2), 64, 64) == float("inf")
     assert CPU.of(polar.ExactSVD(), 64, 64) > CPU.of(polar.PolarExpress(8), 64, 64)
+
+
+@pytest.mark.parametrize("capability", kernel.PUBLISHED)
+def test_the_choice_on_an_accelerator_need_not_know_of_the_kernel(capability: tuple[int, int]) -> None:
+    """With symmetric products at their published speeds it is within 6 % of the cheapest."""
+    curve = tuple((n, 1.0 / max(1.0, kernel.speed(n, capability))) for n in (64, 512, 1024, 2048, 4096, 8192))
+    priced = replace(ACCELERATOR, curves={**ACCELERATOR.curves, "symmetric": curve})
+    for n in (768, 1024, 2048, 4096, 8192):
+        for aspect in (1, 1.4, 1.6, 2, 3.5, 4):
+            m = int(n * aspect)
+            cheapest = choose(n, m, device="cuda", costs=priced).cost
+            assert priced.of(choose(n, m, device="cuda").method, n, m) <= 1.06 * cheapest, (n, m)
 
 
 def test_cost_counts_what_the_methods_do() -> None:

@@ -13,9 +13,12 @@ import pytest
 import torch
 from torch import nn
 
+from fake_cuda import fake_h100, on_fake_cuda
+from fake_models import llama
 from inexact_muon import Muon, Scion, explain
 from inexact_muon.optim import LMOOptimizer
 from inexact_muon.optim.explanation import COLUMNS, Line
+from inexact_muon.polar import kernel
 from models import MODELS
 
 LONG = "encoder_of_a_model_whose_modules_have_long_names"
@@ -52,9 +55,28 @@ def test_parameters_that_were_added_come_last() -> None:
     assert [line.parameter for line in explain(optimizer).lines][-1] == "extra"
 
 
+@pytest.mark.parametrize("installed", [False, True])
+def test_products_on_an_accelerator_are_named(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dtype, form and kernel, as they run there, with the flops of that form."""
+    monkeypatch.setattr(kernel, "INSTALLED", installed)
+    with fake_h100(monkeypatch):
+        optimizer = Muon.for_model(on_fake_cuda(lambda: llama(1)), 0.02)
+        optimizer.step()
+        found = explain(optimizer)
+    triton = ", symmetric ones by the Triton kernel" if installed else ""
+    runs = {line.matrices: line.runs for line in found.lines if line.algorithm == "spectral"}
+    assert runs["4096x4096"] == f"float16, direct form{triton}"
+    assert runs["4096x14336"] == runs["14336x4096"] == f"float16, Gram form{triton}"
+    assert runs["1024x4096"] == "float16, Gram form", "below the kernel's gate"
+    assert f"products in float16, Gram form{triton}." in str(found)
+    flops = {line.matrices: line.flops for line in found.lines}
+    assert flops["1024x4096"] == 36 * 2 * 1024**3
+    assert not any(line.runs for line in explain(trained(deep())).lines)
+
+
 def test_columns_are_fields() -> None:
     names = [field.name for field in fields(Line)]
-    assert [name for name in names if name != "sure"] == list(COLUMNS)
+    assert [name for name in names if name not in ("sure", "runs")] == list(COLUMNS)
     assert {"parameter", "matrices", "weight_decay", "cost", "delta", "last"} <= set(names)
 
 

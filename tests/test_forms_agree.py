@@ -47,9 +47,28 @@ def test_auto_is_one_of_the_two_and_the_cheaper(name: str) -> None:
         assert method.flops(n, m) == min(forms) or len(method.schedule.coefficients) == 1
 
 
-def test_half_precision_never_takes_the_gram_form_by_itself() -> None:
-    assert not polar.PolarExpress(5).runs_gram(8, 80, torch.bfloat16)
-    assert polar.PolarExpress(5).runs_gram(8, 80, torch.float32)
+def test_the_gram_form_by_dtype() -> None:
+    """bfloat16 cannot bear it; float16 can, if no first step of two is too steep."""
+    quintics, ninths = polar.PolarExpress(5), polar.PolarExpress(4, degree=9)
+    assert [quintics.runs_gram(8, 80, d) for d in (torch.float32, torch.float16, torch.bfloat16)] == [True, True, False]
+    assert [ninths.runs_gram(8, 80, d) for d in (torch.float32, torch.float16, torch.bfloat16)] == [True, False, False]
+    assert not quintics.runs_gram(8, 12, torch.float16)
+    refused = r"the Gram form diverges in bfloat16: use form='direct', or dtype float16 or float32"
+    with pytest.raises(ValueError, match=refused):
+        polar.PolarExpress(5, dtype=torch.bfloat16, form="gram")
+    with pytest.raises(ValueError, match=r"the Gram form diverges in float16: use form='direct', or dtype float32"):
+        polar.PolarExpress(4, degree=9, dtype=torch.float16, form="gram")
+
+
+def test_the_gram_form_is_priced_with_the_restarts_of_its_dtype() -> None:
+    """In n x n x n products at m = 4 n: 8 for each segment, a square for each step, 3 for each step but the first of a
+    segment; direct 9 for each step."""
+    found = {
+        dtype: [polar.PolarExpress(steps, dtype=dtype).flops(64, 256) / (2 * 64**3) for steps in (5, 6, 8)]
+        for dtype in (torch.float32, torch.float16, torch.bfloat16)
+    }
+    assert found == {torch.float32: [30, 39, 47], torch.float16: [35, 39, 52], torch.bfloat16: [45, 54, 72]}
+    assert (restarts(8), restarts(8, "float16")) == ((2, 5), (2, 4, 6))
 
 
 def test_restarts_keep_ill_conditioned_input_in_order() -> None:

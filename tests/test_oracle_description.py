@@ -145,7 +145,7 @@ def test_compiled_is_priced_as_what_it_compiles(device: str) -> None:
 
 def test_what_is_chosen_is_priced_in_the_dtype_of_the_device() -> None:
     """The direct form in bfloat16 on an accelerator, although float32 would take the Gram form for this shape."""
-    choice = choose(64, 256, device="cuda")
+    choice = choose(64, 256, dtype=torch.bfloat16, device="cuda")
     assert isinstance(choice.method, polar.PolarExpress)
     steps = choice.method.steps
     assert choice.cost == pytest.approx(steps * (2 * 4 + 1))

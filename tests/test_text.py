@@ -22,7 +22,8 @@ def test_round_trip(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_round_trip_of_options(dtype: torch.dtype) -> None:
-    method = polar.PolarExpress(3, dtype=dtype, form="gram", normalise="tightest")
+    form = "direct" if dtype == torch.bfloat16 else "gram"
+    method = polar.PolarExpress(3, dtype=dtype, form=form, normalise="tightest")
     text = str(method)
     assert "torch" not in text
     assert polar.parse(text) == method

@@ -91,6 +91,6 @@ def oracle_work(optimizer: torch.optim.Optimizer, control: Control | None = None
         for parameter in group["params"]:
             if group["algorithm"] == "lmo" and parameter.grad is not None:
                 for shape in optimizer.view(group).shapes(parameter.shape):
-                    total += oracle_flops(ball, shape)
+                    total += oracle_flops(ball, shape, parameter.device)
                     total += oracle_flops(Spectral(polar=ExactSVD()), shape) if looked else 0
     return total

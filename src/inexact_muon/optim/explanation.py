@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from math import prod
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from inexact_muon.inexactness import Inexactness
@@ -18,7 +20,9 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.optim.telemetry import oracle_flops
-from inexact_muon.polar import Auto
+from inexact_muon.polar import Auto, PolarMethod
+from inexact_muon.polar.kernel import FEWEST, uses_kernel
+from inexact_muon.polar.polynomial import Composition
 
 WIDTH = 200
 """Width of the printed table where neither a terminal nor COLUMNS says one."""
@@ -54,6 +58,8 @@ class Line:
         cost: their share of those of all parameters.
         delta: `error_bound` at the interval for which the oracle was designed (at 1e-3 for published lists).
         last: inexactness at the last sampled step, if there was one; printed as delta, gap, overshoot.
+        runs: dtype and form of the oracle's products on an accelerator, and the kernel of the symmetric ones; empty on
+            a CPU. Printed under the table.
     """
 
     parameter: str
@@ -70,6 +76,7 @@ class Line:
     cost: float
     delta: float | None
     last: Inexactness | None
+    runs: str = ""
 
     def cells(self) -> list[str]:
         """The texts of COLUMNS."""
@@ -110,6 +117,8 @@ class Explanation:
             notes.append("last: delta, gap, overshoot at the last sampled step.")
         if not all(line.sure for line in self.lines):
             notes.append('?: a guess; rules=[(name, "lmo" or "adamw")] of Muon.for_model decides.')
+        for runs, count in Counter(line.runs for line in self.lines if line.runs).items():
+            notes.append(f"{count} parameter{'s' * (count > 1)} on the accelerator: products in {runs}.")
         return (*notes, *(f"warning: {warning}" for warning in self.warnings))
 
     def __str__(self) -> str:
@@ -172,7 +181,7 @@ def _drafts(optimizer: LMOOptimizer) -> Iterator[Draft]:
     for name, p, group in optimizer.named():
         flops, ball = 0, optimizer.ball(group)
         if group["algorithm"] == "lmo":
-            flops = sum(oracle_flops(ball, shape) for shape in optimizer.view(group).shapes(p.shape))
+            flops = sum(oracle_flops(ball, shape, p.device) for shape in optimizer.view(group).shapes(p.shape))
         yield name, p, group, flops
 
 
@@ -200,7 +209,19 @@ def _line(optimizer: LMOOptimizer, draft: Draft, total: int, measured: dict[str,
         cost=flops / total,
         delta=polar.error_bound(polar.map.lower or 1e-3) if polar else None,
         last=measured.get(name),
+        runs=_runs(polar, max(seen, key=prod), p.device) if polar and p.device.type != "cpu" else "",
     )
+
+
+def _runs(polar: PolarMethod, shape: tuple[int, ...], device: torch.device) -> str:
+    """How products of this shape run, if they are those of a composition of polynomials."""
+    if not isinstance(polar, Composition):
+        return ""
+    n, m = sorted(shape[-2:])
+    dtype = polar.computes_on(device)
+    form = "Gram" if polar.runs_gram(n, m, dtype) else "direct"
+    kernel = ", symmetric ones by the Triton kernel" if uses_kernel(n, FEWEST, dtype, device) else ""
+    return f"{str(dtype).removeprefix('torch.')}, {form} form{kernel}"
 
 
 def _suspicious(lines: list[Line]) -> Iterator[str]:

@@ -133,7 +133,7 @@ class Shared:
         drafts = []
         for group, p in moving:
             place, shapes, ball = self.team.place(p), optimizer.view(group).shapes(p.shape), optimizer.ball(group)
-            cost = float(sum(oracle_flops(ball, shape) for shape in shapes if 0 not in shape) or p.numel())
+            cost = float(sum(oracle_flops(ball, shape, p.device) for shape in shapes if 0 not in shape) or p.numel())
             # Where ranks share the work the expensive ones go first, else alike ones lie next to each other.
             order = (place.ranks, -cost * place.shared, group["ball"], min(sides(shapes[0])), shapes[0])
             drafts.append((order, cost, place, group, p))

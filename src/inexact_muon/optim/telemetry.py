@@ -111,7 +111,7 @@ def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> I
         shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
         ball = optimizer.ball(group)
         measuring = sum(measuring_cost(ball, shape) for shape in shapes)
-        yield id(p), measuring, sum(oracle_flops(ball, shape) for shape in shapes)
+        yield id(p), measuring, sum(oracle_flops(ball, shape, p.device) for shape in shapes)
 
 
 def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:
@@ -125,9 +125,9 @@ def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:
     return 2.0 * prod(shape[:-2]) * n * n * m * (4.0 if n >= 512 else 40.0 if n > SMALL else 150.0)
 
 
-def oracle_flops(ball: Ball, shape: Sequence[int]) -> int:
+def oracle_flops(ball: Ball, shape: Sequence[int], device: torch.device | None = None) -> int:
     """Floating point operations of the oracle on a matrix or a stack of them; 0 for balls with a closed form."""
-    return prod(shape[:-2]) * ball.polar.flops(shape[-2], shape[-1]) if isinstance(ball, Spectral) else 0
+    return prod(shape[:-2]) * ball.polar.flops_on(shape[-2], shape[-1], device) if isinstance(ball, Spectral) else 0
 
 
 def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:

@@ -46,6 +46,11 @@ class PolarMethod(Oracle):
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         """The method on each of xs, (batch_i, n, m_i) of one n <= m_i, whose entries suit products or are all zero."""
 
+    def flops_on(self, n: int, m: int, device: torch.device | str | None) -> int:
+        """`flops` in the dtype and form that run on a device."""
+        kind = "accelerator" if at_least(torch.device(device or "cpu"), NATIVE_BFLOAT16) else "cpu"
+        return int(sum(operation.flops for operation in self.at(n, m, device).operations(n, m, kind)))
+
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
         """Compute dtypes in which the method is sound."""
@@ -94,12 +99,33 @@ class PolarMethod(Oracle):
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         """The dtype of the products for this input."""
+        if self.dtype is None and m.dtype == torch.float64:
+            return torch.float64
+        return self.computes_on(m.device)
+
+    def computes_on(self, device: torch.device) -> torch.dtype:
+        """The dtype of the products on a device for input that is not float64."""
         if self.dtype is not None:
             return self.dtype
-        if m.dtype == torch.float64:
-            return torch.float64
-        native = m.device.type == "cuda" and torch.cuda.get_device_capability(m.device) >= (8, 0)
-        return torch.bfloat16 if native and torch.bfloat16 in self.dtypes else torch.float32
+        native = at_least(device, NATIVE_BFLOAT16) and torch.bfloat16 in self.dtypes
+        return DTYPES[self.map.for_form("bfloat16" if native else "float32", self.form)]
+
+
+NATIVE_BFLOAT16 = (8, 0)
+"""CUDA capability from which products of bfloat16 are fast; below it float32 is the default."""
+
+FAST_FLOAT16 = (7, 0)
+"""CUDA capability from which products of float16 with sums in float32 are as fast as those of bfloat16."""
+
+
+def at_least(device: torch.device, capability: tuple[int, int]) -> bool:
+    """Whether this is a CUDA device of a capability; supposed of one that this machine does not have."""
+    if device.type != "cuda":
+        return False
+    try:
+        return torch.cuda.get_device_capability(device) >= capability
+    except (AssertionError, RuntimeError):
+        return True
 
 
 def no_autocast(m: Tensor) -> AbstractContextManager[object]:

@@ -80,10 +80,15 @@ class Auto(PolarMethod):
         return self.at(n, m, "cpu" if device == "cpu" else "cuda").operations(n, m, device)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
-        return self.at(m.shape[-2], m.shape[-1], m.device).compute_dtype(m)
+        return self._for(m).compute_dtype(m)
+
+    def _for(self, m: Tensor) -> PolarMethod:
+        """What runs on m; float64 input stays in float64, whatever the dtype of the choice."""
+        method = self.at(m.shape[-2], m.shape[-1], m.device)
+        return replace(method, dtype=None) if m.dtype == torch.float64 else method
 
     def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT, cast: bool = True) -> list[Tensor]:
-        methods = [self.at(m.shape[-2], m.shape[-1], m.device) if m.numel() else None for m in ms]
+        methods = [self._for(m) if m.numel() else None for m in ms]
         found: dict[int, Tensor] = {i: m.clone() for i, m in enumerate(ms) if methods[i] is None}
         for method in dict.fromkeys(method for method in methods if method is not None):
             places = [i for i, other in enumerate(methods) if other == method]

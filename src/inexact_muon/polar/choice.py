@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from numpy.typing import ArrayLike
 
-from inexact_muon.polar._base import PolarMethod
+from inexact_muon.polar._base import FAST_FLOAT16, PolarMethod, at_least
 from inexact_muon.polar.polynomial import Cans, PolarExpress
 from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.polar.rounding import reached
@@ -67,10 +67,12 @@ def choose(
 
     Deterministic: it decides by the shipped cost table of the kind of device. In float32 and float64 the error is the
     method's bound plus what rounding adds (`inexact_muon.polar.rounding`); in half precision it is the bound alone,
-    to which rounding may add 0.1 (float16) or 0.2 (bfloat16).
+    to which rounding may add 0.1 (float16) or 0.2 (bfloat16). On a CUDA device of capability 7.0 or more the compute
+    dtype is float16, in which the Gram form is sound.
 
     Args:
-        dtype: compute dtype; None takes float32 on a CPU and bfloat16 elsewhere.
+        dtype: compute dtype; None takes float32 on a CPU, float16 on CUDA from capability 7.0 on, and elsewhere what
+            the device is fast in.
         device: cpu by default.
         spectrum: singular values; the method shall then have at most this gap and overshoot on them, and delta and
             lower are not used.
@@ -83,6 +85,8 @@ def choose(
     if not 0.0 < lower < 1.0:
         raise ValueError(f"lower must lie in (0, 1), got {lower}")
     on_cpu = device is None or torch.device(device).type == "cpu"
+    if dtype is None and device is not None and at_least(torch.device(device), FAST_FLOAT16):
+        dtype = torch.float16
     half = dtype in (torch.bfloat16, torch.float16) or (dtype is None and not on_cpu)
     table = costs or (CPU if on_cpu else ACCELERATOR)
     best = (float("inf"), "")
@@ -111,7 +115,8 @@ def _ordered(
     n: int, m: int, lowers: tuple[float, ...], half: bool, dtype: torch.dtype | None, costs: Costs
 ) -> list[tuple[float, PolarMethod]]:
     """Candidates by cost; of equals the one with fewer steps, whose text is shorter."""
-    made = [_with_dtype(method, dtype) for lower in lowers for method in _candidates(lower, half)]
+    kind = dtype if half else None
+    made = [_with_dtype(method, dtype) for lower in lowers for method in _candidates(lower, half, kind)]
     if not half:  # where the Gram form is cheaper, the direct one rounds less
         gram = [method for method in made if isinstance(method, Cans)]
         gram = [method for method in gram if method.runs_gram(n, m, dtype or torch.float32)]
@@ -121,10 +126,19 @@ def _ordered(
 
 
 @lru_cache(maxsize=64)
-def _candidates(lower: float, half: bool) -> tuple[PolarMethod, ...]:
-    if half:
-        return tuple(PolarExpress(steps, lower=lower) for steps in range(1, LONGEST + 1))
-    return tuple(_full(lower))
+def _candidates(lower: float, half: bool, dtype: torch.dtype | None) -> tuple[PolarMethod, ...]:
+    return tuple(_half(lower, dtype) if half else _full(lower))
+
+
+def _half(lower: float, dtype: torch.dtype | None) -> Iterator[PolarMethod]:
+    """Quintics; in float16 a last step of degree 9, too, and degree 9 alone, which runs in direct form."""
+    for steps in range(1, LONGEST + 1):
+        yield PolarExpress(steps, lower=lower)
+        if dtype == torch.float16:
+            if steps > 1:
+                yield PolarExpress(steps, lower=lower, degree=(5,) * (steps - 1) + (9,))
+            if steps <= 5:
+                yield PolarExpress(steps, lower=lower, degree=9)
 
 
 def _full(lower: float) -> Iterator[PolarMethod]:

@@ -66,6 +66,9 @@ class Compiled(PolarMethod):
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         return self.method.compute_dtype(m)
 
+    def computes_on(self, device: torch.device) -> torch.dtype:
+        return self.method.computes_on(device)
+
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         return self.method.operations(n, m, device)
 

@@ -6,8 +6,10 @@
 
 The Gram form does its steps on n x n matrices, which pays when m > 1.5 n. It squares the condition
 number, and rounding leaves tiny negative eigenvalues in R that grow by h(0)^2 a step; a restart
-(a new segment) stops both. Everything but the two products of a factor is n x n, so matrices of one short
-side n and any m are worked on together. Shapes: xs are (batch_i, n, m_i), n <= m_i; gram is (sum batch_i, n, n).
+(a new segment) stops both. In float16 it restarts after every second step; bfloat16 cannot bear it. Everything but the
+two products of a factor is n x n, so matrices of one short side n and any m are worked on together.
+
+Shapes: xs are (batch_i, n, m_i), n <= m_i; gram is (sum batch_i, n, n).
 """
 
 from __future__ import annotations
@@ -119,10 +121,10 @@ class Segment:
             return a, rest
         q = rest.clone()
         q.diagonal(dim1=-2, dim2=-1).add_(a)
-        for step, upper in later:
+        for k, (step, upper) in enumerate(later, 1):
             right = symmetric_product(r, rest, add=r, beta=a)
             r = symmetric_product(rest, right, add=right, beta=a)
-            a, rest = polynomial(r, step, upper)
+            a, rest = polynomial(r, step, upper, kept=k < len(later))
             q = symmetric_product(q, rest, add=q, beta=a)
         return 0.0, q
 
@@ -130,10 +132,14 @@ class Segment:
 def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
-    Half precision and degree >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of
-    absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted unless it is `kept`.
+    Half precision and degree 9: see `_by_square`. Other degrees >= 7: h is expanded about upper^2/2 instead of 0, which
+    divides the sum of absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted
+    unless it is `kept`.
     """
-    if len(step) >= 4 and torch.finfo(gram.dtype).bits == 16:
+    half = torch.finfo(gram.dtype).bits == 16
+    if half and len(step) == 5 and step[4]:
+        return _by_square(gram, step, kept)
+    if half and len(step) >= 4:
         shift = 0.5 * upper * upper
         gram = gram.clone() if kept else gram
         gram.diagonal(dim1=-2, dim2=-1).sub_(shift)
@@ -153,6 +159,21 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool =
         inner.diagonal(dim1=-2, dim2=-1).add_(rest[1] / rest[3])
         return a, symmetric_product(square, inner, add=gram, beta=rest[0], alpha=rest[3])
     return a, _horner(gram, square, rest)
+
+
+def _by_square(gram: Tensor, step: tuple[float, ...], kept: bool) -> tuple[float, Tensor]:
+    """h(A) = e W^2 + f A + g I with W = A^2 + p A + r I, of degree 4 in A: two products, and no pass but a diagonal.
+
+    B is written over A unless that is `kept`. It rounds as little as h expanded about the middle of its interval: W
+    takes its sums in float32, too.
+    """
+    a, b, c, d, e = step
+    p = 0.5 * d / e
+    r = 0.5 * (c / e - p * p)
+    w = symmetric_product(gram, gram, add=gram, beta=p)
+    w.diagonal(dim1=-2, dim2=-1).add_(r)
+    out = None if kept else gram
+    return a - e * r * r, symmetric_product(w, w, add=gram, beta=b - 2.0 * e * p * r, alpha=e, out=out)
 
 
 def _horner(gram: Tensor, square: Tensor, rest: tuple[float, ...]) -> Tensor:

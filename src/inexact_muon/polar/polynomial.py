@@ -41,15 +41,16 @@ class Composition(PolarMethod):
         return multiplier(gram, factor, self.normaliser)
 
     @cached_property
-    def _forms(self) -> tuple[list[Factor], list[Factor]]:
-        """The factors in direct form, and in Gram form."""
+    def _forms(self) -> dict[torch.dtype, tuple[list[Factor], list[Factor]]]:
+        """The factors in direct form, and in Gram form, for each compute dtype."""
         steps = len(self.map.coefficients)
-        return factors_of(self.map, tuple(range(1, steps))), factors_of(self.map, restarts(steps))
+        direct = factors_of(self.map, tuple(range(1, steps)))
+        return {dtype: (direct, factors_of(self.map, restarts(steps, NAMES[dtype]))) for dtype in self.dtypes}
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         gram = [self.runs_gram(x.shape[-2], x.shape[-1], dtype) for x in xs]
         solved: dict[int, Tensor] = {}
-        for form, factors in enumerate(self._forms):
+        for form, factors in enumerate(self._forms[dtype]):
             taken = [i for i, wanted in enumerate(gram) if wanted == bool(form)]
             if taken:
                 answers = run([xs[i] for i in taken], factors, dtype, self.normaliser)

@@ -117,6 +117,9 @@ class Deflated(PolarMethod):
     def _map(self, rest: Array) -> Array:
         return self.map.scalar(rest / normaliser(rest, self.normaliser)) if rest.size else rest
 
+    def computes_on(self, device: torch.device) -> torch.dtype:
+        return self.method.computes_on(device)
+
     def dtype_on(self, device: str = "cpu") -> str:
         return self.method.dtype_on(device)
 

@@ -2,13 +2,16 @@
 
 a b = [[P, R^T], [R, S]]: three blocks instead of four, and each diagonal block again. Half of the work is saved
 in the limit; on two CPU cores in float32 a 768 x 768 product takes 0.72 of the full one, 1536 x 1536 takes 0.6, and
-below `SMALLEST` smaller blocks cost more than they save. Half precision and accelerators take the full product.
+below `SMALLEST` smaller blocks cost more than they save. On an accelerator large products in half precision are a
+kernel (`inexact_muon.polar.kernel`); everything else takes the full product.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from inexact_muon.polar.kernel import symmetric_kernel, uses_kernel
 
 SMALLEST = 384
 """Blocks of fewer rows are not divided."""
@@ -22,11 +25,20 @@ def symmetric_product(
     alpha: float = 1.0,
     out: Tensor | None = None,
 ) -> Tensor:
-    """alpha a b + beta add, for (batch, n, k) and (batch, k, n) whose product is symmetric in exact arithmetic."""
+    """alpha a b + beta add, for (batch, n, k) and (batch, k, n) whose product is symmetric in exact arithmetic.
+
+    In half precision `out` may be `add`.
+    """
     n = a.shape[-2]
+    if uses_kernel(n, len(a), a.dtype, a.device):
+        out = a.new_empty(len(a), n, n) if out is None else out
+        symmetric_kernel(a, b, add, beta, alpha, out)
+        return out
     whole = n < SMALLEST or a.device.type != "cpu" or torch.finfo(a.dtype).bits < 32
+    if whole and add is not None and out is add:
+        return add.baddbmm_(a, b, beta=beta, alpha=alpha)
     if whole and add is not None:
-        return torch.baddbmm(add, a, b, beta=beta, alpha=alpha)
+        return torch.baddbmm(add, a, b, beta=beta, alpha=alpha, out=out)
     if whole and alpha == 1.0 and out is None:
         return torch.bmm(a, b)
     out = a.new_empty(len(a), n, n) if out is None else out

@@ -58,6 +58,10 @@ class Oracle(ABC):
             raise ValueError(f"{self}: dtype must be one of {', '.join(known)}{self.why_not_half}")
         if self.form not in self.forms:
             raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
+        if self.form == "gram" and self.dtype is not None and not self.map.supports_gram(dtype_name(self.dtype)):
+            other = "float16 or float32" if self.map.supports_gram("float16") else "float32"
+            given = dtype_name(self.dtype)
+            raise ValueError(f"{self}: the Gram form diverges in {given}: use form='direct', or dtype {other}")
         if self.normalise != "auto" and self.normalise not in NORMALISERS:
             raise ValueError(
                 f"{self.name}: unknown normalise {self.normalise!r}: {nearest(self.normalise, ('auto', *NORMALISERS))}"
@@ -93,7 +97,8 @@ class Oracle(ABC):
     def dtype_on(self, device: str = "cpu") -> str:
         """The dtype of the products on a kind of device: bfloat16 where that is fast and sound, float32 on a CPU."""
         half = device != "cpu" and "bfloat16" in map(dtype_name, self.dtypes)
-        return self.map.computes_in(dtype_name(self.dtype) if self.dtype else "bfloat16" if half else None)
+        fast = self.map.for_form("bfloat16" if half else "float32", self.form)
+        return self.map.computes_in(dtype_name(self.dtype) if self.dtype else fast)
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         """The matrix operations for one n x m matrix on a kind of device; Costs.of prices them.

@@ -44,7 +44,7 @@ class Layer:
 
     def flops(self, method: PolarMethod) -> int:
         """Of all its matrices."""
-        return sum(method.at(*shape, self.device).flops(*shape) for shape, _ in self.parts)
+        return sum(method.flops_on(*shape, self.device) for shape, _ in self.parts)
 
     @property
     def rank(self) -> int:
