@@ -28,7 +28,7 @@ from inexact_muon.terminal import Row, Sheet
 
 STUDIES = ("cnn-iterations", "gpt-iterations", "gpt-heatmap", "cnn-steps", "matrix", "optimizers")
 """In the order in which they are trained: what a time limit cuts stands last."""
-ENOUGH = 215.0
+ENOUGH = 240.0
 """Seconds after which no run is begun, so that the demo ends in five minutes; what was cut is said."""
 
 

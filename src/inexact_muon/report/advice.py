@@ -52,7 +52,7 @@ def sentence(study: str, found: list[Tuned]) -> str:
     loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {chosen.loss.n} seeds"
     why = f"the best of {len(found)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
     if chosen is not best:
-        why = f"the cheapest of {len(found)} oracles sure to be within {MARGIN:.2%} of the best loss, that of {best.words}"
+        why = f"the cheapest of {len(found)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
     edge = "; its lr is the first or last that was tried, so look beyond" if chosen.edge else ""
     return f"{study}: use {chosen.words} ({loss}): {why}{edge}"
 

@@ -17,6 +17,7 @@ from inexact_muon.report.claims import Judged, findings, judge, overall
 from inexact_muon.report.figures import figures
 from inexact_muon.report.more import command, costs, cut
 from inexact_muon.report.page import SIGNS, Shown, page
+from inexact_muon.statistics import CONFIRMED, REFUTED
 
 PAGE, TEXT, FILES = "report.html", "report.md", "report"
 
@@ -72,7 +73,7 @@ def announce(built: Built, console: Console) -> None:
         console.print(export.line(item), markup=False, highlight=False, soft_wrap=True)
     counts = Counter(overall(built.judged).values())
     board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
-    for line in (f"{sum(counts.values())} claims: {board}", *built.advice, *built.left):
+    for line in (f"{sum(counts.values())} claims: {board}", *_decided(built.judged), *built.advice, *built.left):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if built.again and built.left:
         console.print(f"to go on: {built.again} --budget 10m", markup=False, highlight=False, soft_wrap=True)
@@ -80,3 +81,14 @@ def announce(built: Built, console: Console) -> None:
     console.print(
         f"page: {built.page.resolve()} ({size:.1f} MB, opens without network)", highlight=False, soft_wrap=True
     )
+
+
+def _decided(judged: list[Judged]) -> list[str]:
+    """The claims that are confirmed, and those that are not, by name."""
+    sentences = {item.claim.id: item.claim.sentence for item in judged}
+    verdicts = overall(judged)
+    said = []
+    for verdict in (CONFIRMED, REFUTED):
+        found = [sentences[name] for name, one in verdicts.items() if one == verdict]
+        said += [f"{verdict}: {'; '.join(found)}"] if found else []
+    return said

@@ -71,11 +71,16 @@ def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, dom
         y=alt.Y("momentum:O", title="momentum", sort="descending"),
     )
     runs = base.transform_filter(f"datum.kind == 'run' && isValid(datum['{value}'])")
-    means = [row[value] for row in kept if row.get(value) is not None]
+    cells: dict[tuple[float, float], list[float]] = {}
+    for row in kept:
+        if row.get(value) is not None:
+            cells.setdefault((row["lr"], row["momentum"]), []).append(row[value])
+    means = [sum(found) / len(found) for found in cells.values()]
     colour = alt.Color(
         f"mean({value}):Q",
         title=f"{value}{clipped(means, domain)}",
         scale=alt.Scale(scheme=VALUES, reverse=low_is_good, domain=list(domain), clamp=True),
+        legend=alt.Legend(titleLimit=280),
     )
     tips = [alt.Tooltip("lr:O"), alt.Tooltip("momentum:O"), alt.Tooltip(f"mean({value}):Q", format=".4f"), _seeds()]
     layers: list[Any] = [
@@ -119,7 +124,8 @@ def layers_map(title: str, rows: Iterable[Row], x: str) -> Panel:
         x=alt.X(f"{x}:O", title=x, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
         color=alt.Color("delta:Q", title=f"delta{clipped([row['delta'] for row in kept], (0.0, 1.0))}",
-                        scale=alt.Scale(scheme=VALUES, reverse=True, domain=[0, 1], clamp=True)),
+                        scale=alt.Scale(scheme=VALUES, reverse=True, domain=[0, 1], clamp=True),
+                        legend=alt.Legend(titleLimit=280)),
         tooltip=["layer:N", f"{x}:O", *tips],
     )  # fmt: skip
     height = max(HEIGHT, 18 * len({row["layer"] for row in kept}))
@@ -190,8 +196,9 @@ def by_colour(field: str, colours: dict[str, str]) -> Any:
 def clipped(values: Iterable[float], domain: tuple[float, float]) -> str:
     """What a legend says of values that lie outside its scale; empty if there are none."""
     found = list(values)
-    said = [f"above {domain[1]:.3g}"] if any(v > domain[1] for v in found) else []
-    said += [f"below {domain[0]:.3g}"] if any(v < domain[0] for v in found) else []
+    slack = 1e-9 * (abs(domain[0]) + abs(domain[1]))
+    said = [f"above {domain[1]:.3g}"] if any(v > domain[1] + slack for v in found) else []
+    said += [f"below {domain[0]:.3g}"] if any(v < domain[0] - slack for v in found) else []
     return f" ({' and '.join(said)}: drawn alike)" if said else ""
 
 

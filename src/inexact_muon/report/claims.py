@@ -89,15 +89,17 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """What the page says: after the correction."""
-        return self.p.verdict()
+        """What the page says: after the correction, which can leave a claim open but never turns it around."""
+        found = self.p.verdict()
+        return UNDECIDED if found == CONFIRMED and self.finding.verdict == REFUTED else found
 
     @property
     def changed(self) -> str:
         """A sentence if the correction changed the verdict; else empty."""
         if self.verdict == self.finding.verdict:
             return ""
-        return f"{self.finding.verdict} by itself (p {self.finding.p.least:.2g}), not among the claims of this page"
+        p = self.finding.p.refute if self.finding.verdict == REFUTED else self.finding.p.confirm
+        return f"{self.finding.verdict} by itself (p {p:.2g}), not among the claims of this page"
 
 
 def judge(results: Results) -> list[Judged]:

@@ -45,16 +45,18 @@ class Finding:
 
     @property
     def range(self) -> str:
-        """The interval as text; a dash where there are fewer than two seeds, a word where nothing is estimated."""
+        """The interval as text; a dash where there are fewer than two seeds, words where nothing is estimated."""
         i = self.interval
         if self.counted:
             return "counted"
+        if i.low == i.high:
+            return f"{i.mean:.4g} for every {self.unit}"
         return f"[{i.low:.4g}, {i.high:.4g}]" if isfinite(i.low) else "-"
 
     @property
     def noise(self) -> str:
         """The spread of one seed and the smallest difference that so many would detect; empty if not known."""
         i = self.interval
-        if self.counted or not isfinite(i.detectable):
+        if self.counted or not isfinite(i.detectable) or i.spread == 0.0:
             return ""
         return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"

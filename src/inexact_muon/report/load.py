@@ -156,7 +156,8 @@ class Results:
 def reference(folder: Path) -> Results | None:
     """The evidence that a folder holds beside its own runs, in its folder "reference"; None if there is none."""
     place = folder / REFERENCE
-    return load(place, f"{REFERENCE}: ") if store.places(place) or tables.find(place) else None
+    there = place.is_dir() and bool(store.places(place) or tables.find(place))
+    return load(place, f"{REFERENCE}: ") if there else None
 
 
 def load(folder: Path, prefix: str = "") -> Results:
@@ -166,7 +167,11 @@ def load(folder: Path, prefix: str = "") -> Results:
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always", LabWarning)
-        found_here = [made for place in places if (made := _study(place, prefix, alone=len(places) == 1)) is not None]
+        found_here = [
+            made
+            for place in places
+            if (made := _study(place, prefix, alone=len(places) == 1 and not prefix)) is not None
+        ]
         studies = [alike(made) for made in merged(found_here)]
         for run in (run for made in studies for run in made.runs):
             _ = run.curves  # read now, so that damage is known before anything is drawn

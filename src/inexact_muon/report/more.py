@@ -77,8 +77,13 @@ def _needed(item: Judged, study: StudyRecord) -> str:
         return f"{finding.wanted} seeds by the pilot's spread, more than the {declared.most} that the study allows"
     if finding.wanted > finding.interval.n:
         more = finding.wanted - finding.interval.n
-        return f"{more} more seeds by the pilot's spread: {duration(seconds_needed(item, study))}"
-    return ""
+        return (
+            f"{more} more seed{'' if more == 1 else 's'} by the pilot's spread: {duration(seconds_needed(item, study))}"
+        )
+    if not finding.wanted:
+        return ""  # the pilot is not complete: `cut` says so
+    found = f"it has its {finding.wanted} seeds, which find a difference of {finding.interval.detectable:.2g}"
+    return f"{found}; to find a smaller one, declare a smaller width"
 
 
 def _widths(study: StudyRecord) -> Iterable[str]:
