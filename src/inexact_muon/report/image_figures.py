@@ -77,7 +77,14 @@ def baselines(results: Results) -> Figure:
         if len({run.optimizer for run in study.runs}) < 2:
             continue
         rows = [
-            {"optimizer": run.optimizer, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
+            {
+                "optimizer": run.optimizer,
+                "step": r["step"],
+                "loss": r["loss"],
+                "seed": run.seed,
+                "run": run.id,
+                "study": run.study,
+            }
             for run in study.runs
             for r in thin([r for r in run.records("validation") if (r.get("loss") or 0) > 0])
         ]

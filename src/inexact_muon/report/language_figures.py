@@ -46,7 +46,7 @@ def convergence(found: list[Ladder]) -> Figure:
 def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
     """A curve of every run of a ladder: the positive values `key` of its records of a kind, as `column`."""
     return [
-        {"iterations": count, "step": r["step"], column: r[key], "seed": run.seed, "run": run.id}
+        {"iterations": count, "step": r["step"], column: r[key], "seed": run.seed, "run": run.id, "study": s.study}
         for count, runs in s.rungs.items()
         for run in runs
         for r in thin([r for r in run.records(kind) if (r.get(key) or 0) > 0])
@@ -110,7 +110,8 @@ def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
     for (lr, momentum), runs in sorted(grid.cells[count].items()):
         for run in runs:
             yield {"kind": "run", "iterations": count, "lr": lr, "momentum": momentum, "seed": run.seed,
-                   metric: run.value(metric), "state": run.state, "run": run.id, "note": ""}  # fmt: skip
+                   metric: run.value(metric), "state": run.state, "run": run.id,
+                   "study": grid.study, "note": ""}  # fmt: skip
 
 
 def mean_table(grid: Grid, count: int, metric: str) -> dict[tuple[float, float], float]:

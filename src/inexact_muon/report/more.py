@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from math import ceil
 from pathlib import Path
 
-from inexact_muon.report.claims import Judged
+from inexact_muon.report.claims import Judged, overall
 from inexact_muon.report.grid_claims import EDGE
 from inexact_muon.report.load import Results, RunRecord, StudyRecord
 from inexact_muon.statistics import UNDECIDED
@@ -40,10 +40,12 @@ def cut(results: Results) -> list[str]:
 def costs(results: Results, judged: Iterable[Judged]) -> dict[str, str]:
     """{claim: what an undecided one still needs}, for those whose study declares it."""
     studies = {study.name: study for study in results.studies if study.declared}
+    kept = list(judged)
+    verdicts = overall(kept)
     found: dict[str, str] = {}
-    for item in judged:
+    for item in kept:
         study = studies.get(item.study)
-        if study is None or item.verdict != UNDECIDED or item.claim.id not in _widths(study):
+        if study is None or verdicts[item.claim.id] != UNDECIDED or item.claim.id not in _widths(study):
             continue
         sentence = _needed(item, study)
         if sentence:

@@ -117,12 +117,12 @@ def _size(run: RunRecord) -> tuple[str, float]:
 def _panel(title: str, rows: list[Row]) -> Panel:
     kept = tuple({**row, "place": f"{row['size']}, {row['runs']}"} for row in rows)
     order = list(dict.fromkeys(row["place"] for row in kept))
-    base = chart().encode(y=alt.Y("place:N", title=None, sort=order, axis=alt.Axis(labelLimit=190)))
-    x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False))
+    base = chart().encode(y=alt.Y("place:N", title=None, sort=order, axis=alt.Axis(labelLimit=150)))
+    x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False))
     tips = ["size:N", "runs:N", "seeds:Q", *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in ("value", "low", "high"))]
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, color=GREY)
     layers = [
-        ranges.encode(x=alt.X("low:Q", scale=alt.Scale(zero=False), title=title), x2="high:Q"),
+        ranges.encode(x=alt.X("low:Q", scale=alt.Scale(zero=False), title=None), x2="high:Q"),
         base.mark_point(size=70, filled=True, opacity=1, color=GREY).encode(x=x, tooltip=tips),
     ]
     return Panel(title, kept, spec(alt.layer(*layers), max(90, 34 * len(order))))
