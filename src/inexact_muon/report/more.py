@@ -30,7 +30,8 @@ def cut(results: Results) -> list[str]:
         left = [run for run in study.runs if run.state not in ENDED]
         if left:
             seeds = ", ".join(map(str, sorted({run.seed for run in left})))
-            cost = duration(len(left) * _mean(study.runs))
+            each = _mean(study.runs)
+            cost = duration(len(left) * each) if each else "their cost is not known yet"
             said.append(
                 f"{study.name}: {len(left)} of {len(study.runs)} runs were cut or are running (seeds {seeds}): {cost}"
             )
