@@ -1,7 +1,8 @@
-"""Pictures of the demo's page for the README: `inexact-muon demo`, then this. Needs chromium and playwright."""
+"""Pictures of the demo's page for the README: `inexact-muon demo`, then this (PAGE). Needs chromium and playwright."""
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -15,16 +16,17 @@ def main(page_file: Path = ROOT / "runs" / "demo" / "report.html") -> None:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=options)
 
-        def show(scheme: str) -> Page:
-            page = browser.new_context(viewport={"width": 1200, "height": 1180}, color_scheme=scheme).new_page()
+        def show(scheme: str, width: int = 1300, height: int = 1300) -> Page:
+            page = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme).new_page()
             page.goto(page_file.resolve().as_uri())
             page.wait_for_selector("body[data-drawn=yes]")
             return page
 
         show("light").screenshot(path=OUT / "report.png")
+        show("light", 390, 844).screenshot(path=OUT / "report-phone.png")
         show("dark").locator("#heatmaps").screenshot(path=OUT / "report-dark.png")
         browser.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

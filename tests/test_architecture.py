@@ -49,7 +49,7 @@ LAYERS = {
     "plan": ("lab", "schedules", "strategies", "terminal"),
     "report": ("lab", "schedules", "statistics", "tune"),
     "decide": ("lab", "report", "schedules", "statistics", "terminal"),
-    "demo": ("catalogue", "lab", "report", "terminal"),
+    "demo": ("catalogue", "decide", "lab", "report", "terminal"),
     "__main__": ("cli",),
     "cli_evidence": ("decide", "lab", "terminal"),
     "cli": (

@@ -46,7 +46,6 @@ GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positi
 SHORTER = {
     "inexact-muon sweep studies/tiny/gpt-iterations.toml --out runs/gpt --workers 2": FAST,
     "inexact-muon sweep studies/tiny/cnn-iterations.toml --out runs/cnn --workers 2": FAST,
-    "inexact-muon sweep grid.toml --out runs/mine --workers 2": FAST,
     "inexact-muon sweep my_study.toml": FAST,
     "inexact-muon sweep studies/tiny/gpt-iterations.toml --out runs/more --packed gpt.pack --set seed=[1,2]": FAST,
     "inexact-muon run run.toml": FAST,
@@ -74,7 +73,10 @@ ELSEWHERE = {
     ),
     "inexact-muon sweep STUDY.toml --engine ray --address HOST:6379": ("tests/test_lab_machines.py", "a cluster"),
     "inexact-muon sweep STUDY.toml --engine slurm --workers 32": ("tests/test_lab_machines.py", "a cluster"),
-    "inexact-muon sweep studies/tiny/gpt-iterations.toml --set data.name=text data.path=enwik8 steps=400 seed=0": (
+    (
+        "inexact-muon sweep studies/tiny/gpt-iterations.toml --set data.name=text data.path=enwik8 steps=400 seed=0"
+        " batch=16 optimizer.lr=0.1 problem.width=96 problem.heads=3 problem.context=64"
+    ): (
         "tests/test_lab_data.py",
         "100 MB that are not shipped",
     ),

@@ -17,8 +17,10 @@ from playwright import sync_api
 
 from inexact_muon import catalogue
 from inexact_muon.report.build import build
+from inexact_muon.report.claims import CLAIMS
 from report_cases import Case, grid, write
 from test_report_pages import everything
+from test_report_rows import lend
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
@@ -43,17 +45,16 @@ def browser() -> Iterator[Any]:
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     catalogue.save(catalogue.rows(), folder)
-    return build(everything(folder), pictures=False).page
+    lend(everything(folder), "lent")
+    return build(folder, pictures=False).page
 
 
 class Seen:
     """A page, and what it said and asked for."""
 
-    def __init__(
-        self, browser: Any, path: Path, width: int = 1200, scheme: str = "light", offline: bool = True
-    ) -> None:
+    def __init__(self, browser: Any, path: Path, width: int = 1200, scheme: str = "light", height: int = 800) -> None:
         self.context = browser.new_context(
-            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=offline
+            viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
         )
         self.page = self.context.new_page()
         self.said: list[str] = []
@@ -155,6 +156,48 @@ def test_fits_a_phone(browser: Any, page_file: Path) -> None:
     )
     assert min(sizes) >= 11
     assert seen.page.evaluate(CUT) == []
+    seen.clean(page_file)
+    seen.context.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1300, 800), (390, 844)])
+def test_the_first_screen_has_the_scoreboard_and_a_picture(
+    browser: Any, page_file: Path, width: int, height: int
+) -> None:
+    seen = Seen(browser, page_file, width, height=height)
+    things = seen.page.query_selector_all(".tile, #first-chart svg")
+    assert len(things) == 7  # three verdicts for own runs, three for reference evidence, a picture
+    for thing in things:
+        box = thing.bounding_box()
+        assert box
+        assert box["y"] + box["height"] <= height
+        assert box["x"] + box["width"] <= width
+    seen.clean(page_file)
+    seen.context.close()
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_every_verdict_unfolds_by_mouse_and_keyboard(browser: Any, page_file: Path, width: int) -> None:
+    seen = Seen(browser, page_file, width)
+    rows = seen.page.query_selector_all("details.claim")
+    assert len(rows) == len(CLAIMS)
+    for row in rows:
+        summary, evidence = row.query_selector("summary"), row.query_selector("table")
+        assert summary.query_selector(".badge")
+        assert summary.query_selector("svg.strips, .soft")
+        assert not evidence.is_visible()
+        summary.click()
+        assert evidence.is_visible()
+        summary.focus()
+        seen.page.keyboard.press("Enter")
+        assert not evidence.is_visible()
+        seen.page.keyboard.press("Space")
+        assert evidence.is_visible()
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    sizes = seen.page.evaluate(
+        "[...document.querySelectorAll('.claim .verdicts .badge:first-child')].map(e => getComputedStyle(e).fontSize)"
+    )
+    assert len(set(sizes)) == 1  # a refutation is as large as a confirmation
     seen.clean(page_file)
     seen.context.close()
 

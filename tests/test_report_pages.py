@@ -31,6 +31,7 @@ from inexact_muon.report.figure import Figure
 from inexact_muon.report.figures import figures
 from inexact_muon.report.load import POLICIES, load
 from inexact_muon.schedules.oracles import OracleText, parts
+from inexact_muon.report.page import Shown
 from inexact_muon.statistics import optimum
 from report_cases import COUNTS, GPT, LAYERS, Case, bowl, grid, ladder, muon, noise, write
 from report_tables import every_table, write_tables
@@ -384,6 +385,6 @@ def status(address: str, headers: dict[str, str] | None = None) -> int:
 
 def test_markdown_tables_have_one_width(stores: Path) -> None:
     results = load(stores)
-    text = export.markdown(results, judge(results), figures(results))
+    text = export.markdown(Shown(results, judge(results), figures(results)))
     for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1

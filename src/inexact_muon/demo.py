@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,38 +14,57 @@ from rich.console import Console
 from rich.progress import track
 
 from inexact_muon import catalogue
+from inexact_muon.decide import command
+from inexact_muon.decide.command import seconds as seconds
 from inexact_muon.lab import study, verify_study
-from inexact_muon.lab.decode import decode, read_toml
-from inexact_muon.lab.engines import ENGINES, EngineOptions
+from inexact_muon.lab.engines import ENGINES, Engine, EngineOptions
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.files import replace
+from inexact_muon.lab.store import REFERENCE
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.report.build import announce, build
-from inexact_muon.report.tables import LENT
+from inexact_muon.report.more import COMMAND
 from inexact_muon.terminal import Row, Sheet
 
-STUDIES = ("gpt-iterations", "cnn-iterations", "gpt-heatmap", "cnn-steps", "optimizers", "matrix")
-MORE = ("cnn-iterations", "gpt-iterations")
-"""Studies that get two more seeds, which a verdict needs, if there is time."""
-ENOUGH = 170.0
-"""Seconds after which nothing more is begun, so that the demo ends in five minutes."""
+STUDIES = ("cnn-iterations", "gpt-iterations", "gpt-heatmap", "cnn-steps", "matrix", "optimizers")
+"""In the order in which they are trained: what a time limit cuts stands last."""
+ENOUGH = 240.0
+"""Seconds after which no run is begun, so that the demo ends in five minutes; what was cut is said."""
 
 
-def demo(out: Path, console: Console) -> None:
-    """Oracles, studies, report; interrupted and started again, it goes on where it was."""
+def demo(out: Path, console: Console, budget: float | None = None) -> None:
+    """Oracles, studies, report; interrupted and started again, it goes on where it was.
+
+    Args:
+        out: folder of the stores and of the page.
+        budget: seconds to go on with afterwards, on what the declared claims still need, cheapest first.
+    """
     began = time.monotonic()
     save_oracles(out, console)
-    for index, name in enumerate(STUDIES):
-        console.print(f"study {index + 1} of {len(STUDIES)}", highlight=False)
-        train(plan(name, (0,)), out / name, console)
-    for name in MORE:
-        if time.monotonic() - began > ENOUGH:
-            console.print(f"no time for more seeds of {name}: the same command again goes on with them")
-        else:
-            train(plan(name, (0, 1, 2)), out / name, console)
+    replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
+    lend(out)
     check_theory(out, console)
-    lend_tables(out)
+    engine = workers(out)
+    try:
+        for index, name in enumerate(STUDIES):
+            planned = plan(name)
+            title = f"study {index + 1} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
+            console.print(title, highlight=False)
+            over = lambda: time.monotonic() - began > ENOUGH  # noqa: E731
+            sweep(planned, out / name, lambda: command.Kept(engine), console, enough=over)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
+    finally:
+        engine.close()
+    if budget:
+        declared = [file(name) for name in STUDIES if plan(name).decide]
+        command.decide(declared, out, lambda: workers(out), console, budget=budget, page=False)
     announce(build(out, console), console)
+
+
+def workers(out: Path) -> Engine:
+    """A worker for each core."""
+    return ENGINES["local"](EngineOptions(workers=os.cpu_count() or 1, address="", logs=out / "logs"))
 
 
 def check_theory(out: Path, console: Console) -> None:
@@ -57,36 +76,36 @@ def check_theory(out: Path, console: Console) -> None:
         replace(out / "theory.json", json.dumps({"rows": rows}).encode())
 
 
-def lend_tables(out: Path) -> None:
-    """Studies of hours, co-tuning and precision: the project's own tables, which say that they are."""
+def lend(out: Path) -> None:
+    """The project's own evidence, which took hours: packed runs and tables, in a folder that the page tells apart."""
     for path in lent():
-        if not (out / path.name).exists():
-            replace(out / path.name, json.dumps(json.loads(path.read_bytes()) | {"origin": LENT}).encode())
+        (out / REFERENCE).mkdir(parents=True, exist_ok=True)
+        if not (out / REFERENCE / path.name).exists():
+            shutil.copyfile(path, out / REFERENCE / path.name)
 
 
 def lent() -> list[Path]:
-    """Those tables: in an installed package, or in the repository."""
+    """Those files: in an installed package, or in the repository."""
     here = Path(__file__).parent
-    places = (here / "report" / "data", here.parent.parent / "docs" / "figures")
-    return next((found for place in places if (found := sorted(place.glob("*-study.json")))), [])
+    root = here.parent.parent
+    tables = (here / "report" / "data", root / "docs" / "figures")
+    packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
+    return _first(tables, "*-study.json") + _first(packed, "*.pack")
 
 
-def train(planned: study.Plan, folder: Path, console: Console) -> None:
-    """What is left of a study, on every core."""
-    console.print(f"{planned.title}: {len(planned.runs)} runs", highlight=False)
-    workers = min(os.cpu_count() or 1, len(planned.runs))
-    options = EngineOptions(workers=workers, address="", logs=folder / "logs")
-    try:
-        sweep(planned, folder, partial(ENGINES["local"], options), console)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"finished runs are stored in {folder}; the same command resumes") from None
+def _first(places: tuple[Path, ...], pattern: str) -> list[Path]:
+    return next((found for place in places if (found := sorted(place.glob(pattern)))), [])
 
 
-def plan(name: str, seeds: tuple[int, ...]) -> study.Plan:
-    """A tiny study with these seeds."""
-    path = studies() / f"{name}.toml"
-    written = decode(read_toml(path), study.Study, str(path))
-    return study.plan(msgspec.structs.replace(written, seeds=seeds), str(path))
+def plan(name: str) -> study.Plan:
+    """A tiny study, seed by seed: a limit of time leaves whole seeds, and arms that are compared run side by side."""
+    written = study.load(file(name))
+    return msgspec.structs.replace(written, runs=tuple(sorted(written.runs, key=lambda spec: spec.seed)))
+
+
+def file(name: str) -> Path:
+    """The file of a tiny study."""
+    return studies() / f"{name}.toml"
 
 
 def save_oracles(out: Path, console: Console) -> None:

@@ -16,14 +16,16 @@ from inexact_muon.lab.board import clock
 from inexact_muon.lab.decode import decode as decode_file
 from inexact_muon.lab.decode import read_toml
 from inexact_muon.lab.engines import Engine
-from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.errors import LabError, writing
 from inexact_muon.lab.events import Event
+from inexact_muon.lab.files import replace
 from inexact_muon.lab.spec import RunSpec
 from inexact_muon.lab.study import Plan
 from inexact_muon.lab.sweep import sweep
 from inexact_muon.report import load
 from inexact_muon.report.build import announce, build
 from inexact_muon.report.claims import CLAIMS, judge
+from inexact_muon.report.more import COMMAND
 from inexact_muon.report.planned import declaration
 from inexact_muon.schedules.grammar import nearest
 from inexact_muon.statistics import UNDECIDED
@@ -83,6 +85,10 @@ def decide(
         if plan.decide:
             console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
         _take_in(packed, out / plan.name, plan)
+    if page:
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+        replace(out / COMMAND, f"inexact-muon decide {' '.join(map(str, paths))} --out {out}\n".encode())
     until = None if budget is None else time.monotonic() + budget
     engine = start()
     try:

@@ -43,6 +43,8 @@ from inexact_muon.schedules.grammar import nearest
 
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
 INDEX, LOCK = "store.sqlite", "lock"
+REFERENCE = "reference"
+"""A folder beside stores with somebody else's evidence."""
 
 _SCHEMA = """
 begin;
@@ -203,7 +205,10 @@ def runs(folder: Path) -> list[Run]:
 
 
 def places(folder: Path) -> list[Path]:
-    """Where there are stores: the folder itself, at most two levels below it, or in packed files there (FILE/NAME)."""
+    """Where there are stores: the folder itself, at most two levels below it, or in packed files there (FILE/NAME).
+
+    Not in its folder "reference", which holds somebody else's evidence: that has to be named.
+    """
     if folder.is_file():
         found = pack.read(folder)
         return [folder] if len(found) == 1 else [folder / one.name for one in found]
@@ -212,7 +217,9 @@ def places(folder: Path) -> list[Path]:
     depths = ("*", "*/*")
     stores = sorted(path.parent for depth in depths for path in folder.glob(f"{depth}/{INDEX}"))
     files = sorted(path for depth in depths for path in folder.glob(f"{depth}{pack.SUFFIX}") if path.is_file())
-    return stores + [place for file in files for place in _inside(file)]
+    lent = folder / REFERENCE
+    own = [place for place in stores if lent not in (place, *place.parents)]
+    return own + [place for file in files if lent not in file.parents for place in _inside(file)]
 
 
 def is_store(place: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from rich.progress import Progress
 from inexact_muon.lab.errors import writing
 from inexact_muon.lab.files import replace
 from inexact_muon.report import export, load
-from inexact_muon.report.claims import Judged, findings, judge
+from inexact_muon.report.advice import advice
+from inexact_muon.report.claims import Judged, findings, judge, overall
 from inexact_muon.report.figures import figures
-from inexact_muon.report.page import page
+from inexact_muon.report.more import command, costs, cut
+from inexact_muon.report.page import SIGNS, Shown, page
+from inexact_muon.statistics import CONFIRMED, REFUTED
 
 PAGE, TEXT, FILES = "report.html", "report.md", "report"
 
@@ -25,6 +29,10 @@ class Built:
     page: Path
     judged: list[Judged]
     problems: tuple[str, ...]
+    left: tuple[str, ...] = ()
+    """Runs that were cut, and what open claims would need."""
+    advice: tuple[str, ...] = ()
+    again: str = ""
 
 
 def build(
@@ -40,27 +48,47 @@ def build(
     out = out or folder
     with Progress(console=console or Console(quiet=True), transient=True) as progress:
         task = progress.add_task("reading the runs", total=None)
-        results = load.load(folder)
+        results, reference = load.load(folder), load.reference(folder)
         judged = judge(results)
-        drawn = figures(results)
+        drawn = figures(results, reference)
+        lent = judge(reference) if reference else []
+        shown = Shown(results, judged, drawn, reference, lent, command(folder))
         with writing(out):
             (out / FILES).mkdir(exist_ok=True, parents=True)
-        replace(out / PAGE, page(results, judged, drawn, refresh).encode())
-        replace(out / TEXT, export.markdown(results, judged, drawn).encode())
+        replace(out / PAGE, page(shown, refresh).encode())
+        replace(out / TEXT, export.markdown(shown).encode())
         progress.update(task, total=len(drawn))
         for figure in drawn:
             progress.update(task, description=f"writing {figure.id}", advance=1)
             export.save_figure(figure, out / FILES, pictures)
-    return Built(out / PAGE, judged, results.tables.problems)
+    left = (*cut(results), *(f"{name}: {price}" for name, price in costs(results, judged).items()))
+    return Built(out / PAGE, judged, tuple(shown.problems), left, tuple(advice(results)), shown.again)
 
 
 def announce(built: Built, console: Console) -> None:
-    """What could not be read, the three most important findings, and where the page is."""
+    """What could not be read, what was decided, what to use, what more would cost, and where the page is."""
     for problem in built.problems:
         console.print(f"warning: {problem}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     for item in findings(built.judged):
         console.print(export.line(item), markup=False, highlight=False, soft_wrap=True)
+    counts = Counter(overall(built.judged).values())
+    board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
+    for line in (f"{sum(counts.values())} claims: {board}", *_decided(built.judged), *built.advice, *built.left):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if built.again and built.left:
+        console.print(f"to go on: {built.again} --budget 10m", markup=False, highlight=False, soft_wrap=True)
     size = built.page.stat().st_size / 1e6
     console.print(
         f"page: {built.page.resolve()} ({size:.1f} MB, opens without network)", highlight=False, soft_wrap=True
     )
+
+
+def _decided(judged: list[Judged]) -> list[str]:
+    """The claims that are confirmed, and those that are not, by name."""
+    sentences = {item.claim.id: item.claim.sentence for item in judged}
+    verdicts = overall(judged)
+    said = []
+    for verdict in (CONFIRMED, REFUTED):
+        found = [sentences[name] for name, one in verdicts.items() if one == verdict]
+        said += [f"{verdict}: {'; '.join(found)}"] if found else []
+    return said

@@ -10,17 +10,24 @@ import altair as alt
 from inexact_muon.report.figure import Panel, Row
 
 HEIGHT = 270
-RAMP = ("#e8590c", "#d6336c", "#ae3ec9", "#7048e8", "#3b5bdb", "#1c7ed6", "#0c8599", "#099268")
-"""Fewest to most iterations: an order of hues, none too light or too dark for either background."""
+RAMP = ("#f06595", "#cc5de8", "#9c36b5", "#7048e8", "#4263eb", "#228be6", "#22b8cf", "#1098ad")
+"""The colour of an oracle with 1, 2, ... 8 iterations or more, in every chart; verdicts have none of these."""
+NAMED = ("#8d6e63", "#827717", "#607d8b", "#00695c", "#a1887f", "#9e9d24")
+"""Colours of what is not an oracle."""
 GREY = "#868e96"
+VALUES = "warmgreys"
+"""The scheme of cells; dark is good."""
+SHAPES = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 
-def ramp(count: int) -> list[str]:
-    """`count` colours from one end of the ramp to the other."""
-    return [RAMP[round(i * (len(RAMP) - 1) / max(1, count - 1))] for i in range(count)] if count else []
+def of_iterations(count: int | None) -> str:
+    """The colour of an oracle by its iterations; grey if it has none."""
+    return GREY if count is None else RAMP[min(max(count, 1), len(RAMP)) - 1]
 
 
-def curves(title: str, rows: Iterable[Row], y: str, by: str = "iterations", log: bool = False) -> Panel:
+def curves(
+    title: str, rows: Iterable[Row], y: str, by: str = "iterations", log: bool = False, label: str = ""
+) -> Panel:
     """Mean over seeds by step, one line for each value of `by`, and the range of the seeds as a band."""
     kept = tuple(rows)
     base = chart().encode(
@@ -28,7 +35,7 @@ def curves(title: str, rows: Iterable[Row], y: str, by: str = "iterations", log:
         color=_colour(by, kept),
     )
     scale = _scale(log)
-    label = y.replace("_", " ")
+    label = label or y.replace("_", " ")
     mean = alt.Y(f"mean({y}):Q", title=label, scale=scale)
     tips = [f"{by}:N", alt.Tooltip("step:Q"), alt.Tooltip(f"mean({y}):Q", title=y, format=".4~f"), _seeds()]
     layers = [
@@ -44,12 +51,13 @@ def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
     kept = tuple(rows)
     base = chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
     scale = _scale(False)
-    colour = by_name("oracle", (row["oracle"] for row in kept))
     tips = ["oracle:N", alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
     layers = [
-        base.mark_line(strokeWidth=2).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale), color=colour),
+        base.mark_line(strokeWidth=2, color=GREY).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale)),
         base.mark_point(size=45, filled=True, opacity=1).encode(
-            y=alt.Y(f"{y}:Q", scale=scale, title=label), color=colour, tooltip=[*tips, alt.Tooltip("seed:O")]
+            y=alt.Y(f"{y}:Q", scale=scale, title=label),
+            color=_colour("iterations", kept).legend(None),
+            tooltip=[*tips, alt.Tooltip("seed:O")],
         ),
     ]
     return Panel(title, kept, spec(alt.layer(*layers)))
@@ -63,10 +71,16 @@ def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, dom
         y=alt.Y("momentum:O", title="momentum", sort="descending"),
     )
     runs = base.transform_filter(f"datum.kind == 'run' && isValid(datum['{value}'])")
+    cells: dict[tuple[float, float], list[float]] = {}
+    for row in kept:
+        if row.get(value) is not None:
+            cells.setdefault((row["lr"], row["momentum"]), []).append(row[value])
+    means = [sum(found) / len(found) for found in cells.values()]
     colour = alt.Color(
         f"mean({value}):Q",
-        title=value,
-        scale=alt.Scale(scheme="viridis", reverse=low_is_good, domain=list(domain), clamp=True),
+        title=f"{value}{clipped(means, domain)}",
+        scale=alt.Scale(scheme=VALUES, reverse=low_is_good, domain=list(domain), clamp=True),
+        legend=alt.Legend(titleLimit=280),
     )
     tips = [alt.Tooltip("lr:O"), alt.Tooltip("momentum:O"), alt.Tooltip(f"mean({value}):Q", format=".4f"), _seeds()]
     layers: list[Any] = [
@@ -96,8 +110,8 @@ def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, do
     if len({row["lr"] for row in rows}) > 6 or len({row["momentum"] for row in rows}) > 4:
         return []
     middle = 0.5 * sum(domain)
-    light = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {middle}"
-    ink = alt.condition(light, alt.value("#000000"), alt.value("#ffffff"))
+    dark = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {middle}"
+    ink = alt.condition(dark, alt.value("#ffffff"), alt.value("#000000"))
     text = runs.mark_text(dy=-24, fontSize=11).encode(text=alt.Text(f"mean({value}):Q", format=".3f"), color=ink)
     return [text]
 
@@ -109,7 +123,9 @@ def layers_map(title: str, rows: Iterable[Row], x: str) -> Panel:
     cells = chart().mark_rect().encode(
         x=alt.X(f"{x}:O", title=x, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
-        color=alt.Color("delta:Q", scale=alt.Scale(scheme="viridis", domain=[0, 1], clamp=True)),
+        color=alt.Color("delta:Q", title=f"delta{clipped([row['delta'] for row in kept], (0.0, 1.0))}",
+                        scale=alt.Scale(scheme=VALUES, reverse=True, domain=[0, 1], clamp=True),
+                        legend=alt.Legend(titleLimit=280)),
         tooltip=["layer:N", f"{x}:O", *tips],
     )  # fmt: skip
     height = max(HEIGHT, 18 * len({row["layer"] for row in kept}))
@@ -133,17 +149,22 @@ def envelope(title: str, rows: Iterable[Row]) -> Panel:
 
 
 def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, str], log: bool = False) -> Panel:
-    """Points by family, joined within one where `log`: error against cost."""
+    """Points with the colour of their iterations and the shape of their family, joined within one where `log`."""
     kept = tuple(rows)
+    families = list(dict.fromkeys(row["family"] for row in kept))
+    shapes = [SHAPES[k % len(SHAPES)] for k in range(len(families))]
     base = chart().encode(
         x=alt.X(f"{x[0]}:Q", title=x[1], scale=alt.Scale(zero=False)),
         y=alt.Y(f"{y[0]}:Q", title=y[1], scale=_scale(log),
                 axis=alt.Axis(format=".0e", tickCount=5) if log else alt.Undefined),
-        color=by_name("family", (row["family"] for row in kept)),
         tooltip=["method:N", alt.Tooltip(f"{x[0]}:Q", format=".4~g"), alt.Tooltip(f"{y[0]}:Q", format=".4~g")],
     )  # fmt: skip
-    points = base.mark_point(size=50, filled=True, opacity=1)
-    return Panel(title, kept, spec(alt.layer(base.mark_line(opacity=0.35), points) if log else points))
+    points = base.mark_point(size=50, filled=True, opacity=1).encode(
+        color=_colour("iterations", kept).legend(None),
+        shape=alt.Shape("family:N", title=None, scale=alt.Scale(domain=families, range=shapes), legend=_key(families)),
+    )
+    lines = base.mark_line(opacity=0.35, color=GREY).encode(detail="family:N")
+    return Panel(title, kept, spec(alt.layer(lines, points) if log else points))
 
 
 def chart() -> Any:
@@ -159,11 +180,31 @@ def spec(drawn: Any, height: int = HEIGHT) -> dict[str, Any]:
     return found
 
 
-def by_name(field: str, names: Iterable[str]) -> Any:
-    """A colour for each name, in order of appearance; their legend has two columns if that fits a phone."""
+def by_shape(field: str, names: Iterable[str]) -> Any:
+    """A shape for each name, in order of appearance."""
     levels = list(dict.fromkeys(names))
-    key = alt.Legend(labelLimit=260, columns=2 if max(map(len, levels), default=0) <= 14 else 1)
-    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=levels, range=ramp(len(levels))), legend=key)
+    shapes = [SHAPES[k % len(SHAPES)] for k in range(len(levels))]
+    return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=levels, range=shapes), legend=_key(levels))
+
+
+def by_colour(field: str, colours: dict[str, str]) -> Any:
+    """A colour for each name."""
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    return alt.Color(f"{field}:N", title=None, scale=scale, legend=_key(list(colours)))
+
+
+def clipped(values: Iterable[float], domain: tuple[float, float]) -> str:
+    """What a legend says of values that lie outside its scale; empty if there are none."""
+    found = list(values)
+    slack = 1e-9 * (abs(domain[0]) + abs(domain[1]))
+    said = [f"above {domain[1]:.3g}"] if any(v > domain[1] + slack for v in found) else []
+    said += [f"below {domain[0]:.3g}"] if any(v < domain[0] - slack for v in found) else []
+    return f" ({' and '.join(said)}: drawn alike)" if said else ""
+
+
+def _key(levels: list[str]) -> Any:
+    """A legend of two columns if that fits a phone."""
+    return alt.Legend(labelLimit=260, columns=2 if max(map(len, levels), default=0) <= 14 else 1)
 
 
 def layer_names() -> Any:
@@ -176,10 +217,12 @@ def _scale(log: bool) -> Any:
 
 
 def _colour(field: str, rows: Iterable[Row]) -> Any:
-    levels = sorted({row[field] for row in rows})
-    scale = alt.Scale(domain=levels, range=ramp(len(levels)))
+    known = sorted({row[field] for row in rows if row[field] is not None})
+    counted = all(isinstance(level, int) for level in known)
+    range_ = [of_iterations(n) if counted else NAMED[k % len(NAMED)] for k, n in enumerate(known)]
+    scale = alt.Scale(domain=known, range=range_)
     strokes = alt.Legend(symbolType="stroke", symbolStrokeWidth=4, symbolOpacity=1)
-    return alt.Color(f"{field}:{'O' if isinstance(levels[0], int) else 'N'}", title=field, scale=scale, legend=strokes)
+    return alt.Color(f"{field}:{'O' if counted else 'N'}", title=field, scale=scale, legend=strokes)
 
 
 def _seeds() -> Any:

@@ -14,7 +14,6 @@ from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
 from inexact_muon.report.planned import planned, promised
 from inexact_muon.report.series import Series, grids, ladders
-from inexact_muon.report.tables import LENT
 from inexact_muon.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, Member, PValues, Verdict, holm, interval
 
 
@@ -90,19 +89,24 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """What the page says: after the correction."""
-        return self.p.verdict()
+        """What the page says: after the correction, which can leave a claim open but never turns it around."""
+        found = self.p.verdict()
+        return UNDECIDED if found == CONFIRMED and self.finding.verdict == REFUTED else found
 
     @property
     def changed(self) -> str:
         """A sentence if the correction changed the verdict; else empty."""
         if self.verdict == self.finding.verdict:
             return ""
-        return f"{self.finding.verdict} by itself (p {self.finding.p.least:.2g}), not among the claims of this page"
+        p = self.finding.p.refute if self.finding.verdict == REFUTED else self.finding.p.confirm
+        return f"{self.finding.verdict} by itself (p {p:.2g}), not among the claims of this page"
 
 
 def judge(results: Results) -> list[Judged]:
-    """Every claim on everything that speaks to it; at least one row for each claim."""
+    """Every claim on everything that speaks to it; at least one row for each claim.
+
+    One family: reference evidence is judged by a call of its own, since it was there before these runs were made.
+    """
     bodies: dict[str, Iterable[Any]] = {
         "ladder": ladders(results),
         "grid": [g for g in grids(results) if len(g.cells) >= 2],
@@ -117,9 +121,8 @@ def judge(results: Results) -> list[Judged]:
         rows += [row for row in found if row[2].statistic] or found[:1] or [(claim, None, _nothing(claim))]
     declared = {study.name: study.declared for study in results.studies if study.declared}
     kept = _planned(rows, declared)
-    ours, lent = ([j for j in kept if (LENT in j.finding.evidence) is theirs] for theirs in (False, True))
     size = len({name for one in declared.values() for name in one.family})
-    corrected = correct(ours, size) | correct(lent)
+    corrected = correct(kept, size)
     return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in kept]
 
 
@@ -143,8 +146,6 @@ def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]
 def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
     """Holm over the claims that are tested: counted ones, and those without two seeds, stand outside.
 
-    Evidence that others lent is a family of its own: it was judged before these runs were made.
-
     Args:
         judged: the rows of one family.
         size: how many claims were declared, if these are more.
@@ -167,13 +168,10 @@ def overall(judged: list[Judged]) -> dict[str, Verdict]:
 
 
 def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
-    """The most important, one a claim: refuted before confirmed before undecided, else in the order of the claims.
-
-    What was found on lent tables comes last: it is not about these runs.
-    """
+    """The most important, one a claim: refuted before confirmed before undecided, else in the order of the claims."""
     ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
     chosen: dict[str, Judged] = {}
-    for item in sorted(judged, key=lambda j: (LENT in j.finding.evidence, ranks[j.verdict])):
+    for item in sorted(judged, key=lambda j: ranks[j.verdict]):
         if item.finding.statistic:
             chosen.setdefault(item.claim.id, item)
     return list(chosen.values())[:count]

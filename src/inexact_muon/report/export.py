@@ -13,10 +13,11 @@ from typing import Any
 import vl_convert
 
 from inexact_muon.lab.files import replace
+from inexact_muon.report.advice import advice
 from inexact_muon.report.claims import Judged, findings
 from inexact_muon.report.figure import Figure, Row
-from inexact_muon.report.load import Results
-from inexact_muon.report.page import SIGNS, heading, sections
+from inexact_muon.report.more import costs, cut
+from inexact_muon.report.page import SIGNS, Shown, heading, sections
 from inexact_muon.report.planned import sentences
 
 WIDTH = 460
@@ -68,22 +69,26 @@ def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Pat
     return [folder / f"{figure.id}.{suffix}" for suffix in contents]
 
 
-def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> str:
+def markdown(shown: Shown) -> str:
     """Claims, tables, and where the pictures are."""
+    results, judged = shown.results, shown.judged
     states = Counter(run.state for run in results.runs)
     lines = [f"# {text(heading(results))}", ""]
     lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
-    lines += [f"- {text(problem)}" for problem in results.tables.problems]
+    lines += [f"- {text(problem)}" for problem in shown.problems]
     lines += [f"- {line(item)}" for item in findings(judged)]
+    lines += [f"- {text(said)}" for said in (*advice(results), *cut(results))]
+    lines += [f"- {name}: {text(price)}" for name, price in costs(results, judged).items()]
+    lines += [f"- to go on: `{text(shown.again)} --budget 10m`"] if shown.again else []
     head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [
         (j.claim.sentence, j.claim.where, f"{SIGNS[j.verdict][0]} {j.verdict}", j.finding.statistic,
          j.finding.range, j.finding.sample, j.finding.evidence, notes(j))
-        for j in judged
+        for j in (*judged, *(item for item in shown.lent if item.finding.statistic))
     ]  # fmt: skip
-    said = [text(sentence) + "." for study in results.studies for sentence in sentences(study)]
+    said = [text(sentence) + "." for study in shown.studies for sentence in sentences(study)]
     lines += ["", "## Claims", "", *(line for sentence in said for line in (sentence, "")), *table(head, rows)]
-    for name, members in sections(figures):
+    for name, members in sections(shown.figures):
         lines += ["", f"## {name}"]
         for figure in members:
             lines += ["", f"### {figure.title} ({figure.paper})", ""]
@@ -91,8 +96,8 @@ def markdown(results: Results, judged: list[Judged], figures: list[Figure]) -> s
                 lines += [figure.caption, "", f"![{figure.title}](report/{figure.id}.svg)"]
             else:
                 lines += [f"No data for this picture yet: `{figure.missing}`"]
-            if figure.table.rows:
-                lines += ["", *table(figure.table.header, figure.table.rows)]
+            for one in figure.tables:
+                lines += ["", *([f"{one.title}:", ""] if one.title else []), *table(one.header, one.rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -28,6 +28,7 @@ class Table:
 
     header: tuple[str, ...] = ()
     rows: Sequence[tuple[str, ...]] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Figure:
         paper: its number in the paper, or what it adds.
         caption: what is drawn and how to read it.
         missing: what makes its data, for a page without them.
+        printed: numbers of the paper, which stand in no table of ours: they are of another problem.
     """
 
     id: str
@@ -49,6 +51,12 @@ class Figure:
     panels: Sequence[Panel] = ()
     table: Table = Table()
     missing: str = ""
+    printed: Table = Table()
+
+    @property
+    def tables(self) -> list[Table]:
+        """Those that have rows."""
+        return [table for table in (self.table, self.printed) if table.rows]
 
     @property
     def rows(self) -> list[Row]:

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from inexact_muon.report import charts, cotuning, image_figures, language_figures, precision, sources, theory
+from dataclasses import replace
+
+from inexact_muon.report import charts, cotuning, image_figures, language_figures, precision, sizes, sources, theory
 from inexact_muon.report.figure import Figure, Panel, Table
-from inexact_muon.report.load import Results
+from inexact_muon.report.load import Results, read_oracle
+from inexact_muon.report.sources import BEYOND
 from inexact_muon.report.tables import OracleRow
 
 FLOOR = 1e-9
 """Errors below this are drawn at it."""
 
-BEYOND = "Beyond the paper's experiments"
+ORDER = ("convergence", "heatmaps", "cnn-loss", "accuracy", "table-1", "lmo-error", "layers", "accuracy-maps")
+"""The paper's order: Figures 1a, 1b, 2a, 2b, Table 1 with Figure 3, 4, 5."""
 
 
-def figures(results: Results) -> list[Figure]:
-    """All of them."""
+def figures(results: Results, reference: Results | None = None) -> list[Figure]:
+    """All of them; panels and lines of reference evidence follow those of the own runs, and say what they are."""
+    own = _of(results)
+    made = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
+    place = next(k for k, figure in enumerate(made) if figure.section != made[0].section)
+    return [*made[:place], sizes.figure(results, reference), *made[place:]]
+
+
+def _joined(own: Figure, theirs: Figure) -> Figure:
+    """Both; the computed table of oracles is nobody's evidence and stays as it is."""
+    if own.id == "oracles" and own.panels:
+        return own
+    caption = own.caption if own.caption.startswith(theirs.caption) else theirs.caption
+    lines = Table(own.table.header or theirs.table.header, [*own.table.rows, *theirs.table.rows])
+    if own.table.header != theirs.table.header and own.table.rows and theirs.table.rows:
+        lines = own.table  # columns of other counts
+    return replace(own, panels=[*own.panels, *theirs.panels], table=lines, caption=caption)
+
+
+def _of(results: Results) -> list[Figure]:
     tables = results.tables
+    found = language_figures.figures(results) | image_figures.figures(results)
     return [
-        *language_figures.figures(results),
-        *image_figures.figures(results),
+        *(found[name] for name in ORDER),
+        found["baselines"],
         theory.figure(tables.theory, BEYOND),
         cotuning.figure(tables.cotuning, BEYOND),
         precision.figure(tables.precision, BEYOND),
@@ -29,8 +52,8 @@ def figures(results: Results) -> list[Figure]:
 def oracles(table: tuple[OracleRow, ...]) -> Figure:
     """Every oracle side by side, from the table that the demo writes."""
     rows = [
-        {"method": r.method, "family": r.family, "products": r.square, "delta": max(r.delta.small, FLOOR),
-         "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}
+        {"method": r.method, "family": r.family, "iterations": read_oracle(r.method).iterations, "products": r.square,
+         "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}
         for r in table
     ]  # fmt: skip
     plain = {r.method for r in table if r.family != "exact-svd" and r.square <= 25 and r.method.count("=") == 1}

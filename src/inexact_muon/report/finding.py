@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
 from inexact_muon.statistics import Interval, PValues, Verdict
 
@@ -18,6 +18,7 @@ class Finding:
         interval: the 95 % t interval of that number over seeds.
         p: the p-values of the claim on this evidence.
         unit: what was sampled, if not seeds.
+        zone: where the number is if the claim is true, for pictures; the verdict is that of `p`.
         counted: the claim is about every single number, and there is no sample to draw conclusions from.
     """
 
@@ -28,6 +29,7 @@ class Finding:
     note: str = ""
     unit: str = "seed"
     counted: bool = False
+    zone: tuple[float, float] = (0.0, inf)
     wanted: int = 0
     """Seeds that the study's declaration promises this claim; 0 without one."""
 
@@ -43,16 +45,18 @@ class Finding:
 
     @property
     def range(self) -> str:
-        """The interval as text; a dash where there are fewer than two seeds, a word where nothing is estimated."""
+        """The interval as text; a dash where there are fewer than two seeds, words where nothing is estimated."""
         i = self.interval
         if self.counted:
             return "counted"
+        if i.low == i.high:
+            return f"{i.mean:.4g} for every {self.unit}"
         return f"[{i.low:.4g}, {i.high:.4g}]" if isfinite(i.low) else "-"
 
     @property
     def noise(self) -> str:
         """The spread of one seed and the smallest difference that so many would detect; empty if not known."""
         i = self.interval
-        if self.counted or not isfinite(i.detectable):
+        if self.counted or not isfinite(i.detectable) or i.spread == 0.0:
             return ""
         return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import log2
+from math import inf, log2
 from typing import TypeVar
 
 from inexact_muon.report.finding import Finding
@@ -45,7 +45,9 @@ def _shift(
     ratio = f"{2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     text = f"best {name} at {iterations(grid.counts[0])} over that at {grid.counts[-1]}: {ratio}"
     on_edge = any(edge(best) for pair in found.values() for best in pair)
-    return Finding(grid.title, text if found else "", shift, OPEN if on_edge else side(shift), EDGE if on_edge else "")
+    zone = (-inf, 0.0) if side is Interval.below else (0.0, inf)
+    p, note = (OPEN, EDGE) if on_edge else (side(shift), "")
+    return Finding(grid.title, text if found else "", shift, p, note, zone=zone)
 
 
 def region_widens(grid: Grid) -> Finding:

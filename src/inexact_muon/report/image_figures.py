@@ -5,21 +5,20 @@ from __future__ import annotations
 from inexact_muon.lab.curves import thin
 from inexact_muon.report import charts
 from inexact_muon.report.figure import Figure, Row
-from inexact_muon.report.language_figures import cell_rows, curve_rows, mean_table
+from inexact_muon.report.language_figures import PAPER, cell_rows, curve_rows, mean_table
 from inexact_muon.report.load import Results
 from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
-from inexact_muon.report.sources import CNN_ITERATIONS, CNN_STEPS, OPTIMIZERS
+from inexact_muon.report.sources import BEYOND, CNN_ITERATIONS, CNN_STEPS, OPTIMIZERS
 from inexact_muon.statistics import optimum
 
-IMAGES = "Image classifier"
 
-
-def figures(results: Results) -> list[Figure]:
-    """All of them, empty ones too."""
+def figures(results: Results) -> dict[str, Figure]:
+    """All of them by id, empty ones too."""
     found = [s for s in ladders(results) if s.images]
     planes = [g for g in grids(results) if g.images]
     long = [s for s in found if any(len(run.records("train")) > 8 for run in s.runs)] or found
-    return [training(long), accuracy(planes), accuracy_maps(planes), baselines(results)]
+    made = [training(long), accuracy(planes), accuracy_maps(planes), baselines(results)]
+    return {figure.id: figure for figure in made}
 
 
 def training(found: list[Ladder]) -> Figure:
@@ -28,9 +27,9 @@ def training(found: list[Ladder]) -> Figure:
     for s in found:
         rows = curve_rows(s, "train", "loss", "loss")
         if rows:
-            panels.append(charts.curves(s.title, rows, "loss", log=True))
+            panels.append(charts.curves(s.title, rows, "loss", log=True, label="training loss"))
     caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."
-    return Figure("cnn-loss", IMAGES, "Training loss by precision", "Figure 2a", caption, panels,
+    return Figure("cnn-loss", PAPER, "Training loss by precision", "Figure 2a", caption, panels,
                   missing=CNN_ITERATIONS)  # fmt: skip
 
 
@@ -49,7 +48,7 @@ def accuracy(planes: list[Grid]) -> Figure:
         if rows:
             panels.append(charts.envelope(grid.title, rows))
     caption = "Solid: best over momentum. Dashed: worst. The closer they are, the less momentum matters."
-    return Figure("accuracy", IMAGES, "Best and worst accuracy", "Figure 2b", caption, panels, missing=CNN_STEPS)
+    return Figure("accuracy", PAPER, "Best and worst accuracy", "Figure 2b", caption, panels, missing=CNN_STEPS)
 
 
 def accuracy_maps(planes: list[Grid]) -> Figure:
@@ -68,7 +67,7 @@ def accuracy_maps(planes: list[Grid]) -> Figure:
             domain = (min(every, default=0.0), max(every, default=1.0))
             panels.append(charts.heat_map(f"{grid.title}: {iterations(count)}", rows, "accuracy", False, domain))
     caption = "Final accuracy, mean over seeds. ★ best cell; × diverged."
-    return Figure("accuracy-maps", IMAGES, "Accuracy over the grid", "Figure 5", caption, panels, missing=CNN_STEPS)
+    return Figure("accuracy-maps", PAPER, "Accuracy over the grid", "Figure 5", caption, panels, missing=CNN_STEPS)
 
 
 def baselines(results: Results) -> Figure:
@@ -78,11 +77,18 @@ def baselines(results: Results) -> Figure:
         if len({run.optimizer for run in study.runs}) < 2:
             continue
         rows = [
-            {"optimizer": run.optimizer, "step": r["step"], "loss": r["loss"], "seed": run.seed, "run": run.id}
+            {
+                "optimizer": run.optimizer,
+                "step": r["step"],
+                "loss": r["loss"],
+                "seed": run.seed,
+                "run": run.id,
+                "study": run.study,
+            }
             for run in study.runs
             for r in thin([r for r in run.records("validation") if (r.get("loss") or 0) > 0])
         ]
         if rows:
             panels.append(charts.curves(study.name, rows, "loss", "optimizer", log=True))
     caption = "The same model under each optimizer, at one hand-picked step size each: a check, not a contest."
-    return Figure("baselines", IMAGES, "Other optimizers", "not in the paper", caption, panels, missing=OPTIMIZERS)
+    return Figure("baselines", BEYOND, "Other optimizers", "not in the paper", caption, panels, missing=OPTIMIZERS)

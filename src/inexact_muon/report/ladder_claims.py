@@ -100,6 +100,7 @@ def time_grows(ladder: Ladder) -> Finding:
         ratio,
         p,
         f"slightly: up to {SLIGHTLY:g}; a shared machine is noisy",
+        zone=(1.0, SLIGHTLY),
     )
 
 
@@ -131,7 +132,9 @@ def error_constant(ladder: Ladder) -> Finding:
         return _none(ladder, "needs three records of the LMO error after the first tenth of training")
     ratio = ladder.interval(spread)
     text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
-    return Finding(ladder.title, text, ratio, ratio.below(CONSTANT), f"constant: below {CONSTANT:g}")
+    return Finding(
+        ladder.title, text, ratio, ratio.below(CONSTANT), f"constant: below {CONSTANT:g}", zone=(0.0, CONSTANT)
+    )
 
 
 def bounds_hold(ladder: Ladder) -> Finding:

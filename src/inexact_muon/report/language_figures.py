@@ -10,27 +10,25 @@ from inexact_muon.report import charts, paper
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.ladder_claims import triples
 from inexact_muon.report.load import Results, RunRecord
-from inexact_muon.report.optimum import predicted
+from inexact_muon.report.optimum import inexactness, predicted
 from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
 from inexact_muon.report.sources import GPT_HEATMAP, GPT_ITERATIONS
 from inexact_muon.statistics import Cell, Optimum, interval, optimum
 
-LANGUAGE, ORACLE = "Language model", "LMO error"
+PAPER = "The paper's figures, in its order"
+THEIRS = f"the paper: {paper.SIZE} parameters, FineWeb, {paper.STEPS:,} steps"
+SATURATED = 0.95
+"""A mean delta above this is near 1, its value for an oracle that misses a singular direction altogether."""
 
 
-def figures(results: Results) -> list[Figure]:
-    """All of them, empty ones too."""
+def figures(results: Results) -> dict[str, Figure]:
+    """All of them by id, empty ones too."""
     found = [s for s in ladders(results) if not s.images]
     planes = [g for g in grids(results) if not g.images]
     measured = [s for s in ladders(results) if any(run.records("lmo") for run in s.runs)]
     longest = [s for s in found if any(len(run.records("validation")) > 1 for run in s.runs)]
-    return [
-        convergence(longest),
-        heat_maps(results, planes),
-        table_one(found),
-        lmo_error(measured),
-        layers(measured),
-    ]
+    made = [convergence(longest), heat_maps(results, planes), table_one(found), lmo_error(measured), layers(measured)]
+    return {figure.id: figure for figure in made}
 
 
 def convergence(found: list[Ladder]) -> Figure:
@@ -39,16 +37,16 @@ def convergence(found: list[Ladder]) -> Figure:
     for s in found:
         rows = curve_rows(s, "validation", "loss", "loss")
         if rows:
-            panels.append(charts.curves(_at(s), rows, "loss"))
+            panels.append(charts.curves(_at(s), rows, "loss", label="validation loss"))
     caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
-    return Figure("convergence", LANGUAGE, "Loss against steps", "Figures 1a, 3a", caption, panels,
+    return Figure("convergence", PAPER, "Loss against steps", "Figures 1a, 3a", caption, panels,
                   missing=GPT_ITERATIONS)  # fmt: skip
 
 
 def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
     """A curve of every run of a ladder: the positive values `key` of its records of a kind, as `column`."""
     return [
-        {"iterations": count, "step": r["step"], column: r[key], "seed": run.seed, "run": run.id}
+        {"iterations": count, "step": r["step"], column: r[key], "seed": run.seed, "run": run.id, "study": s.study}
         for count, runs in s.rungs.items()
         for run in runs
         for r in thin([r for r in run.records(kind) if (r.get(key) or 0) > 0])
@@ -59,12 +57,15 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
     """Final loss over step size and momentum, with optimum and predicted optimum."""
     panels: list[Panel] = []
     lines = []
+    still = []
     for grid in planes:
         means = {count: mean_table(grid, count, "loss") for count in grid.cells}
         every = sorted(v for table in means.values() for v in table.values())
         domain = (every[0], every[int(0.9 * (len(every) - 1))]) if every else (0.0, 1.0)
         best = {count: o for count, table in means.items() if (o := optimum(table)) is not None}
         carried = predicted(results, grid, best)
+        if _all_near_one(results, grid):
+            still.append(grid.title)
         for count in grid.cells:
             rows = [*cell_rows(grid, count, "loss"), *_marks(grid, count, best.get(count), carried.get(count, {}))]
             panels.append(charts.heat_map(f"{grid.title}: {iterations(count)}", rows, "loss", True, domain))
@@ -89,9 +90,19 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
         "optimum of the most precise oracle; × diverged. Best lr and alpha in the table are those of a "
         "quadratic fitted around the best cell."
     )
+    if still:
+        caption += (
+            f" In {', '.join(still)} the paper's rule moves next to nothing, because delta is 1 for every oracle here."
+        )
     return Figure(
-        "heatmaps", LANGUAGE, "Step size and momentum", "Figure 1b", caption, panels, Table(head, lines), GPT_HEATMAP
+        "heatmaps", PAPER, "Step size and momentum", "Figure 1b", caption, panels, Table(head, lines), GPT_HEATMAP
     )
+
+
+def _all_near_one(results: Results, grid: Grid) -> bool:
+    """Whether the mean delta of every oracle of a grid, as measured anywhere on its problem, is near 1."""
+    found = [inexactness(results, grid.runs[0].problem, grid.family, count) for count in grid.cells]
+    return all(one is not None and one.delta > SATURATED for one in found)
 
 
 def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
@@ -99,7 +110,8 @@ def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
     for (lr, momentum), runs in sorted(grid.cells[count].items()):
         for run in runs:
             yield {"kind": "run", "iterations": count, "lr": lr, "momentum": momentum, "seed": run.seed,
-                   metric: run.value(metric), "state": run.state, "run": run.id, "note": ""}  # fmt: skip
+                   metric: run.value(metric), "state": run.state, "run": run.id,
+                   "study": grid.study, "note": ""}  # fmt: skip
 
 
 def mean_table(grid: Grid, count: int, metric: str) -> dict[tuple[float, float], float]:
@@ -134,27 +146,31 @@ def table_one(found: list[Ladder]) -> Figure:
         for run in runs
         if run.value("loss") is not None
     ]  # fmt: skip
-    panels: tuple[Panel, ...] = ()
-    if rows:
-        timed = [row for row in rows if row["milliseconds"] is not None]
-        panels = (
-            charts.ladder("Final validation loss", rows, "loss", "validation loss"),
-            charts.ladder("Time of a training step", timed, "milliseconds", "ms per step"),
-        )
-    label = "paper" if any(_same_size(run) for s in found for run in s.runs) else f"paper, {paper.SIZE}"
-    head = ("runs", "iterations", "seeds", "loss", "± 95 %", "ms per step", f"loss ({label})", f"minutes ({label})")
+    panels: list[Panel] = []
+    for title in dict.fromkeys(row["oracle"] for row in rows):  # one problem an axis: losses and times do not compare
+        mine = [row for row in rows if row["oracle"] == title]
+        timed = [row for row in mine if row["milliseconds"] is not None]
+        panels.append(charts.ladder(f"{title}: final validation loss", mine, "loss", "validation loss"))
+        if timed:
+            panels.append(charts.ladder(f"{title}: time of a training step", timed, "milliseconds", "ms per step"))
+    head = ("runs", "iterations", "seeds", "loss", "± 95 %", "ms per step")
     lines = tuple(_line(s, count) for s in found for count in s.rungs)
     caption = (
         "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
     )
-    return Figure("table-1", LANGUAGE, "Final loss and time", "Table 1, Figure 3b", caption, panels,
-                  Table(head, lines), GPT_ITERATIONS)  # fmt: skip
+    return Figure("table-1", PAPER, "Final loss and time", "Table 1, Figure 3b", caption, panels,
+                  Table(head, lines), GPT_ITERATIONS, _printed())  # fmt: skip
+
+
+def _printed() -> Table:
+    """Table 1 of the paper."""
+    lines = [(str(n), f"{paper.LOSS[n]:.4f}", f"{paper.MINUTES[n]:.1f}") for n in paper.LOSS]
+    return Table(("iterations", "loss", "minutes"), lines, THEIRS)
 
 
 def _line(s: Ladder, count: int) -> tuple[str, ...]:
     loss = interval(list(s.values(count, lambda run: run.value("loss")).values()))
     time = interval(list(s.values(count, lambda run: run.milliseconds).values()))
-    theirs = s.family == "polar-express"
     return (
         s.title,
         str(count),
@@ -162,13 +178,7 @@ def _line(s: Ladder, count: int) -> tuple[str, ...]:
         f"{loss.mean:.4f}" if loss.n else "-",
         f"{loss.high - loss.mean:.4f}" if loss.n > 1 else "-",
         f"{time.mean:.1f}" if time.n else "-",
-        f"{paper.LOSS[count]:.4f}" if theirs and count in paper.LOSS else "-",
-        f"{paper.MINUTES[count]:.1f}" if theirs and count in paper.MINUTES else "-",
     )
-
-
-def _same_size(run: RunRecord) -> bool:
-    return getattr(run.spec.problem, "size", "") == paper.SIZE and run.spec.steps == paper.STEPS
 
 
 def lmo_error(found: list[Ladder]) -> Figure:
@@ -176,19 +186,19 @@ def lmo_error(found: list[Ladder]) -> Figure:
     panels, lines = [], []
     for s in found:
         rows = curve_rows(s, "lmo", "sum", "lmo_error")
-        panels.append(charts.curves(_at(s), rows, "lmo_error"))
+        summed = max((len(r["delta"]) for run in s.runs for r in run.records("lmo")), default=0)
+        panels.append(charts.curves(_at(s), rows, "lmo_error", label=f"sum of delta over {summed} matrices"))
         for count, runs in s.rungs.items():
             last = [r[-1] for run in runs if (r := run.records("lmo"))]
             mean = sum(r["sum"] for r in last) / max(1, len(last))
             matrices = len(last[0]["delta"]) if last else 0
-            known = paper.LMO_ERROR.get(count) if s.family == "polar-express" else None
-            lines.append((s.title, str(count), f"{mean:.3f}", str(matrices), f"{mean / max(1, matrices):.3f}",
-                          f"~{known}" if known else "-"))  # fmt: skip
-    head = ("runs", "iterations", "sum at the end", "matrices", "mean delta", f"sum (paper, {paper.SIZE})")
+            lines.append((s.title, str(count), f"{mean:.3f}", str(matrices), f"{mean / max(1, matrices):.3f}"))
+    head = ("runs", "iterations", "sum at the end", "matrices", "mean delta")
     caption = "Sum of delta = norm(d_hat - d) over all matrices, against the exact oracle."
-    return Figure(
-        "lmo-error", ORACLE, "LMO error in training", "Figure 4", caption, panels, Table(head, lines), GPT_ITERATIONS
-    )
+    printed = [(str(count), f"~{value}") for count, value in paper.LMO_ERROR.items()]
+    theirs = Table(("iterations", "sum over layers at the end"), printed, THEIRS)
+    return Figure("lmo-error", PAPER, "LMO error in training", "Figure 4", caption, panels, Table(head, lines),
+                  GPT_ITERATIONS, theirs)  # fmt: skip
 
 
 def layers(found: list[Ladder]) -> Figure:
@@ -217,7 +227,7 @@ def layers(found: list[Ladder]) -> Figure:
         "table has the factor overshoot/(1 - gap), worst over training; ◆ is the bottleneck, the layer with the "
         "largest, which alone decides the layer-wise bound."
     )
-    return Figure("layers", ORACLE, "Error by layer", "Figure 4, by layer", caption, panels, Table(head, lines),
+    return Figure("layers", PAPER, "Error by layer", "Figure 4, by layer", caption, panels, Table(head, lines),
                   GPT_ITERATIONS)  # fmt: skip
 
 

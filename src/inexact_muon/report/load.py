@@ -15,7 +15,7 @@ import msgspec
 from inexact_muon.lab import store
 from inexact_muon.lab.curves import Record
 from inexact_muon.lab.errors import LabError, LabWarning, warn
-from inexact_muon.lab.store import Outcome
+from inexact_muon.lab.store import REFERENCE, Outcome
 from inexact_muon.lab.study import Decide, field_of
 from inexact_muon.report import tables
 from inexact_muon.report.tables import Tables
@@ -136,14 +136,25 @@ class Results:
         return [run for study in self.studies for run in study.runs]
 
 
-def load(folder: Path) -> Results:
-    """Everything that is stored below a folder."""
+def reference(folder: Path) -> Results | None:
+    """The evidence that a folder holds beside its own runs, in its folder "reference"; None if there is none."""
+    place = folder / REFERENCE
+    there = place.is_dir() and bool(store.places(place) or tables.find(place))
+    return load(place, f"{REFERENCE}: ") if there else None
+
+
+def load(folder: Path, prefix: str = "") -> Results:
+    """Everything that is stored below a folder, but for its reference evidence; names of studies get the prefix."""
     places = store.places(folder)
     if not places and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always", LabWarning)
-        found_here = [made for place in places if (made := _study(place, alone=len(places) == 1)) is not None]
+        found_here = [
+            made
+            for place in places
+            if (made := _study(place, prefix, alone=len(places) == 1 and not prefix)) is not None
+        ]
         studies = [alike(made) for made in merged(found_here)]
         for run in (run for made in studies for run in made.runs):
             _ = run.curves  # read now, so that damage is known before anything is drawn
@@ -151,7 +162,7 @@ def load(folder: Path) -> Results:
     for one in seen:
         if not issubclass(one.category, LabWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    found = tables.read(folder)
+    found = tables.read(folder, prefix.removesuffix(": "))
     stuck = tuple(line for made in studies for line in _skipping(made))
     return Results(folder, tuple(studies), replace(found, problems=(*found.problems, *said, *stuck)))
 
@@ -212,7 +223,7 @@ def _skipping(made: StudyRecord) -> list[str]:
     return [f"{made.name}: {len(runs)} runs skipped steps because a gradient was not finite; {where}"]
 
 
-def _study(folder: Path, alone: bool) -> StudyRecord | None:
+def _study(folder: Path, prefix: str, alone: bool) -> StudyRecord | None:
     """The records of a store; None, with a warning, if one of several cannot be read."""
     try:
         about, found = store.read(folder)
@@ -222,7 +233,7 @@ def _study(folder: Path, alone: bool) -> StudyRecord | None:
             raise
         warn(f"left out: {error}")
         return None
-    name = about.get("name") or folder.name
+    name = prefix + (about.get("name") or folder.name)
     runs = []
     for run in found:
         outcome = run.outcome

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -15,10 +16,13 @@ from markupsafe import Markup
 
 from inexact_muon.lab.board import short
 from inexact_muon.lab.study import field_of
-from inexact_muon.report.claims import Judged, findings, overall
+from inexact_muon.report.advice import advice
+from inexact_muon.report.claims import CLAIMS, Claim, Judged, overall
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.load import Results, StudyRecord
+from inexact_muon.report.more import costs, cut
 from inexact_muon.report.planned import sentences
+from inexact_muon.report.strips import strips
 from inexact_muon.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
@@ -28,29 +32,90 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
 }
 """Sign and colour of a verdict: never colour alone."""
 
+HERO = ("table-1", "cnn-loss", "convergence", "sizes")
+"""Figures whose first panel may stand on the first screen, in this order."""
 STATES = ("finished", "diverged", "failed", "running", "waiting")
 FIELDS = ("optimizer.name", "optimizer.polar", "optimizer.lr", "optimizer.momentum", "seed", "steps")
 
 
-def page(results: Results, judged: list[Judged], figures: list[Figure], refresh: int = 0) -> str:
+@dataclass(frozen=True)
+class Shown:
+    """Everything that a page and its Markdown twin show.
+
+    Attributes:
+        judged: the claims on the runs of the folder.
+        reference: the evidence beside them, if there is some; `lent` are the claims on it.
+        again: the command that made the folder, if that is known.
+    """
+
+    results: Results
+    judged: list[Judged]
+    figures: list[Figure]
+    reference: Results | None = None
+    lent: list[Judged] = field(default_factory=list)
+    again: str = ""
+
+    @property
+    def studies(self) -> list[StudyRecord]:
+        """Own ones first."""
+        return [*self.results.studies, *(self.reference.studies if self.reference else ())]
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read, of both."""
+        return [*self.results.tables.problems, *(self.reference.tables.problems if self.reference else ())]
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A row of the page: a claim, its verdicts on own runs and on reference evidence, its small picture."""
+
+    claim: Claim
+    own: list[Judged]
+    lent: list[Judged]
+    verdict: Verdict
+    theirs: Verdict | None
+    picture: Markup
+    cost: str
+
+
+def claim_rows(shown: Shown) -> list[ClaimRow]:
+    """One a claim, in the order of the claims."""
+    own, lent = overall(shown.judged), overall(shown.lent)
+    price = costs(shown.results, shown.judged)
+    rows = []
+    for claim in CLAIMS:
+        mine = [j for j in shown.judged if j.claim is claim]
+        theirs = [j for j in shown.lent if j.claim is claim and j.finding.statistic]
+        known = lent[claim.id] if theirs else None
+        picture = strips(mine, theirs)
+        rows.append(ClaimRow(claim, mine, theirs, own[claim.id], known, picture, price.get(claim.id, "")))
+    return rows
+
+
+def page(shown: Shown, refresh: int = 0) -> str:
     """The whole page. `refresh`: seconds after which it loads itself again, 0 for never."""
+    results, figures = shown.results, shown.figures
     environment = Environment(
         loader=PackageLoader("inexact_muon.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"slug": slug, "sign": lambda v: SIGNS[v][0], "kind": lambda v: SIGNS[v][1]}
-    counts = Counter(overall(judged).values())
+    rows = claim_rows(shown)
     states = Counter(run.state for run in results.runs)
     return environment.get_template("page.html").render(
         title=heading(results),
         total=len(results.runs),
-        problems=results.tables.problems,
-        declared=[line for study in results.studies for line in sentences(study)],
+        problems=shown.problems,
+        declared=[line for study in shown.studies for line in sentences(study)],
+        cut=cut(results),
+        advice=advice(results),
+        again=shown.again,
         states=[(state, states[state]) for state in STATES if states[state]],
-        tally=[(verdict, *SIGNS[verdict], counts[verdict]) for verdict in SIGNS],
-        top=findings(judged),
-        judged=judged,
+        boards=_boards(rows),
+        rows=rows,
+        hero=_hero(figures),
         sections=sections(figures),
-        studies=[_study(study) for study in results.studies],
+        studies=[_study(study) for study in shown.studies],
         refresh=refresh,
         version=version("inexact-muon"),
         style=_raw(environment, "page.css"),
@@ -58,6 +123,21 @@ def page(results: Results, judged: list[Judged], figures: list[Figure], refresh:
         bundle=Markup(_bundle()),
         data=inline({figure.id: [panel.with_data() for panel in figure.panels] for figure in figures}),
     )
+
+
+def _boards(rows: list[ClaimRow]) -> list[tuple[str, list[tuple[Verdict, str, str, int]]]]:
+    """(whose runs, verdict with sign, colour and number of claims); reference evidence only if there is some."""
+    boards = [("Your runs", Counter(row.verdict for row in rows))]
+    theirs = Counter(row.theirs for row in rows if row.theirs)
+    boards += [("Reference evidence", theirs)] if theirs else []
+    return [(name, [(verdict, *SIGNS[verdict], found[verdict]) for verdict in SIGNS]) for name, found in boards]
+
+
+def _hero(figures: list[Figure]) -> Figure | None:
+    """The figure whose first panel is on the first screen."""
+    drawn = {figure.id: figure for figure in figures if figure.panels}
+    chosen = [name for name in HERO if name in drawn] or list(drawn)
+    return drawn[chosen[0]] if chosen else None
 
 
 def heading(results: Results) -> str:
@@ -104,12 +184,12 @@ def _study(study: StudyRecord) -> dict[str, Any]:
         "title": study.title,
         "folder": str(study.folder),
         "states": [(state, states[state]) for state in STATES if states[state]],
-        "header": ["run", "state", *(field.removeprefix("optimizer.") for field in FIELDS), *metrics],
+        "header": ["run", "state", *(name.removeprefix("optimizer.") for name in FIELDS), *metrics],
         "runs": [
             [
                 run.id,
                 run.state,
-                *("" if (v := field_of(run.spec, field)) is None else short(v) for field in FIELDS),
+                *("" if (v := field_of(run.spec, name)) is None else short(v) for name in FIELDS),
                 *("" if (v := run.result.get(name)) is None else f"{v:.4f}" for name in metrics),
             ]
             for run in study.runs

@@ -9,3 +9,5 @@ MINUTES = {1: 652.2, 2: 668.8, 3: 660.4, 4: 665.8, 5: 655.7, 6: 663.1, 7: 668.8,
 LMO_ERROR = {1: 23.6, 8: 1.7}
 """Figure 4 and its text: the LMO error summed over layers at the end of training."""
 STEPS, SIZE = 12_000, "124M"
+LR_RATIO = 0.60
+"""Figure 1b: the best step size with 2 Polar Express iterations over that with 5."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from math import inf
 
 from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
+from inexact_muon.report.load import read_oracle
 from inexact_muon.report.tables import Policy, Precise, named
 from inexact_muon.statistics import (
     CONFIRMED,
@@ -73,6 +75,7 @@ def _segments(p: Precise, run: Policy) -> Iterator[Row]:
         stops = [*(c.step for c in first[1:]), max(end, first[-1].step + 1)]
         for choice, stop in zip(first, stops, strict=True):
             yield {"problem": p.problem, "policy": run.policy, "layer": layer, "oracle": choice.oracle,
+                   "iterations": read_oracle(choice.oracle).iterations,
                    "first_step": choice.step, "next_change": stop, "flops": choice.flops}  # fmt: skip
 
 
@@ -140,7 +143,8 @@ def control_saves(p: Precise) -> Finding:
     )
     note = f"reaches the exact loss: {ours.policy} {reach[ours.policy]}, {theirs.policy} {reach[theirs.policy]}"
     cheaper = sum(reach[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
-    return Finding(name, text, saving, found, f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note)
+    said = f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note
+    return Finding(name, text, saving, found, said, zone=(SAVED, inf))
 
 
 def budget_beats_uniform(p: Precise) -> Finding:

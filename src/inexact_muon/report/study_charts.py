@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import altair as alt
 
-from inexact_muon.report.charts import GREY, by_name, chart, layer_names, spec
+from inexact_muon.report.charts import GREY, by_colour, by_shape, chart, layer_names, of_iterations, spec
 from inexact_muon.report.figure import Panel, Row
 
 FAR = 1e4
 """Ratios beyond are drawn here."""
-KINDS = {"fixed": ("circle", "#1c7ed6"), "adaptive": ("triangle-up", "#e8590c"), "budget": ("square", "#099268")}
-"""Shape and colour: never colour alone."""
+KINDS = ("fixed", "adaptive", "budget")
 ROOM = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}
 """A long legend over a wide axis of names reaches to the left, where there is room on a phone."""
-BOUNDS = {"paper": ("circle", "#1c7ed6"), "two numbers": ("diamond", "#e8590c")}
+BOUNDS = ("paper", "two numbers")
 
 
 def ratios(title: str, rows: Iterable[Row]) -> Panel:
@@ -24,14 +22,14 @@ def ratios(title: str, rows: Iterable[Row]) -> Panel:
     kept = tuple(rows)
     low = min(1.0, *(row["ratio"] for row in kept))
     statements = list(dict.fromkeys(row["statement"] for row in kept))
-    dots = chart().mark_point(size=36, filled=True, opacity=0.75).encode(
+    dots = chart().mark_point(size=36, filled=True, opacity=0.75, color=GREY).encode(
         x=alt.X("ratio:Q", title="bound / measured", axis=alt.Axis(tickCount=4, format="~s"),
                 scale=alt.Scale(type="log", domain=[low, FAR], clamp=True)),
         y=alt.Y("statement:N", title=None, sort=statements, axis=alt.Axis(labelLimit=165)),
         yOffset=alt.YOffset("bound:N"),
         tooltip=["statement:N", "bound:N", "oracle:N", "problem:N",
                  *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in ("ratio", "measured", "value"))],
-        **_marks("bound", BOUNDS),
+        shape=by_shape("bound", BOUNDS),
     )  # fmt: skip
     one = alt.Chart(alt.Data(values=[{"one": 1}])).mark_rule(color=GREY, strokeDash=[4, 4]).encode(x="one:Q")
     return Panel(title, kept, spec(alt.layer(one, dots), 20 * len(statements)) | ROOM)
@@ -46,10 +44,10 @@ def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, lab
     axis = alt.Axis(tickCount=4, format=".2~g")
     x = alt.X(f"{observed}:Q", title=f"best {label}", scale=scale, axis=axis)
     y = alt.Y(f"{predicted}:Q", title=f"{label} by the rule", scale=scale, axis=axis)
-    dots = chart().mark_point(size=44, filled=True, opacity=0.8).encode(
+    dots = chart().mark_point(size=44, filled=True, opacity=0.8, color=GREY).encode(
         x=x,
         y=y,
-        color=by_name("rule", (row["rule"] for row in kept)),
+        shape=by_shape("rule", (row["rule"] for row in kept)),
         tooltip=["rule:N", "target:N", "on_edge:N",
                  *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in (observed, predicted))],
     )  # fmt: skip
@@ -64,16 +62,16 @@ def regrets(title: str, rows: Iterable[Row]) -> Panel:
     order += list(dict.fromkeys(row["rule"] for row in kept if row["rule"] not in order))
     base = chart().encode(
         y=alt.Y("rule:N", title=None, sort=order, axis=alt.Axis(labelLimit=120)),
-        color=by_name("rule", order).legend(None),
     )
     x = alt.X("regret:Q", title="regret (loss above the target's best)")
     means = base.transform_filter("datum.kind == 'mean'")
     numbers = [alt.Tooltip(f"{q}:Q", format=".4f") for q in ("regret", "low", "high")]
     layers = [
-        base.transform_filter("datum.kind == 'target'").mark_point(size=44, filled=True, opacity=0.55)
+        base.transform_filter("datum.kind == 'target'").mark_point(size=44, filled=True, opacity=0.55, color=GREY)
         .encode(x=x, tooltip=["rule:N", "target:N", numbers[0], "on_edge:N"]),
-        means.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2="high:Q"),
-        means.mark_point(size=140, filled=True, opacity=1, shape="diamond").encode(x=x, tooltip=["rule:N", *numbers]),
+        means.mark_rule(strokeWidth=3, color=GREY).encode(x=alt.X("low:Q"), x2="high:Q"),
+        means.mark_point(size=140, filled=True, opacity=1, shape="diamond", color=GREY)
+        .encode(x=x, tooltip=["rule:N", *numbers]),
     ]  # fmt: skip
     return Panel(title, kept, spec(alt.layer(*layers), max(160, 44 * len(order))))
 
@@ -83,7 +81,7 @@ def trade_off(title: str, rows: Iterable[Row]) -> Panel:
     kept = tuple(rows)
     scale = alt.Scale(zero=False)
     exact = chart().transform_filter("datum.kind == 'exact'")
-    others = chart().transform_filter("datum.kind != 'exact'").encode(**_marks("kind", KINDS))
+    others = chart().transform_filter("datum.kind != 'exact'").encode(shape=by_shape("kind", KINDS))
     flops = alt.Axis(format=".2~e", tickCount=4)
     mean = alt.X("mean(oracle_flops):Q", title="flops of the oracles", scale=alt.Scale(type="log"), axis=flops)
     tips = ["policy:N", alt.Tooltip("mean(loss):Q", title="loss", format=".4f"),
@@ -94,11 +92,11 @@ def trade_off(title: str, rows: Iterable[Row]) -> Panel:
             y=alt.Y("min(loss):Q", scale=scale, title="loss"), y2="max(loss):Q", tooltip=tips[:2], detail="policy:N"
         ),
         exact.mark_rule(color=GREY, strokeDash=[4, 4]).encode(y="mean(loss):Q", detail="policy:N"),
-        others.mark_rule().encode(x=mean, y="min(loss):Q", y2="max(loss):Q", detail="policy:N"),
-        others.mark_point(size=16, filled=True, opacity=0.5).encode(
+        others.mark_rule(color=GREY).encode(x=mean, y="min(loss):Q", y2="max(loss):Q", detail="policy:N"),
+        others.mark_point(size=16, filled=True, opacity=0.5, color=GREY).encode(
             x=alt.X("oracle_flops:Q"), y="loss:Q", tooltip=["policy:N", "seed:O", "loss:Q", "oracle_flops:Q"]
         ),
-        others.mark_point(size=90, filled=True, opacity=1).encode(
+        others.mark_point(size=90, filled=True, opacity=1, color=GREY).encode(
             x=mean, y=alt.Y("mean(loss):Q"), detail="policy:N", tooltip=tips
         ),
     ]
@@ -106,23 +104,15 @@ def trade_off(title: str, rows: Iterable[Row]) -> Panel:
 
 
 def timeline(title: str, rows: Iterable[Row]) -> Panel:
-    """Which oracle each layer had from step to step; the cheapest has the first colour."""
+    """Which oracle each layer had from step to step; rows have the oracle's iterations."""
     kept = tuple(rows)
     layers = dict.fromkeys(row["layer"] for row in kept)
-    oracles = [row["oracle"] for row in sorted(kept, key=lambda row: row["flops"])]
+    colours = {r["oracle"]: of_iterations(r["iterations"]) for r in sorted(kept, key=lambda row: row["flops"])}
     bars = chart().mark_rect().encode(
         x=alt.X("first_step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
         x2="next_change:Q",
         y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
-        color=by_name("oracle", oracles),
+        color=by_colour("oracle", colours),
         tooltip=["layer:N", "oracle:N", "first_step:Q", "next_change:Q", alt.Tooltip("flops:Q", format=".4~g")],
     )  # fmt: skip
     return Panel(title, kept, spec(bars, max(160, 18 * len(layers))) | ROOM)
-
-
-def _marks(field: str, known: dict[str, tuple[str, str]]) -> dict[str, Any]:
-    shapes, colours = zip(*known.values(), strict=True)
-    return {
-        "color": alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=list(known), range=list(colours))),
-        "shape": alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=list(known), range=list(shapes))),
-    }

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from inexact_muon.lab.store import REFERENCE
 from inexact_muon.report import sources
 
 T = TypeVar("T")
@@ -188,9 +189,6 @@ class Tables:
     problems: tuple[str, ...] = ()
 
 
-LENT = "the project's own study, not these runs"
-"""The origin of a table that the demo has brought along."""
-
 NAMES = {
     "theory.json": sources.THEORY,
     "cotuning*.json": sources.COTUNING,
@@ -201,14 +199,19 @@ NAMES = {
 
 
 def find(folder: Path, names: Iterable[str] = NAMES) -> list[Path]:
-    """The tables in a folder and up to two levels below it; none in a packed file."""
+    """The tables in a folder and up to two levels below it, but for reference evidence; none in a packed file."""
     if not folder.is_dir():
         return []
-    return [path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name))]
+    found = (path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name)))
+    return [path for path in found if folder / REFERENCE not in path.parents]
 
 
-def read(folder: Path) -> Tables:
-    """The tables of a folder; one that is malformed or foreign becomes a sentence."""
+def read(folder: Path, origin: str = "") -> Tables:
+    """The tables of a folder; one that is malformed or foreign becomes a sentence.
+
+    Args:
+        origin: who measured, for tables that do not say.
+    """
     problems: list[str] = []
 
     def every(name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -220,7 +223,7 @@ def read(folder: Path) -> Tables:
                 problems.append(f"{path} is left out: {why}. What makes it: {NAMES[name]}")
                 continue
             place = str(path.parent.relative_to(folder))
-            yield getattr(table, "origin", "") or (place if place != "." else ""), table
+            yield getattr(table, "origin", "") or origin or (place if place != "." else ""), table
 
     return Tables(
         theory=tuple(replace(t, origin=o) for o, t in every("theory.json", Theory)),

@@ -14,10 +14,11 @@
   }
 
   async function draw(place) {
-    const panel = figures[place.dataset.figure][Number(place.dataset.panel)];
+    const panel = structuredClone(figures[place.dataset.figure][Number(place.dataset.panel)]);
+    if (place.dataset.height) panel.height = Number(place.dataset.height);
     const options = { actions: false, renderer: "svg", config: look(), ast: false, tooltip: { theme: dark.matches ? "dark" : "light" } };
     views.get(place.id)?.finalize();
-    const result = await window.vegaEmbed(place, structuredClone(panel), options);
+    const result = await window.vegaEmbed(place, panel, options);
     views.set(place.id, result.view);
     place.dataset.drawn = "yes";
   }
@@ -45,7 +46,7 @@
     if (!button) return;
     const { save: kind, of } = button.dataset;
     if (kind === "csv") return save(`${of}.csv`, URL.createObjectURL(new Blob([csv(of)], { type: "text/csv" })));
-    for (const place of places.filter((p) => p.dataset.figure === of))
+    for (const place of places.filter((p) => p.dataset.figure === of && p.id !== "first-chart"))
       save(`${place.id}.${kind}`, await views.get(place.id).toImageURL(kind, kind === "png" ? 2 : 1));
   });
 

@@ -1,0 +1,107 @@
+"""What a page does not know yet, and what knowing it costs: runs that were cut, seeds that claims were promised."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from math import ceil
+from pathlib import Path
+
+from inexact_muon.report.claims import Judged, overall
+from inexact_muon.report.grid_claims import EDGE
+from inexact_muon.report.load import Results, RunRecord, StudyRecord
+from inexact_muon.statistics import UNDECIDED
+
+COMMAND = "command.txt"
+"""A file beside the stores: the command that made them, and that goes on with them."""
+ENDED = ("finished", "diverged", "failed")
+
+
+def command(folder: Path) -> str:
+    """The command that goes on; empty if it is not known."""
+    place = folder / COMMAND
+    return place.read_text(errors="replace").strip() if place.is_file() else ""
+
+
+def cut(results: Results) -> list[str]:
+    """A sentence on each study whose runs have not all ended: how many are missing, of which seeds, at what cost."""
+    said = []
+    for study in results.studies:
+        left = [run for run in study.runs if run.state not in ENDED]
+        if left:
+            seeds = ", ".join(map(str, sorted({run.seed for run in left})))
+            each = _mean(study.runs)
+            cost = duration(len(left) * each) if each else "their cost is not known yet"
+            said.append(
+                f"{study.name}: {len(left)} of {len(study.runs)} runs were cut or are running (seeds {seeds}): {cost}"
+            )
+    return said
+
+
+def costs(results: Results, judged: Iterable[Judged]) -> dict[str, str]:
+    """{claim: what an undecided one still needs}, for those whose study declares it."""
+    studies = {study.name: study for study in results.studies if study.declared}
+    kept = list(judged)
+    verdicts = overall(kept)
+    found: dict[str, str] = {}
+    for item in kept:
+        study = studies.get(item.study)
+        if study is None or verdicts[item.claim.id] != UNDECIDED or item.claim.id not in _widths(study):
+            continue
+        sentence = _needed(item, study)
+        if sentence:
+            found.setdefault(item.claim.id, sentence)
+    return found
+
+
+def seconds_needed(item: Judged, study: StudyRecord) -> float:
+    """Of one core, for the seeds that a claim was promised and lacks."""
+    has, wanted = item.finding.interval.n, item.finding.wanted
+    return max(0, wanted - has) * _seed(study.runs)
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "3 min", "2.1 h", of one core."""
+    if seconds < 90:
+        text = f"{max(1, ceil(seconds))} s"
+    else:
+        text = f"{ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"about {text} of one core"
+
+
+def _needed(item: Judged, study: StudyRecord) -> str:
+    finding, declared = item.finding, study.declared
+    assert declared is not None
+    if EDGE in finding.note:
+        return (
+            f"more values beyond the edge of the grid: {duration(_seed(study.runs) * finding.interval.n / 2)} or more"
+        )
+    if finding.wanted > declared.most:
+        return f"{finding.wanted} seeds by the pilot's spread, more than the {declared.most} that the study allows"
+    if finding.wanted > finding.interval.n:
+        more = finding.wanted - finding.interval.n
+        return (
+            f"{more} more seed{'' if more == 1 else 's'} by the pilot's spread: {duration(seconds_needed(item, study))}"
+        )
+    if not finding.wanted:
+        return ""  # the pilot is not complete: `cut` says so
+    found = f"it has its {finding.wanted} seeds, which find a difference of {finding.interval.detectable:.2g}"
+    return f"{found}; to find a smaller one, declare a smaller width"
+
+
+def _widths(study: StudyRecord) -> Iterable[str]:
+    return study.declared.width if study.declared else ()
+
+
+def _mean(runs: Iterable[RunRecord]) -> float:
+    times = [sum(run.seconds.values()) for run in runs if run.seconds]
+    return sum(times) / max(1, len(times))
+
+
+def _seed(runs: Iterable[RunRecord]) -> float:
+    """Seconds of all the cells of one seed, on average."""
+    by_seed: dict[int, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        by_seed[run.seed].append(run)
+    cells = max((len(found) for found in by_seed.values()), default=0)
+    return cells * _mean(run for found in by_seed.values() for run in found)
