@@ -30,8 +30,8 @@ from inexact_muon.report.claims import CLAIMS, judge
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.figures import figures
 from inexact_muon.report.load import POLICIES, load
-from inexact_muon.schedules.oracles import OracleText, parts
 from inexact_muon.report.page import Shown
+from inexact_muon.schedules.oracles import OracleText, parts
 from inexact_muon.statistics import optimum
 from report_cases import COUNTS, GPT, LAYERS, Case, bowl, grid, ladder, muon, noise, write
 from report_tables import every_table, write_tables

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from inexact_muon.report import charts, cotuning, image_figures, language_figures, precision, sizes, sources, theory
 from inexact_muon.report.figure import Figure, Panel, Table
-from inexact_muon.report.load import Results, read_oracle
+from inexact_muon.report.load import Results
 from inexact_muon.report.sources import BEYOND
 from inexact_muon.report.tables import OracleRow
+from inexact_muon.schedules.oracles import parts
 
 FLOOR = 1e-9
 """Errors below this are drawn at it."""
@@ -52,7 +53,7 @@ def _of(results: Results) -> list[Figure]:
 def oracles(table: tuple[OracleRow, ...]) -> Figure:
     """Every oracle side by side, from the table that the demo writes."""
     rows = [
-        {"method": r.method, "family": r.family, "iterations": read_oracle(r.method).iterations, "products": r.square,
+        {"method": r.method, "family": r.family, "iterations": parts(r.method).iterations, "products": r.square,
          "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}
         for r in table
     ]  # fmt: skip

@@ -9,8 +9,8 @@ from math import inf
 from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
-from inexact_muon.report.load import read_oracle
 from inexact_muon.report.tables import Policy, Precise, named
+from inexact_muon.schedules.oracles import parts
 from inexact_muon.statistics import (
     CONFIRMED,
     FALSE,
@@ -75,7 +75,7 @@ def _segments(p: Precise, run: Policy) -> Iterator[Row]:
         stops = [*(c.step for c in first[1:]), max(end, first[-1].step + 1)]
         for choice, stop in zip(first, stops, strict=True):
             yield {"problem": p.problem, "policy": run.policy, "layer": layer, "oracle": choice.oracle,
-                   "iterations": read_oracle(choice.oracle).iterations,
+                   "iterations": parts(choice.oracle).iterations,
                    "first_step": choice.step, "next_change": stop, "flops": choice.flops}  # fmt: skip
 
 
