@@ -26,11 +26,13 @@ class Costs:
         dtypes: dtype -> cost of a product.
         curves: kind, or (kind, dtype), which wins -> cost of an operation relative to a product of its size and dtype.
             What has none does not suit the device.
+        launch: what starting an operation costs, in multiplications of a product.
     """
 
     device: str
     dtypes: Mapping[str, float]
     curves: Mapping[Kind | tuple[Kind, str], Curve]
+    launch: float = 0.0
 
     def of(self, oracle: Oracle, n: int, m: int) -> float:
         """Products that one n x m matrix is worth; inf for an oracle that does not suit the device."""
@@ -41,7 +43,8 @@ class Costs:
         curve = self.curves.get((operation.kind, operation.dtype)) or self.curves.get(operation.kind)
         if not curve or not operation.count:
             return inf if operation.count else 0.0
-        return operation.volume * self.dtypes[operation.dtype] * at(curve, operation.rows)
+        work = operation.volume * self.dtypes[operation.dtype] * at(curve, operation.rows)
+        return work + operation.count * self.launch
 
 
 CPU = Costs(
@@ -70,9 +73,11 @@ ACCELERATOR = Costs(
     "accelerator",
     dtypes={"bfloat16": 1.0, "float16": 1.0, "float32": 16.0, "float64": 16.0},
     curves={"product": ((1, 1.0),), "symmetric": ((1, 1.0),)},
+    launch=1e9,
 )
-"""Flops over the rate of a dtype: A100 312, 19.5, 19.5 and H100 SXM 989, 67, 67 TF dense in bfloat16, float32 proper
-(not TF32) and float64 on tensor cores, by their data sheets. Factorisations are left out: nothing could be timed."""
+"""A launch of 3 us is worth about 1e9 multiplications at the rate that products reach on an H100. Flops over the rate
+of a dtype: A100 312, 19.5, 19.5 and H100 SXM 989, 67, 67 TF dense in bfloat16, float32 proper (not TF32) and
+float64 on tensor cores, by their data sheets. Factorisations are left out: nothing could be timed."""
 
 
 def at(curve: Curve, n: int) -> float:
