@@ -99,16 +99,17 @@ class PolarMethod(Oracle):
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         """The dtype of the products for this input."""
-        if self.dtype is None and m.dtype == torch.float64:
-            return torch.float64
-        return self.computes_on(m.device)
+        if self.dtype is not None:
+            return self.dtype
+        return torch.float64 if m.dtype == torch.float64 else self.computes_on(m.device)
 
     def computes_on(self, device: torch.device) -> torch.dtype:
         """The dtype of the products on a device for input that is not float64."""
         if self.dtype is not None:
             return self.dtype
-        native = at_least(device, NATIVE_BFLOAT16) and torch.bfloat16 in self.dtypes
-        return DTYPES[self.map.for_form("bfloat16" if native else "float32", self.form)]
+        native = device.type == "cuda" and at_least(device, NATIVE_BFLOAT16) and torch.bfloat16 in self.dtypes
+        found = "bfloat16" if native else "float32"
+        return DTYPES[found if self.form != "gram" else self.map.for_form(found, self.form)]
 
 
 NATIVE_BFLOAT16 = (8, 0)

@@ -29,6 +29,9 @@ SMALLEST = {(8, 0): 1024, (9, 0): 3072}
 """CUDA capability -> smallest side for which the kernel is used: what is measured faster, with a margin on an H100,
 where break-even lies near 2800."""
 
+LEAST = min(SMALLEST.values())
+"""No device uses the kernel below this side."""
+
 UNKNOWN = 4096
 """The same for devices for which nothing is published: the strictest."""
 

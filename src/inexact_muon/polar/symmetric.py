@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from inexact_muon.polar.kernel import symmetric_kernel, uses_kernel
+from inexact_muon.polar.kernel import LEAST, symmetric_kernel, uses_kernel
 
 SMALLEST = 384
 """Blocks of fewer rows are not divided."""
@@ -30,7 +30,7 @@ def symmetric_product(
     In half precision `out` may be `add`.
     """
     n = a.shape[-2]
-    if uses_kernel(n, len(a), a.dtype, a.device):
+    if n >= LEAST and a.device.type != "cpu" and uses_kernel(n, len(a), a.dtype, a.device):
         out = a.new_empty(len(a), n, n) if out is None else out
         symmetric_kernel(a, b, add, beta, alpha, out)
         return out

@@ -58,8 +58,8 @@ class Oracle(ABC):
             raise ValueError(f"{self}: dtype must be one of {', '.join(known)}{self.why_not_half}")
         if self.form not in self.forms:
             raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
-        if self.form == "gram" and self.dtype is not None and not self.map.supports_gram(dtype_name(self.dtype)):
-            other = "float16 or float32" if self.map.supports_gram("float16") else "float32"
+        if self.form == "gram" and self.dtype is not None and dtype_name(self.dtype) not in self.map.gram_dtypes:
+            other = "float16 or float32" if "float16" in self.map.gram_dtypes else "float32"
             given = dtype_name(self.dtype)
             raise ValueError(f"{self}: the Gram form diverges in {given}: use form='direct', or dtype {other}")
         if self.normalise != "auto" and self.normalise not in NORMALISERS:

@@ -88,13 +88,14 @@ class ScalarMap(ABC):
         """The dtype of the operations where this one is asked for."""
         return dtype or "float32"
 
-    def supports_gram(self, dtype: str) -> bool:
-        """Whether the Gram form is sound in a dtype."""
-        return True
+    @property
+    def gram_dtypes(self) -> tuple[str, ...]:
+        """Compute dtypes in which the Gram form is sound."""
+        return tuple(EPS)
 
     def for_form(self, dtype: str, form: str) -> str:
         """The dtype itself, or the next one in which the form that is asked for is sound."""
-        sound = (other for other in (dtype, "float16", "float32") if form != "gram" or self.supports_gram(other))
+        sound = (other for other in (dtype, "float16", "float32") if form != "gram" or other in self.gram_dtypes)
         return next(sound)
 
     def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
@@ -146,14 +147,13 @@ class Schedule(ScalarMap):
         """
         if form == "auto":
             wide = max(n, m) > GRAM_ASPECT * min(n, m) and len(self.coefficients) > 1
-            return wide and self.supports_gram(dtype)
+            return wide and dtype in self.gram_dtypes
         return form == "gram"
 
-    def supports_gram(self, dtype: str) -> bool:
-        if dtype in FULL:
-            return True
+    @cached_property
+    def gram_dtypes(self) -> tuple[str, ...]:
         first = self.coefficients[:-1:2]  # of each segment of two steps
-        return dtype == "float16" and all(abs(step[0]) <= GENTLE for step in first)
+        return (*FULL, "float16") if all(abs(step[0]) <= GENTLE for step in first) else FULL
 
     def segments(self, n: int, m: int, dtype: str, form: str) -> int:
         steps = len(self.coefficients)
@@ -211,7 +211,7 @@ class Rational(ScalarMap):
         return FULL
 
     def computes_in(self, dtype: str | None) -> str:
-        dtype = super().computes_in(dtype)
+        dtype = dtype or "float32"
         return dtype if min(self.poles) >= SMALLEST_SHIFT * EPS[dtype] else "float64"
 
     def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
