@@ -132,13 +132,20 @@ class Segment:
 def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
-    Half precision and degree 9: see `_by_square`. Other degrees >= 7: h is expanded about upper^2/2 instead of 0, which
-    divides the sum of absolute coefficients, and with it the rounding error, by 10 to 35. Then A itself is shifted
-    unless it is `kept`.
+    Half precision and degree 9: h(A) = e W^2 + f A + g I with W = A^2 + p A + r I, two products and no pass but a
+    diagonal, which rounds as little as what follows; B is written over A unless that is `kept`.
+    Other degrees >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of absolute coefficients, and
+    with it the rounding error, by 10 to 35. Then A itself is shifted unless it is `kept`.
     """
     half = torch.finfo(gram.dtype).bits == 16
     if half and len(step) == 5 and step[4]:
-        return _by_square(gram, step, kept)
+        a, b, c, d, e = step
+        p = 0.5 * d / e
+        r = 0.5 * (c / e - p * p)
+        w = symmetric_product(gram, gram, add=gram, beta=p)
+        w.diagonal(dim1=-2, dim2=-1).add_(r)
+        out = None if kept else gram
+        return a - e * r * r, symmetric_product(w, w, add=gram, beta=b - 2.0 * e * p * r, alpha=e, out=out)
     if half and len(step) >= 4:
         shift = 0.5 * upper * upper
         gram = gram.clone() if kept else gram
@@ -159,21 +166,6 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool =
         inner.diagonal(dim1=-2, dim2=-1).add_(rest[1] / rest[3])
         return a, symmetric_product(square, inner, add=gram, beta=rest[0], alpha=rest[3])
     return a, _horner(gram, square, rest)
-
-
-def _by_square(gram: Tensor, step: tuple[float, ...], kept: bool) -> tuple[float, Tensor]:
-    """h(A) = e W^2 + f A + g I with W = A^2 + p A + r I, of degree 4 in A: two products, and no pass but a diagonal.
-
-    B is written over A unless that is `kept`. It rounds as little as h expanded about the middle of its interval: W
-    takes its sums in float32, too.
-    """
-    a, b, c, d, e = step
-    p = 0.5 * d / e
-    r = 0.5 * (c / e - p * p)
-    w = symmetric_product(gram, gram, add=gram, beta=p)
-    w.diagonal(dim1=-2, dim2=-1).add_(r)
-    out = None if kept else gram
-    return a - e * r * r, symmetric_product(w, w, add=gram, beta=b - 2.0 * e * p * r, alpha=e, out=out)
 
 
 def _horner(gram: Tensor, square: Tensor, rest: tuple[float, ...]) -> Tensor:

@@ -47,18 +47,8 @@ class Composition(PolarMethod):
         direct = factors_of(self.map, tuple(range(1, steps)))
         return {dtype: (direct, factors_of(self.map, restarts(steps, NAMES[dtype]))) for dtype in self.dtypes}
 
-    @cached_property
-    def _grams(self) -> dict[tuple[int, int, torch.dtype], bool]:
-        """Which of the shapes seen so far run in Gram form."""
-        return {}
-
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        gram = []
-        for x in xs:
-            shape = (x.shape[-2], x.shape[-1], dtype)
-            if shape not in self._grams:
-                self._grams[shape] = self.runs_gram(*shape)
-            gram.append(self._grams[shape])
+        gram = [self.map.runs_gram(x.shape[-2], x.shape[-1], NAMES[dtype], self.form) for x in xs]
         solved: dict[int, Tensor] = {}
         for form, factors in enumerate(self._forms[dtype]):
             taken = [i for i, wanted in enumerate(gram) if wanted == bool(form)]
