@@ -96,7 +96,7 @@ def test_every_picture_with_its_files(stores: Path, pictures: dict[str, Figure],
     assert page.count("window.vegaEmbed=") == 1
     assert len(page) < 1.6e6
     text = (tmp_path / TEXT).read_text()
-    for claim in ("More iterations give a lower loss", "3.0675", "paper, 124M", LAYERS[0]):
+    for claim in ("More iterations give a lower loss", "3.0675", "the paper: 124M parameters", LAYERS[0]):
         assert claim in text
         assert claim in page
 
