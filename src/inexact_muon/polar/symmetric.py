@@ -30,7 +30,7 @@ def symmetric_product(
     In half precision `out` may be `add`.
     """
     n = a.shape[-2]
-    if n >= LEAST and a.device.type != "cpu" and uses_kernel(n, len(a), a.dtype, a.device):
+    if n >= LEAST and uses_kernel(n, len(a), a.dtype, a.device):
         out = a.new_empty(len(a), n, n) if out is None else out
         symmetric_kernel(a, b, add, beta, alpha, out)
         return out
