@@ -8,7 +8,7 @@ Untimed: no GPU has run it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from types import FunctionType
@@ -19,16 +19,14 @@ from torch import Tensor
 
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.exact import Decomposed
-from inexact_muon.polar.polynomial import PolarExpress
-from inexact_muon.schedules.operations import Operation
-from inexact_muon.schedules.scalar_map import ScalarMap
+from inexact_muon.polar.wrapping import Wrapping
 
 BACKEND = "inductor"
 _numbers = count()
 
 
 @dataclass(frozen=True)
-class Compiled(PolarMethod):
+class Compiled(Wrapping):
     """`method`, compiled once for each set of shapes that it meets.
 
     The answer is the method's up to rounding: fused operations round less often.
@@ -39,38 +37,10 @@ class Compiled(PolarMethod):
 
     name: ClassVar[str] = "compiled"
 
-    method: PolarMethod = field(default_factory=PolarExpress)
-
     def __post_init__(self) -> None:
         if isinstance(self.method, Decomposed | Compiled) or not isinstance(self.method, PolarMethod):
             raise ValueError(f"compiled: a polynomial or rational method is wanted, got {self.method}")
-        if self.dtype is not None or self.form != "auto" or self.normalise != "auto":
-            raise ValueError(f"compiled: dtype, form and normalise belong inside, as in compiled({self.method})")
         super().__post_init__()
-
-    @property
-    def map(self) -> ScalarMap:
-        return self.method.map
-
-    @property
-    def dtypes(self) -> tuple[torch.dtype, ...]:
-        return self.method.dtypes
-
-    @property
-    def normaliser(self) -> str:
-        return self.method.normaliser
-
-    def dtype_on(self, device: str = "cpu") -> str:
-        return self.method.dtype_on(device)
-
-    def compute_dtype(self, m: Tensor) -> torch.dtype:
-        return self.method.compute_dtype(m)
-
-    def computes_on(self, device: torch.device) -> torch.dtype:
-        return self.method.computes_on(device)
-
-    def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
-        return self.method.operations(n, m, device)
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         layout = tuple((tuple(x.shape), x.stride(), x.dtype) for x in xs)

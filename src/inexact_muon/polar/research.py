@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -14,10 +14,10 @@ from torch import Tensor
 from inexact_muon import schedules
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.exact import Decomposed, decompose
-from inexact_muon.polar.polynomial import PolarExpress
+from inexact_muon.polar.wrapping import Wrapping
 from inexact_muon.schedules.judge import normaliser
 from inexact_muon.schedules.operations import Operation
-from inexact_muon.schedules.scalar_map import Array, ScalarMap
+from inexact_muon.schedules.scalar_map import Array
 from inexact_muon.schedules.shapes import Shape
 
 POWERS = 4
@@ -65,7 +65,7 @@ class Shaped(Decomposed):
 
 
 @dataclass(frozen=True)
-class Deflated(PolarMethod):
+class Deflated(Wrapping):
     """`method` after the `rank` leading directions have been taken out, whose answer is 1.
 
     Q spans these by a few power iterations from the rows of the matrix with the largest norms; the answer is
@@ -80,7 +80,6 @@ class Deflated(PolarMethod):
 
     name: ClassVar[str] = "deflated"
 
-    method: PolarMethod = field(default_factory=PolarExpress)
     rank: int = 1
 
     def __post_init__(self) -> None:
@@ -88,24 +87,7 @@ class Deflated(PolarMethod):
             raise ValueError(f"deflated: another polar method is wanted, got {self.method}")
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or not 1 <= self.rank <= 64:
             raise ValueError(f"deflated: rank must be 1 to 64, got {self.rank!r}")
-        if self.dtype is not None or self.form != "auto" or self.normalise != "auto":
-            raise ValueError(f"deflated: dtype, form and normalise belong inside, as in deflated({self.method})")
         super().__post_init__()
-
-    @property
-    def map(self) -> ScalarMap:
-        return self.method.map
-
-    @property
-    def dtypes(self) -> tuple[torch.dtype, ...]:
-        return self.method.dtypes
-
-    @property
-    def normaliser(self) -> str:
-        return self.method.normaliser
-
-    def compute_dtype(self, m: Tensor) -> torch.dtype:
-        return self.method.compute_dtype(m)
 
     def judge(self, singular_values: ArrayLike) -> schedules.Judgement:
         s = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1]
@@ -116,12 +98,6 @@ class Deflated(PolarMethod):
 
     def _map(self, rest: Array) -> Array:
         return self.map.scalar(rest / normaliser(rest, self.normaliser)) if rest.size else rest
-
-    def computes_on(self, device: torch.device) -> torch.dtype:
-        return self.method.computes_on(device)
-
-    def dtype_on(self, device: str = "cpu") -> str:
-        return self.method.dtype_on(device)
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         """Those of the method; products with `rank` columns, and as many orthogonalisations of these."""
