@@ -22,7 +22,7 @@ MODULES = {
     "inexact_muon.optim": "Optimizers, step lengths, routing, telemetry.",
     "inexact_muon.views": "How a parameter is cut into matrices.",
     "inexact_muon.parallel": "Many ranks: strategies, compressors, bytes on the wire.",
-    "inexact_muon.tune": "Transfer between oracles, recorded spectra, precision policies.",
+    "inexact_muon.tune": "Transfer between oracles, recorded spectra.",
     "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
     "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
     "inexact_muon.lab.problems": "What a training problem of your own returns.",

@@ -9,10 +9,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from inexact_muon import polar, transfer
-from inexact_muon.tune import policy, spectra
+from inexact_muon import polar, predict, transfer
+from inexact_muon.tune import spectra
 from inexact_muon.tune.rules import RULES
 
 SOURCE = "polar-express:5"
@@ -23,7 +21,6 @@ TARGETS = (
 SPECTRA = ("gpt-early", "gpt-late", "cnn-late", "gaussian", "power-law")
 STAGES = ("gpt-early", "gpt-mid", "gpt-late", "cnn-early", "cnn-mid", "cnn-late")
 LOWERS = (0.1, 0.03, 0.01, 0.003, 0.001)
-TARGET = 1.05
 
 
 def carried() -> list[dict[str, Any]]:
@@ -44,27 +41,13 @@ def worst_factors(stage: str) -> dict[tuple[int, float], float]:
     found = {}
     for steps in range(1, 7):
         for lower in LOWERS:
-            tables = [policy.table((polar.PolarExpress(steps, lower=lower),), la.shape, la.values) for la in layers]
-            found[steps, lower] = max(float(judged.stochastic[0]) for _, judged in tables)
+            method = polar.PolarExpress(steps, lower=lower)
+            found[steps, lower] = max(float(predict(method, layer.values).stochastic_factor) for layer in layers)
     return found
 
 
-def fixed_and_adaptive(stage: str) -> tuple[str, float, str, float, float]:
-    """(fixed polar-express with its own lower, flops, fixed of the ladder, flops, flops by layer) for the target."""
-    layers = spectra.resolve(stage)[1]
-    plain = tuple(polar.PolarExpress(steps) for steps in range(1, 9))
-    found: list[Any] = []
-    for candidates in (plain, policy.LADDER):
-        tables = [policy.table(candidates, layer.shape, layer.values) for layer in layers]
-        costs, factors = np.array([c for c, _ in tables]), np.array([f.stochastic for _, f in tables])
-        best = policy.choose(costs.sum(axis=0), factors.max(axis=0), None, TARGET, 0.0)
-        found += [str(candidates[best]), float(costs[:, best].sum())]
-    each = [policy.choose(c, f, None, TARGET, 0.0) for c, f in zip(costs, factors, strict=True)]
-    return (*found, float(sum(c[k] for c, k in zip(costs, each, strict=True))))  # type: ignore[return-value]
-
-
 def markdown() -> str:
-    """The three tables."""
+    """Both tables."""
     lines = [f"lr factor from `{SOURCE}` by rule: {', '.join(RULES)}", ""]
     lines += _row("to", *SPECTRA) + _row("---", *(["---"] * len(SPECTRA)))
     rows = carried()
@@ -80,12 +63,6 @@ def markdown() -> str:
         lines += _row("steps", *(f"{lower:g}" for lower in LOWERS)) + _row("---", *(["---:"] * len(LOWERS)))
         for steps in range(1, 7):
             lines += _row(str(steps), *(f"{worst[steps, lower]:.3f}" for lower in LOWERS))
-    lines += ["", f"Cheapest oracle whose stochastic factor is at most {TARGET} in every layer, in flops", ""]
-    lines += _row("spectrum", "lower 1e-3", "flops", "`LADDER`", "flops", "chosen by layer")
-    lines += _row("---", "---", "---:", "---", "---:", "---:")
-    for stage in STAGES:
-        plain, cost, ladder, less, layered = fixed_and_adaptive(stage)
-        lines += _row(stage, f"`{plain}`", f"{cost:.3g}", f"`{ladder}`", f"{less:.3g}", f"{layered:.3g}")
     return "\n".join(lines) + "\n"
 
 

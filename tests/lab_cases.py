@@ -38,8 +38,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "measured": {"problem": GPT, "telemetry": {"every": 5}},
     "estimated": {"problem": CNN, "telemetry": {"every": 5, "exact": False}},
     "bfloat16": {"problem": GPT, "precision": "bfloat16"},
-    "adaptive": {"problem": GPT, "optimizer": {"name": "muon", "polar": "adaptive(target=1.2, every=5)"}},
-    "budget": {"problem": GPT, "optimizer": {"name": "muon", "polar": "budget(flops=6e5, every=5)"}},
     "custom with dropout": {"problem": CUSTOM, "optimizer": {"name": "adamw"}},
 }
 

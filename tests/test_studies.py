@@ -39,7 +39,7 @@ PRECISION = (
     TINY.replace("tiny-grid", "tiny-precision").split("[[grid]]")[0]
     + """
 [[grid]]
-optimizer.polar = ["exact-svd", "polar-express(steps=2, lower=0.1)", "adaptive(target=0.3, by=rms)"]
+optimizer.polar = ["exact-svd", "polar-express(steps=2, lower=0.1)"]
 """
 )
 
@@ -108,14 +108,11 @@ def test_precision_is_judged_against_the_exact_oracle_seed_by_seed(tmp_path: Pat
     spectra = str(ROOT / "studies/cotuning/gpt-carried.npz")
     command(tmp_path, str(ROOT / "studies/precision/judge.py"), "runs", "--spectra", spectra, "--out", ".")
     entries = json.loads((tmp_path / "precision-study.json").read_text())["problems"][0]["runs"]
-    assert [e["kind"] for e in entries] == ["exact", "fixed", "adaptive"]
+    assert [e["kind"] for e in entries] == ["exact", "fixed"]
     rows = {r["policy"]: r for r in script("precision/judge.py").judged(entries)}
-    exact, crude, chosen = entries
+    exact, crude = entries
     wanted = fmean(a - b for a, b in zip(crude["loss"], exact["loss"], strict=True))
     assert rows[crude["policy"]]["worse"] == pytest.approx(wanted)
-    assert {line["layer"] for line in chosen["steps_per_layer"]} == {
-        f"blocks.0.{part}.weight" for part in ("qkv", "out", "up", "down")
-    }
 
 
 def test_the_committed_pages_are_those_of_the_committed_tables() -> None:

@@ -1,4 +1,4 @@
-"""What precision is worth: loss against the flops of the oracles, for fixed oracles, policies and budgets.
+"""What precision is worth: loss against the flops of the oracles, for fixed oracles.
 
 `python studies/precision/judge.py runs/precision-gpt --spectra studies/cotuning/gpt-carried.npz --out docs/figures`
 writes precision-study.json, .md, .svg and .png; the spectra are what the numbers of fixed oracles are judged on. The
@@ -29,7 +29,6 @@ from inexact_muon.report.precision import MARGIN
 from inexact_muon.schedules.judge import normaliser
 from inexact_muon.statistics import CONFIRMED, REFUTED, interval
 from inexact_muon.tune import spectra
-from inexact_muon.tune.policy import rms_error
 
 EXACT = "exact-svd"
 SAVING = 0.15
@@ -60,7 +59,6 @@ def read(folder: Path) -> list[dict[str, Any]]:
                 "seeds": [run.spec.seed for run in runs],
                 "loss": [r["loss"] for r in results],
                 "oracle_flops": [r["oracle_flops"] for r in results],
-                "steps_per_layer": choices(folder, runs[0]),
             }
         )
     return entries
@@ -69,20 +67,6 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def _kind(policy: str) -> str:
     name = policy.partition("(")[0]
     return name if name in ("adaptive", "budget") else "exact" if policy == EXACT else "fixed"
-
-
-def choices(folder: Path, run: store.Run) -> list[dict[str, Any]]:
-    """What the policy chose for each layer, and when."""
-    lines = [r for r in store.read_curves(folder, run.id) if r["kind"] == "choice"]
-    if not lines:
-        return []
-    optimizer: Any = optimizers.build(problems.build(run.spec).model, run.spec.optimizer)
-    shapes = {name: optimizer.view(group).shapes(p.shape) for name, p, group in optimizer.named()}
-    found = []
-    for r in lines:
-        flops = sum(polar.parse(r["oracle"]).flops(*shape) for shape in shapes[r["layer"]])
-        found.append({"layer": r["layer"], "step": r["step"], "oracle": r["oracle"], "flops": flops})
-    return found
 
 
 def declared(folder: Path) -> float | None:
@@ -172,7 +156,7 @@ def numbers(policy: str, layers: list[spectra.Layer]) -> tuple[float, ...]:
     """NUMBERS of an oracle on spectra."""
     method = polar.parse(policy)
     found, total = spectra.judge_layers(method, layers), sum(layer.values.size for layer in layers)
-    rms = (sum(la.values.size * rms_error(method, la.values) ** 2 for la in layers) / total) ** 0.5
+    rms = (sum(la.values.size * method.judge(la.values).rms ** 2 for la in layers) / total) ** 0.5
     return lift(method, layers), rms, float(found.stochastic_factor), float(found.gap), float(found.delta)
 
 

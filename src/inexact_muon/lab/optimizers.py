@@ -13,8 +13,6 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.problems.noisy import Point
 from inexact_muon.lab.spec import SGD, AdamW, Muon, RunSpec, Scion, SignSGD
 from inexact_muon.optim.routing import Rules
-from inexact_muon.tune.control import Control
-from inexact_muon.tune.policy import Policy, parse_policy
 
 
 def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
@@ -24,9 +22,7 @@ def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
 
 def check(spec: RunSpec) -> None:
     """Raises if the oracle's text cannot be read."""
-    if isinstance(spec.optimizer, Muon):
-        oracle_or_policy(spec.optimizer.polar)
-    elif isinstance(spec.optimizer, Scion):
+    if isinstance(spec.optimizer, Muon | Scion):
         oracle(spec.optimizer.polar)
 
 
@@ -38,25 +34,6 @@ def oracle(text: str) -> polar.PolarMethod:
         raise LabError(f"optimizer.polar: {error}") from None
 
 
-def oracle_or_policy(text: str) -> polar.PolarMethod | Policy:
-    """The polar method that a spec names, or the policy that chooses one for each layer."""
-    if text.startswith(("adaptive", "budget")):
-        try:
-            return parse_policy(text)
-        except (ValueError, TypeError) as error:
-            raise LabError(f"optimizer.polar: {error}") from None
-    return oracle(text)
-
-
-def controlled(optimizer: torch.optim.Optimizer, options: Any) -> Control | None:
-    """The controller of a new optimizer whose section names a policy, attached to it."""
-    chosen = oracle_or_policy(options.polar) if isinstance(options, Muon) else None
-    if not isinstance(chosen, Policy):
-        return None
-    assert isinstance(optimizer, optim.LMOOptimizer)
-    return Control(optimizer, chosen)
-
-
 def rules(model: nn.Module) -> Rules:
     """The one parameter of a matrix problem is not the weight of a layer: it gets the LMO by a rule."""
     return (("*", "lmo"),) if isinstance(model, Point) else ()
@@ -64,11 +41,10 @@ def rules(model: nn.Module) -> Rules:
 
 def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
     """Muon for hidden matrices and AdamW for the rest."""
-    chosen = oracle_or_policy(options.polar)
     return optim.Muon.for_model(
         model,
         options.lr,
-        polar=chosen.candidates[-1] if isinstance(chosen, Policy) else chosen,
+        polar=oracle(options.polar),
         adamw={"lr": options.adamw_lr, "betas": options.betas},
         momentum=options.momentum,
         nesterov=options.nesterov,

@@ -17,8 +17,6 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.optim import LMOOptimizer, Observer
 from inexact_muon.optim.observers import Answer
 from inexact_muon.optim.telemetry import oracle_flops
-from inexact_muon.polar import ExactSVD
-from inexact_muon.tune.control import Control
 
 
 class LMOErrors(Observer):
@@ -80,17 +78,15 @@ def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def oracle_work(optimizer: torch.optim.Optimizer, control: Control | None = None) -> int:
-    """Floating point operations of all oracles in the step just made, and of looking at singular values if it did."""
+def oracle_work(optimizer: torch.optim.Optimizer) -> int:
+    """Floating point operations of all oracles in the step just made."""
     if not isinstance(optimizer, LMOOptimizer):
         return 0
-    looked = control is not None and control.looked
     total = 0
     for group in optimizer.param_groups:
-        ball = optimizer.ball(group) if control is None else control.ball(group)
+        ball = optimizer.ball(group)
         for parameter in group["params"]:
             if group["algorithm"] == "lmo" and parameter.grad is not None:
                 for shape in optimizer.view(group).shapes(parameter.shape):
                     total += oracle_flops(ball, shape, parameter.device)
-                    total += oracle_flops(Spectral(polar=ExactSVD()), shape) if looked else 0
     return total

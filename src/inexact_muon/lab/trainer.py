@@ -64,7 +64,6 @@ class Training:
         self.task = problems.build(spec)
         self.model = self.task.model.to(world.device)
         self.optimizer = optimizers.build(self.model, spec.optimizer)
-        self.control = optimizers.controlled(self.optimizer, spec.optimizer)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.step = 0
         self.losses: list[float] = []
@@ -131,7 +130,7 @@ class Training:
             every, last = spec.telemetry.every, self.step == spec.steps
             self.errors.watch = every > 0 and (last or self.step == 1 or self.step % every == 0)
             self.optimizer.step()
-            self.count_oracles()
+            self.work += oracle_work(self.optimizer)
             clock.lap("optimizer")
         return mean, stop > 0
 
@@ -166,14 +165,6 @@ class Training:
             self.record("lmo", errors)
         self.clock.lap("telemetry")
 
-    def count_oracles(self) -> None:
-        """Adds up what the oracles cost, and records the choices that a policy has just changed."""
-        self.work += oracle_work(self.optimizer, self.control)
-        if self.control is not None:
-            for turn, layer, chosen in self.control.history:
-                if turn == self.step - 1:
-                    self.record("choice", {"layer": layer, "oracle": chosen})
-
     def record_losses(self) -> None:
         """Records the mean training loss since the last such record, and where the time went so far."""
         mean = sum(self.losses) / len(self.losses)
@@ -197,7 +188,6 @@ class Training:
                 "step": self.step,
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
-                "control": None if self.control is None else self.control.state_dict(),
                 "losses": self.losses,
                 "result": self.result,
                 "work": self.work,
@@ -238,8 +228,6 @@ class Training:
             return Mark()
         self.model.load_state_dict(found["model"])
         self.optimizer.load_state_dict(found["optimizer"])
-        if self.control is not None and found.get("control") is not None:
-            self.control.load_state_dict(found["control"])
         self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
         self.work = found["work"]
         self.clock = Clock(self.world.device, found["seconds"])

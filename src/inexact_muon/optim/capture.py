@@ -126,7 +126,7 @@ def _obstacles(optimizer: LMOOptimizer) -> Iterator[str]:
     if optimizer.observers:
         yield "it has observers, which a replay does not call: remove them"
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
-        yield "it has step hooks (a Control, a probe), which a replay does not call: remove them"
+        yield "it has step hooks (a probe), which a replay does not call: remove them"
     shared = optimizer.shared()
     for name, p, group in optimizer.named():
         if group["keep"] < 1.0:

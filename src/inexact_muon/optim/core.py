@@ -42,7 +42,6 @@ from inexact_muon.optim.options import (
     tensors_of,
     unique_name,
 )
-from inexact_muon.optim.preview import preview
 from inexact_muon.optim.telemetry import SHARE, Telemetry, combine, costs, stats_of
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
@@ -305,13 +304,6 @@ class LMOOptimizer(Optimizer):
             for i, p in enumerate(group["params"]):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
-
-    def seen(self) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
-        """(name, group, what its ball is about to see, whole) of each parameter that an LMO moves in the coming step.
-
-        Without those whose gradient is not finite. Called on all ranks; makes buffers that are missing.
-        """
-        return preview(self)
 
     def inexactness(self) -> dict[str, Inexactness]:
         """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).

@@ -19,13 +19,11 @@ from inexact_muon.optim.routing import Rules, Splits
 from inexact_muon.optim.telemetry import SHARE
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon.tune.policy import Adaptive, Budget, Policy
 
 if TYPE_CHECKING:
     from inexact_muon.strategies import Strategy
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
-POLICIES = (Adaptive.name, Budget.name)
 
 
 class Muon(LMOOptimizer):
@@ -282,8 +280,6 @@ def gluon(
 def _oracle(
     polar: PolarMethod | str | None, steps: int | None, coefficients: tuple[float, float, float] | None
 ) -> PolarMethod:
-    if isinstance(polar, Policy) or str(polar).partition("(")[0].partition(":")[0].strip() in POLICIES:
-        raise ValueError(f"polar={str(polar)!r} is a policy, not an oracle: use tune.Control(optimizer, policy=...)")
     if steps is None and coefficients is None:
         if polar is None:
             return PolarExpress(5)

@@ -13,4 +13,4 @@ OPTIMIZERS = SWEEP.format("optimizers")
 ORACLES = "inexact-muon demo"
 THEORY = "python -m inexact_muon.lab.verify_study --out FOLDER"
 COTUNING = "python studies/cotuning/judge.py --out FOLDER, after the sweeps that it names"
-PRECISION = "python studies/precision/judge.py runs/precision-gpt --out FOLDER, after its sweep"
+PRECISION = "docs/figures/precision-study.json, recorded before policies were removed: nothing makes it again"

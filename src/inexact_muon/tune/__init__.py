@@ -1,12 +1,10 @@
-"""Co-tuning: carry a tuned step size and momentum to another oracle, and spend precision where it pays.
+"""Co-tuning: carry a tuned step size and momentum to another oracle.
 
     rules        the four rules as plain formulas, without torch
     carry        `transfer`
     spectra      recorded spectra of momentum: shipped ones, and your own
     momenta      the momentum matrices of an optimizer's state
     checkpoints  the same from a file
-    policy       which oracle each layer gets (experimental: did not pay in the studies, docs/cotuning.md)
-    control      `Control`, which applies a policy, or carries lr and momentum, in training (experimental)
 
 Names that need torch are imported when first used, so that the formulas stay free of it.
 """
@@ -17,21 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from inexact_muon.tune.carry import Transfer as Transfer
     from inexact_muon.tune.carry import transfer as transfer
-    from inexact_muon.tune.control import Control as Control
-    from inexact_muon.tune.policy import Adaptive as Adaptive
-    from inexact_muon.tune.policy import Budget as Budget
-    from inexact_muon.tune.policy import allocate as allocate
     from inexact_muon.tune.spectra import record as record
 
-_LAZY = {
-    "Adaptive": "policy",
-    "Budget": "policy",
-    "Control": "control",
-    "Transfer": "carry",
-    "allocate": "policy",
-    "record": "spectra",
-    "transfer": "carry",
-}
+_LAZY = {"Transfer": "carry", "record": "spectra", "transfer": "carry"}
 
 
 def __getattr__(name: str) -> Any:
