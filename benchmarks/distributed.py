@@ -28,7 +28,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from inexact_muon import Muon
 from inexact_muon.lab.problems import Task, build
-from inexact_muon.lab.spec import NanoGPT, RunSpec
+from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from ranks import on_ranks

@@ -21,8 +21,8 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from inexact_muon import lmo, measure, polar
-from inexact_muon.estimate import choose_plan
 from inexact_muon.inexactness import SMALL
+from inexact_muon.inexactness.estimate import choose_plan
 from matrices import SPECTRA, matrix
 
 ORACLES = (

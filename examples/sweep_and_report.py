@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from inexact_muon.lab import store, study
-from inexact_muon.lab.engines import ENGINES, EngineOptions
-from inexact_muon.lab.sweep import sweep
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.store import store
+from inexact_muon.lab.sweep.engines import ENGINES, EngineOptions
+from inexact_muon.lab.sweep.sweep import sweep
 from inexact_muon.report.build import build
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from inexact_muon.lab.decode import decode
 from inexact_muon.lab.problems import Task
-from inexact_muon.lab.spec import RunSpec
+from inexact_muon.lab.spec.decode import decode
+from inexact_muon.lab.spec.spec import RunSpec
 
 GPT = {"name": "nanogpt", "layers": 1, "width": 16, "heads": 2, "context": 16}
 CNN = {"name": "cnn", "widths": [4, 4, 4]}

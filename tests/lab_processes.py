@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.lab import curves, store
+from inexact_muon.lab.store import curves, store
 
 STUDY = """
 name = "many"

@@ -8,11 +8,11 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from inexact_muon.lab.curves import Curves
-from inexact_muon.lab.decode import decode
-from inexact_muon.lab.spec import RunSpec
-from inexact_muon.lab.store import CURVES, Outcome, Store, write_outcome
-from inexact_muon.lab.study import Plan
+from inexact_muon.lab.spec.decode import decode
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.store.curves import Curves
+from inexact_muon.lab.store.store import CURVES, Outcome, Store, write_outcome
 
 GPT = {"name": "nanogpt", "size": "tiny", "context": 64}
 COUNTS = (1, 2, 3, 5, 8)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inexact_muon import catalogue, cli, polar, predict
+from inexact_muon import cli, polar, predict
+from inexact_muon.cli import catalogue
 from inexact_muon.schedules.spectra import SPECTRA, gaussian, log_uniform, power_law
 
 

@@ -16,9 +16,9 @@ import pytest
 
 import inexact_muon
 from inexact_muon import cli
-from inexact_muon.lab import study
 from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.study import read_changes
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.spec.study import read_changes
 from test_catalogue import run
 
 WITH_SET = [name for name, command in cli.COMMANDS.items() if "set" in inspect.signature(command).parameters]

@@ -18,12 +18,13 @@ pytest.importorskip("altair", reason="the page needs the extra `lab`")
 
 from inexact_muon.decide.command import assess, decide, seconds
 from inexact_muon.decide.needs import Need
-from inexact_muon.lab import packing, store, study
 from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.events import Done, Event
-from inexact_muon.lab.spec import RunSpec
-from inexact_muon.lab.store import Outcome, write_outcome
-from inexact_muon.lab.sweep import sweep
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.store import packing, store
+from inexact_muon.lab.store.store import Outcome, write_outcome
+from inexact_muon.lab.sweep.events import Done, Event
+from inexact_muon.lab.sweep.sweep import sweep
 from inexact_muon.report.build import build
 from inexact_muon.report.claims import judge
 from inexact_muon.report.load import load

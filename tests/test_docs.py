@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon import catalogue, explain, polar
+from inexact_muon import explain, polar
+from inexact_muon.cli import catalogue
 from pages import load_module
 
 ROOT = Path(__file__).parent.parent

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from inexact_muon import lmo, measure, polar
-from inexact_muon.estimate import PLANS, SHARE, choose_plan, lanczos
+from inexact_muon.inexactness.estimate import PLANS, SHARE, choose_plan, lanczos
 from matrices import SPECTRA, matrix, orthonormal
 from tiers import at_length
 

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from commands import said
 from fuzzing import TALLY, fuzz
-from inexact_muon import cli, statements
-from inexact_muon.lab import execute, study
-from inexact_muon.lab import spec as specs
-from inexact_muon.lab.decode import decode
+from inexact_muon import cli
+from inexact_muon.cli import statements
 from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.spec import spec as specs
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.spec.decode import decode
+from inexact_muon.lab.sweep import execute
 from inexact_muon.theory import BOUNDS
 from lab_stores import run_all
 

@@ -19,7 +19,7 @@ from inexact_muon.lab.data import images, order, shards, text
 from inexact_muon.lab.data.tokens import Windows
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.extras import require
-from inexact_muon.lab.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text
+from inexact_muon.lab.spec.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text
 
 # order ----------------------------------------------------------------------------------------------------------------
 

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from inexact_muon.lab import checkpoint, store
-from inexact_muon.lab.engines import slurm
-from inexact_muon.lab.engines.remote import TICKET, prepare, take_in, train_remotely
 from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.events import Broken, Done
+from inexact_muon.lab.store import store
+from inexact_muon.lab.sweep.engines import slurm
+from inexact_muon.lab.sweep.engines.remote import TICKET, prepare, take_in, train_remotely
+from inexact_muon.lab.sweep.events import Broken, Done
+from inexact_muon.lab.train import checkpoint
 from lab_cases import CNN, CUSTOM, run_spec
 from lab_processes import everything, finish, kill, start, wait_for, write_study
 from tiers import at_length

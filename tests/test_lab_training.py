@@ -18,16 +18,18 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from inexact_muon import lmo, measure, optim, polar
-from inexact_muon.lab import checkpoint, curves, optimizers, problems, store
-from inexact_muon.lab.clock import PARTS
+from inexact_muon.lab import problems
 from inexact_muon.lab.errors import LabError, LabWarning
-from inexact_muon.lab.execute import check, execute
 from inexact_muon.lab.problems import nanogpt, noisy
-from inexact_muon.lab.schedule import factor
-from inexact_muon.lab.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
-from inexact_muon.lab.trainer import Training, train
+from inexact_muon.lab.spec.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
+from inexact_muon.lab.store import curves, store
+from inexact_muon.lab.sweep.execute import check, execute
+from inexact_muon.lab.train import checkpoint, optimizers
+from inexact_muon.lab.train.clock import PARTS
+from inexact_muon.lab.train.schedule import factor
+from inexact_muon.lab.train.trainer import Training, train
+from inexact_muon.lab.train.world import World, join, reseed
 from inexact_muon.lab.verify import follow
-from inexact_muon.lab.world import World, join, reseed
 from inexact_muon.lmo import Spectral
 from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
 
@@ -216,10 +218,10 @@ def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.Mon
 
         return charged
 
-    monkeypatch.setattr("inexact_muon.lab.clock.time.perf_counter", lambda: now)
+    monkeypatch.setattr("inexact_muon.lab.train.clock.time.perf_counter", lambda: now)
     monkeypatch.setattr(Spectral, "directions", charge(ask, 5.0))
     monkeypatch.setattr(torch.optim.AdamW, "step", charge(step, 3.0))
-    monkeypatch.setattr("inexact_muon.lab.trainer.factor", charge(factor, 1.0))
+    monkeypatch.setattr("inexact_muon.lab.train.trainer.factor", charge(factor, 1.0))
     training = Training(run_spec({"problem": CNN, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
     for _ in range(2):
         training.clock.start()
@@ -535,7 +537,8 @@ def test_a_seed_is_another_matrix_problem() -> None:
 def test_every_problem_and_optimizer_of_the_spec_can_be_built() -> None:
     from typing import get_args
 
-    from inexact_muon.lab import data, spec
+    from inexact_muon.lab import data
+    from inexact_muon.lab.spec import spec
 
     assert set(get_args(spec.Problem)) == set(problems.PROBLEMS)
     assert set(get_args(spec.Optimizer)) == set(optimizers.BUILDERS)

@@ -12,11 +12,13 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from inexact_muon import cli, demo, terminal
+from inexact_muon import cli, terminal
 from inexact_muon.bench import page
-from inexact_muon.lab import store, study
-from inexact_muon.lab.curves import Curves
-from inexact_muon.lab.store import Outcome
+from inexact_muon.cli import demo
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.store import store
+from inexact_muon.lab.store.curves import Curves
+from inexact_muon.lab.store.store import Outcome
 from inexact_muon.terminal import Row, Sheet, number
 from lab_cases import CNN, SHORT
 from pages import ROOT

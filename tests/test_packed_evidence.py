@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from inexact_muon import cli
-from inexact_muon.lab import data, pack, packing, store
+from inexact_muon.lab import data
 from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.listing import records
-from inexact_muon.lab.spec import Digits, Nothing, Stdlib
+from inexact_muon.lab.spec.spec import Digits, Nothing, Stdlib
+from inexact_muon.lab.store import pack, packing, store
+from inexact_muon.lab.sweep.listing import records
 from inexact_muon.report.claims import judge
 from inexact_muon.report.load import load
 from lab_stores import IDS, PLAN, flip, half, listed, run_all

@@ -17,7 +17,7 @@ import torch
 from commands import said
 from inexact_muon import Muon, polar
 from inexact_muon.cli import COMMANDS
-from inexact_muon.lab import store
+from inexact_muon.lab.store import store
 from pages import (
     CLIENTS,
     LANGUAGES,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon.lab import spec as lab
 from inexact_muon.lab.problems.nanogpt import GPT
-from inexact_muon.optim.routing import routes
+from inexact_muon.lab.spec import spec as lab
 from inexact_muon.plan import files
 from inexact_muon.plan.models import KNOWN, Model, Weight, from_config
+from inexact_muon.routing.routes import routes
 
 DEEPSEEK_V3 = {
     "model_type": "deepseek_v3",

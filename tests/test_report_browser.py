@@ -15,7 +15,7 @@ pytest.importorskip("playwright.sync_api", reason="no playwright: pip install pl
 
 from playwright import sync_api
 
-from inexact_muon import catalogue
+from inexact_muon.cli import catalogue
 from inexact_muon.report.build import build
 from inexact_muon.report.claims import CLAIMS
 from report_cases import Case, grid, write

@@ -10,8 +10,11 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the page needs the extra `lab`")
 
-from inexact_muon import cli, demo
-from inexact_muon.lab import store, study, verify_study
+from inexact_muon import cli
+from inexact_muon.cli import demo
+from inexact_muon.lab import verify_study
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.store import store
 from inexact_muon.report import load, tables
 from inexact_muon.report.claims import CLAIMS, judge, overall
 from inexact_muon.report.cotuning import paper_beats_keep

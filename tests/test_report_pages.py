@@ -22,8 +22,8 @@ pytest.importorskip("altair", reason="the report needs the extra `lab`")
 import vl_convert
 
 from inexact_muon import cli
-from inexact_muon.lab import store
-from inexact_muon.lab.curves import POINTS, thin
+from inexact_muon.lab.store import store
+from inexact_muon.lab.store.curves import POINTS, thin
 from inexact_muon.report import export, serve
 from inexact_muon.report.build import PAGE, TEXT, build
 from inexact_muon.report.claims import CLAIMS, judge

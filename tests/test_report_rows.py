@@ -11,8 +11,8 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the report needs the extra `lab`")
 
-from inexact_muon.lab import packing, store
-from inexact_muon.lab.study import Decide
+from inexact_muon.lab.spec.study import Decide
+from inexact_muon.lab.store import packing, store
 from inexact_muon.report import load, more
 from inexact_muon.report.advice import advice
 from inexact_muon.report.build import build

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.lab import store, study
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.store import store
 from inexact_muon.report import tables
 from inexact_muon.tune import spectra
 

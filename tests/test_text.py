@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cases import BALLS, POLARS, ROW_SUMS
+from inexact_muon import _text as grammar
 from inexact_muon import lmo, polar
-from inexact_muon.schedules import grammar
 
 METHODS = {**POLARS, **ROW_SUMS}
 

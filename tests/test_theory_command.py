@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from inexact_muon import statements, theory
+from inexact_muon import theory
+from inexact_muon.cli import statements
 from test_catalogue import run as run_command
 
 

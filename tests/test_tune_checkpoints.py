@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict, theory
+from inexact_muon.checkpoints.momenta import Momentum, cut, momenta
 from inexact_muon.schedules.prices import CPU
 from inexact_muon.tune import checkpoints
-from inexact_muon.tune.momenta import Momentum, cut, momenta
 from torch_features import HAS_MUON, NO_MUON
 
 NAMES = ("0.weight", "1.weight")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from inexact_muon import Muon, polar, predict, transfer
+from inexact_muon.checkpoints.momenta import momenta
 from inexact_muon.tune import checkpoints, record, spectra
-from inexact_muon.tune.momenta import momenta
 from inexact_muon.tune.rules import DEFAULT, RULES
 from test_catalogue import run as run_command
 from test_tune_checkpoints import stepped

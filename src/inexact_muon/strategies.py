@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from inexact_muon.schedules.grammar import read, write
+from inexact_muon._text import read, write
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from inexact_muon.schedules.grammar import read, write
+from inexact_muon._text import read, write
 
 BATCH, ROWS, COLUMNS = -3, -2, -1
 Shape = Sequence[int]

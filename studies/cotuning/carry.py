@@ -24,10 +24,10 @@ import msgspec
 import numpy as np
 
 from inexact_muon import polar
-from inexact_muon.lab import store
-from inexact_muon.lab.spec import RunSpec
-from inexact_muon.lab.trainer import Training
-from inexact_muon.lab.world import join
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.store import store
+from inexact_muon.lab.train.trainer import Training
+from inexact_muon.lab.train.world import join
 from inexact_muon.schedules.judge import normaliser
 from inexact_muon.statistics import Optimum, optimum
 from inexact_muon.tune import rules, spectra

@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from inexact_muon.lab import store
-from inexact_muon.lab.spec import NanoGPT, RunSpec
+from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
+from inexact_muon.lab.store import store
 from inexact_muon.statistics import interval, paired
 
 MARKS = "<!-- defaults: python studies/defaults/table.py -->\n", "<!-- end of defaults -->"

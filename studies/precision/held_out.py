@@ -16,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from judge import ABOUT, EXACT, NUMBERS, arguments, cells, numbers, ranks
 
-from inexact_muon.lab import store
+from inexact_muon.lab.store import store
 from inexact_muon.tune import spectra
 
 Table = dict[str, dict[str, list[float]]]

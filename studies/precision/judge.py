@@ -22,9 +22,11 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from inexact_muon import polar
-from inexact_muon.lab import optimizers, problems, store
-from inexact_muon.lab.spec import RunSpec
-from inexact_muon.lab.study import Decide
+from inexact_muon.lab import problems
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.spec.study import Decide
+from inexact_muon.lab.store import store
+from inexact_muon.lab.train import optimizers
 from inexact_muon.report.precision import MARGIN
 from inexact_muon.schedules.judge import normaliser
 from inexact_muon.statistics import CONFIRMED, REFUTED, interval

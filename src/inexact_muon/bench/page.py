@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from inexact_muon._text import nearest
 from inexact_muon.bench import growth, oracles, steps
 from inexact_muon.bench.timing import WARM
-from inexact_muon.schedules.grammar import nearest
 from inexact_muon.terminal import Row, Sheet
 
 Report = dict[str, Any]

@@ -10,24 +10,25 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from inexact_muon._text import nearest
 from inexact_muon.decide.needs import Need, needs, with_seeds
-from inexact_muon.lab import packing, study
-from inexact_muon.lab.board import clock
-from inexact_muon.lab.decode import decode as decode_file
-from inexact_muon.lab.decode import read_toml
-from inexact_muon.lab.engines import Engine
 from inexact_muon.lab.errors import LabError, writing
-from inexact_muon.lab.events import Event
-from inexact_muon.lab.files import replace
-from inexact_muon.lab.spec import RunSpec
-from inexact_muon.lab.study import Plan
-from inexact_muon.lab.sweep import sweep
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.spec.decode import decode as decode_file
+from inexact_muon.lab.spec.decode import read_toml
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.store import packing
+from inexact_muon.lab.store.files import replace
+from inexact_muon.lab.sweep.board import clock
+from inexact_muon.lab.sweep.engines import Engine
+from inexact_muon.lab.sweep.events import Event
+from inexact_muon.lab.sweep.sweep import sweep
 from inexact_muon.report import load
 from inexact_muon.report.build import announce, build
 from inexact_muon.report.claims import CLAIMS, judge
 from inexact_muon.report.more import COMMAND
 from inexact_muon.report.planned import declaration
-from inexact_muon.schedules.grammar import nearest
 from inexact_muon.statistics import UNDECIDED
 from inexact_muon.terminal import Row, Sheet
 

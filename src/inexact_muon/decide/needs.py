@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from inexact_muon.lab import store
-from inexact_muon.lab.spec import RunSpec
-from inexact_muon.lab.study import Decide, Plan
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.spec.study import Decide, Plan
+from inexact_muon.lab.store import store
 from inexact_muon.report.claims import CLAIMS, Judged
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.grid_claims import EDGE

@@ -4,6 +4,7 @@ ball = Spectral(polar=polar.PolarExpress(5))
 d_hat = ball(m)                       # points downhill: <m, d_hat> is about -ball.dual_norm(m)
 """
 
+from inexact_muon import _text as grammar
 from inexact_muon.lmo._base import Ball as Ball
 from inexact_muon.lmo.entries import Euclidean as Euclidean
 from inexact_muon.lmo.entries import Sign as Sign
@@ -13,7 +14,6 @@ from inexact_muon.lmo.rowcol import RowNorm as RowNorm
 from inexact_muon.lmo.spectral import Nuclear as Nuclear
 from inexact_muon.lmo.spectral import Spectral as Spectral
 from inexact_muon.polar import words
-from inexact_muon.schedules import grammar
 
 LMOS: dict[str, type[Ball]] = {
     ball.name: ball for ball in (Spectral, Sign, Euclidean, ColNorm, RowNorm, Nuclear, Perturbed)

@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from inexact_muon._text import nearest, write
 from inexact_muon.polar._base import check_finite, check_matrix, no_autocast
 from inexact_muon.polar.batching import LIMIT
-from inexact_muon.schedules.grammar import nearest, write
 
 Radius = Callable[[int, int], float]
 UNIT: Mapping[str, Radius] = {"unit": lambda out, into: 1.0}

@@ -26,12 +26,12 @@ from inexact_muon.optim.presets import spectral_descent as spectral_descent
 from inexact_muon.optim.probe import Smoothness as Smoothness
 from inexact_muon.optim.probe import SmoothnessProbe as SmoothnessProbe
 from inexact_muon.optim.reference import reference_step as reference_step
-from inexact_muon.optim.routing import Route as Route
-from inexact_muon.optim.routing import routes as routes
 from inexact_muon.optim.scales import SCALES as SCALES
 from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
 from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
 from inexact_muon.optim.schedule import constant_optimal as constant_optimal
+from inexact_muon.routing.routes import Route as Route
+from inexact_muon.routing.routes import routes as routes
 from inexact_muon.views import Flatten as Flatten
 from inexact_muon.views import Split as Split
 from inexact_muon.views import Stacked as Stacked

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
+from inexact_muon._text import nearest, write
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
@@ -46,7 +47,6 @@ from inexact_muon.optim.telemetry import SHARE, Telemetry, combine, costs, stats
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.polar.batching import limit_on
-from inexact_muon.schedules.grammar import nearest, write
 from inexact_muon.views import View, Whole
 from inexact_muon.views import parse as parse_view
 

@@ -18,13 +18,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from inexact_muon._text import read
 from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.optim.algorithm import remember_
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.grouping import Recipe
 from inexact_muon.optim.presets import TORCH_EPS, Muon
-from inexact_muon.optim.routing import Rules, Splits
 from inexact_muon.optim.shared import Shared, walk
 from inexact_muon.optim.telemetry import SHARE
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor, LowRank
@@ -32,7 +31,8 @@ from inexact_muon.parallel.shares import Share, solve
 from inexact_muon.parallel.team import Team
 from inexact_muon.parallel.wire import has_messages
 from inexact_muon.polar import PolarMethod
-from inexact_muon.schedules.grammar import read
+from inexact_muon.routing.groups import Recipe
+from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.strategies import OwnerRank
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from inexact_muon.schedules.grammar import read, write
+from inexact_muon._text import read, write
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inexact_muon._text import nearest
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.finite import is_finite
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.polar._base import DTYPES
-from inexact_muon.schedules.grammar import nearest
 from inexact_muon.views import View
 
 MOMENTUM_INITS = ("first-gradient", "zero")

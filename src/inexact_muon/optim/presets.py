@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.grouping import Recipe, warn_of_lost_matrices
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
-from inexact_muon.optim.routing import Rules, Splits
 from inexact_muon.optim.telemetry import SHARE
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
+from inexact_muon.routing.groups import Recipe, warn_of_lost_matrices
+from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.schedules.published import JORDAN
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.dtensors import gathered
-from inexact_muon.estimate import lanczos
+from inexact_muon.inexactness.estimate import lanczos
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.finite import is_finite

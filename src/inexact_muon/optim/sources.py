@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inexact_muon._text import write
 from inexact_muon.lmo import Spectral
 from inexact_muon.polar import Polynomial
-from inexact_muon.schedules.grammar import write
 from inexact_muon.schedules.published import JORDAN
 
 NEUTRAL = {

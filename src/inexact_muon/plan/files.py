@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from inexact_muon.lab import spec as lab
+from inexact_muon._text import nearest
 from inexact_muon.lab.data.text import GPT2_VOCABULARY
+from inexact_muon.lab.spec import spec as lab
 from inexact_muon.plan.models import KNOWN, Model, Weight, from_config
-from inexact_muon.schedules.grammar import nearest
 
 TOKENS = 2**20
 """Tokens of a step where a file does not say."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from inexact_muon.schedules.grammar import nearest
+from inexact_muon._text import nearest
 
 ROW_PARALLEL = ("o_proj", "down_proj", "c_proj", "wo", "w2", "out", "down", "out_proj", "dense_4h_to_h")
 """Layers whose input is divided under tensor parallelism (Megatron's row-parallel); the others divide their output."""

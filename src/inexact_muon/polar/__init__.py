@@ -5,6 +5,7 @@ PolarExpress(5).error_bound(1e-3)     # 0.134
 parse("polar-express:5")              # the same from text
 """
 
+from inexact_muon import _text as grammar
 from inexact_muon.polar._base import PolarMethod as PolarMethod
 from inexact_muon.polar.auto import Auto as Auto
 from inexact_muon.polar.choice import Choice as Choice
@@ -23,7 +24,7 @@ from inexact_muon.polar.polynomial import You as You
 from inexact_muon.polar.rational import Zolotarev as Zolotarev
 from inexact_muon.polar.research import Deflated as Deflated
 from inexact_muon.polar.research import Shaped as Shaped
-from inexact_muon.schedules import SHAPES, grammar
+from inexact_muon.schedules import SHAPES
 from inexact_muon.schedules.prices import Costs as Costs
 
 POLARS: dict[str, type[PolarMethod]] = {

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from inexact_muon._text import nearest
 from inexact_muon.polar.batching import LIMIT, solve_all
-from inexact_muon.schedules.grammar import nearest
 from inexact_muon.schedules.operations import EPS
 from inexact_muon.schedules.oracles import Oracle
 

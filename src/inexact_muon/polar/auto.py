@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from inexact_muon._text import nearest
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.batching import LIMIT
 from inexact_muon.polar.choice import cheapest
-from inexact_muon.schedules.grammar import nearest
 from inexact_muon.schedules.operations import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
 

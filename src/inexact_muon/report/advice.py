@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
-from inexact_muon.lab.study import field_of
+from inexact_muon.lab.spec.study import field_of
 from inexact_muon.report.load import Results, RunRecord
 from inexact_muon.report.precision import MARGIN
 from inexact_muon.statistics import CONFIRMED, Interval, interval, paired

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from inexact_muon.lab.errors import writing
-from inexact_muon.lab.files import replace
+from inexact_muon.lab.store.files import replace
 from inexact_muon.report import export, load
 from inexact_muon.report.advice import advice
 from inexact_muon.report.claims import Judged, findings, judge, overall

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from inexact_muon.lab.study import Decide
+from inexact_muon.lab.spec.study import Decide
 from inexact_muon.report import cotuning, precision, sources, theory
 from inexact_muon.report import grid_claims as grid
 from inexact_muon.report import ladder_claims as ladder

@@ -12,7 +12,7 @@ from typing import Any
 
 import vl_convert
 
-from inexact_muon.lab.files import replace
+from inexact_muon.lab.store.files import replace
 from inexact_muon.report.advice import advice
 from inexact_muon.report.claims import Judged, findings
 from inexact_muon.report.figure import Figure, Row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inexact_muon.lab.curves import thin
+from inexact_muon.lab.store.curves import thin
 from inexact_muon.report import charts
 from inexact_muon.report.figure import Figure, Row
 from inexact_muon.report.language_figures import PAPER, cell_rows, curve_rows, mean_table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import log
 
-from inexact_muon.lab.curves import Record
+from inexact_muon.lab.store.curves import Record
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import RunRecord
 from inexact_muon.report.series import Ladder, iterations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from inexact_muon.lab.curves import thin
+from inexact_muon.lab.store.curves import thin
 from inexact_muon.report import charts, paper
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.ladder_claims import triples

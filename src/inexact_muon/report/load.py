@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from inexact_muon.lab import store
-from inexact_muon.lab.curves import Record
 from inexact_muon.lab.errors import LabError, LabWarning, warn
-from inexact_muon.lab.store import REFERENCE, Outcome
-from inexact_muon.lab.study import Decide, field_of
+from inexact_muon.lab.spec.study import Decide, field_of
+from inexact_muon.lab.store import store
+from inexact_muon.lab.store.curves import Record
+from inexact_muon.lab.store.store import REFERENCE, Outcome
 from inexact_muon.report import tables
 from inexact_muon.report.tables import Tables
 from inexact_muon.schedules import oracles

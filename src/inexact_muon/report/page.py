@@ -14,8 +14,8 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from inexact_muon.lab.board import short
-from inexact_muon.lab.study import field_of
+from inexact_muon.lab.spec.study import field_of
+from inexact_muon.lab.sweep.board import short
 from inexact_muon.report.advice import advice
 from inexact_muon.report.claims import CLAIMS, Claim, Judged, overall
 from inexact_muon.report.figure import Figure

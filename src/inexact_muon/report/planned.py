@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inexact_muon.lab.study import Decide
+from inexact_muon.lab.spec.study import Decide
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import StudyRecord
 from inexact_muon.statistics import LEVEL, OPEN, seeds_needed

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from inexact_muon.lab import store
-from inexact_muon.lab.pack import is_packed
+from inexact_muon.lab.store import store
+from inexact_muon.lab.store.pack import is_packed
 from inexact_muon.report import tables
 from inexact_muon.report.build import FILES, PAGE, TEXT, build
 

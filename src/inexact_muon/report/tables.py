@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from inexact_muon.lab.store import REFERENCE
+from inexact_muon.lab.store.store import REFERENCE
 from inexact_muon.report import sources
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from inexact_muon._text import call, nearest, read, write
 from inexact_muon.schedules import design, published, zolotarev
-from inexact_muon.schedules.grammar import call, nearest, read, write
 from inexact_muon.schedules.judge import Judgement, judge
 from inexact_muon.schedules.operations import Operation, dtype_name
 from inexact_muon.schedules.scalar_map import FORMS, Exact, ScalarMap

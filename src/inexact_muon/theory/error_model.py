@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, log, log1p, sqrt
 
-from inexact_muon.schedules.grammar import nearest
+from inexact_muon._text import nearest
 
 
 def polar_express_error(lower: float, steps: int, degree: int = 5) -> float:

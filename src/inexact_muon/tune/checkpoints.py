@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inexact_muon.checkpoints.folders import read_folder
+from inexact_muon.checkpoints.momenta import BUFFER, Momentum, momenta
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
 from inexact_muon.schedules.prices import CPU
-from inexact_muon.tune.folders import read_folder
-from inexact_muon.tune.momenta import BUFFER, Momentum, momenta
 from inexact_muon.tune.spectra import Layer, spectrum_of
 
 CANDIDATES: tuple[PolarExpress | Jordan, ...] = (*(PolarExpress(steps) for steps in range(1, 9)), Jordan(5))

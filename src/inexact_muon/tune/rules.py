@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from inexact_muon.schedules.grammar import nearest
+from inexact_muon._text import nearest
 
 
 class Factors(NamedTuple):

@@ -21,12 +21,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from inexact_muon._text import nearest
+from inexact_muon.checkpoints.momenta import matrices, momenta
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
-from inexact_muon.schedules.grammar import nearest
 from inexact_muon.schedules.spectra import SPECTRA
-from inexact_muon.tune.momenta import matrices, momenta
 
 Array = NDArray[np.float64]
 POINTS = 64

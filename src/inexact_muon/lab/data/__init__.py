@@ -14,7 +14,7 @@ from inexact_muon.lab.data.images import read_cifar10, read_digits
 from inexact_muon.lab.data.shards import read_shards
 from inexact_muon.lab.data.text import read_stdlib, read_text
 from inexact_muon.lab.data.tokens import Tokens as Tokens
-from inexact_muon.lab.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text
+from inexact_muon.lab.spec.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text
 
 READERS: dict[type, Callable[[Any], Tokens | Images | None]] = {
     Stdlib: lambda data: read_stdlib(),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from inexact_muon.lab.data.order import examples
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.extras import require
-from inexact_muon.lab.spec import Cifar10
+from inexact_muon.lab.spec.spec import Cifar10
 
 Pixels = NDArray[np.uint8]
 Batch = tuple[NDArray[np.float32], NDArray[np.int64]]

@@ -15,7 +15,7 @@ from inexact_muon.lab.data.text import GPT2_VOCABULARY
 from inexact_muon.lab.data.tokens import Tokens
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.extras import require
-from inexact_muon.lab.spec import Shards
+from inexact_muon.lab.spec.spec import Shards
 
 MAGIC, VERSION, HEADER = 20240520, 1, 1024
 REPOSITORY = "kjj0/fineweb10B-gpt2"

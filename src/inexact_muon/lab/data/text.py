@@ -10,7 +10,7 @@ import numpy as np
 from inexact_muon.lab.data.tokens import Tokens, split
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.extras import require
-from inexact_muon.lab.spec import Text
+from inexact_muon.lab.spec.spec import Text
 
 GPT2_VOCABULARY = 50304
 """50257 tokens, rounded up to a multiple of 128."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from inexact_muon.lab.problems import cnn, custom, nanogpt, noisy
 from inexact_muon.lab.problems.task import Task as Task
-from inexact_muon.lab.spec import Cnn, Custom, Matrix, NanoGPT, RunSpec
+from inexact_muon.lab.spec.spec import Cnn, Custom, Matrix, NanoGPT, RunSpec
 
 PROBLEMS: dict[type, Callable[[RunSpec], Task]] = {
     NanoGPT: nanogpt.build,

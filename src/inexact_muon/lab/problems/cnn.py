@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from inexact_muon.lab import data
 from inexact_muon.lab.problems.task import Batch, Task
-from inexact_muon.lab.spec import Cnn, RunSpec
+from inexact_muon.lab.spec.spec import Cnn, RunSpec
 
 
 class Block(nn.Module):

@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from inexact_muon._text import nearest
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.problems.task import Task
-from inexact_muon.lab.spec import Custom, RunSpec
-from inexact_muon.schedules.grammar import nearest
+from inexact_muon.lab.spec.spec import Custom, RunSpec
 
 
 def build(spec: RunSpec) -> Task:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from inexact_muon.lab import data
 from inexact_muon.lab.data.tokens import Windows
 from inexact_muon.lab.problems.task import Batch, Task
-from inexact_muon.lab.spec import NanoGPT, RunSpec
+from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from inexact_muon.lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
 from inexact_muon.lab.problems.task import Batch, Task
-from inexact_muon.lab.spec import Matrix, RunSpec
+from inexact_muon.lab.spec.spec import Matrix, RunSpec
 
 SALT = 7919
 """Keeps the noise of a step apart from the numbers of which the function is made."""

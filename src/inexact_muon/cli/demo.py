@@ -1,0 +1,133 @@
+"""The demo: every oracle side by side, the tiny studies, and the page about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from inexact_muon.cli import catalogue
+from inexact_muon.decide import command
+from inexact_muon.decide.command import seconds as seconds
+from inexact_muon.lab import verify_study
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.store.files import replace
+from inexact_muon.lab.store.store import REFERENCE
+from inexact_muon.lab.sweep.engines import ENGINES, Engine, EngineOptions
+from inexact_muon.lab.sweep.sweep import sweep
+from inexact_muon.report.build import announce, build
+from inexact_muon.report.more import COMMAND
+from inexact_muon.terminal import Row, Sheet
+
+STUDIES = ("cnn-iterations", "gpt-iterations", "gpt-heatmap", "cnn-steps", "matrix", "optimizers")
+"""In the order in which they are trained: what a time limit cuts stands last."""
+ENOUGH = 240.0
+"""Seconds after which no run is begun, so that the demo ends in five minutes; what was cut is said."""
+
+
+def demo(out: Path, console: Console, budget: float | None = None) -> None:
+    """Oracles, studies, report; interrupted and started again, it goes on where it was.
+
+    Args:
+        out: folder of the stores and of the page.
+        budget: seconds to go on with afterwards, on what the declared claims still need, cheapest first.
+    """
+    began = time.monotonic()
+    save_oracles(out, console)
+    replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
+    lend(out)
+    check_theory(out, console)
+    engine = workers(out)
+    try:
+        for index, name in enumerate(STUDIES):
+            planned = plan(name)
+            title = f"study {index + 1} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
+            console.print(title, highlight=False)
+            over = lambda: time.monotonic() - began > ENOUGH  # noqa: E731
+            sweep(planned, out / name, lambda: command.Kept(engine), console, enough=over)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
+    finally:
+        engine.close()
+    if budget:
+        declared = [file(name) for name in STUDIES if plan(name).decide]
+        command.decide(declared, out, lambda: workers(out), console, budget=budget, page=False)
+    announce(build(out, console), console)
+
+
+def workers(out: Path) -> Engine:
+    """A worker for each core."""
+    return ENGINES["local"](EngineOptions(workers=os.cpu_count() or 1, address="", logs=out / "logs"))
+
+
+def check_theory(out: Path, console: Console) -> None:
+    """theory.json: every statement on a few runs; the whole study takes minutes."""
+    if not (out / "theory.json").exists():
+        torch.set_num_threads(1)
+        cases = list(verify_study.cases(fast=True))
+        rows = verify_study.measure(track(cases, "checking every bound", console=console))
+        replace(out / "theory.json", json.dumps({"rows": rows}).encode())
+
+
+def lend(out: Path) -> None:
+    """The project's own evidence, which took hours: packed runs and tables, in a folder that the page tells apart."""
+    for path in lent():
+        (out / REFERENCE).mkdir(parents=True, exist_ok=True)
+        if not (out / REFERENCE / path.name).exists():
+            shutil.copyfile(path, out / REFERENCE / path.name)
+
+
+def lent() -> list[Path]:
+    """Those files: in an installed package, or in the repository."""
+    here = Path(__file__).parent
+    root = here.parent.parent
+    tables = (here / "report" / "data", root / "docs" / "figures")
+    packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
+    return _first(tables, "*-study.json") + _first(packed, "*.pack")
+
+
+def _first(places: tuple[Path, ...], pattern: str) -> list[Path]:
+    return next((found for place in places if (found := sorted(place.glob(pattern)))), [])
+
+
+def plan(name: str) -> study.Plan:
+    """A tiny study, seed by seed: a limit of time leaves whole seeds, and arms that are compared run side by side."""
+    written = study.load(file(name))
+    return msgspec.structs.replace(written, runs=tuple(sorted(written.runs, key=lambda spec: spec.seed)))
+
+
+def file(name: str) -> Path:
+    """The file of a tiny study."""
+    return studies() / f"{name}.toml"
+
+
+def save_oracles(out: Path, console: Console) -> None:
+    """The table and the picture of all oracles."""
+    with console.status("designing the oracles and drawing them"):
+        paths = catalogue.save(catalogue.rows(), out)
+    console.print("oracles: " + ", ".join(str(path) for path in paths), soft_wrap=True, highlight=False)
+
+
+def show_oracles(out: Path, console: Console) -> None:
+    """The same, with the table printed."""
+    save_oracles(out, console)
+    title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
+    rows = [Row(catalogue.cells(r)) for r in catalogue.rows()]
+    Sheet(title, tuple(catalogue.header()), rows, left=("oracle",)).print(console)
+
+
+def studies() -> Path:
+    """The folder of the tiny studies: in an installed package, or in the repository."""
+    here = Path(__file__).parent
+    for place in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
+        if place.is_dir():
+            return place
+    raise LabError("the tiny studies are missing; install the package again")

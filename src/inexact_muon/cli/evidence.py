@@ -1,0 +1,118 @@
+"""Commands about evidence: demo, report, pack, decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+def demo(out: Path = Path("runs/demo"), oracles: bool = False, budget: str = "") -> None:
+    """Every oracle side by side, the tiny studies, and one page with the paper's figures and claims.
+
+    Takes less than five minutes on 2 idle cores; interrupted and started again, it goes on where it was.
+
+    Example: inexact-muon demo --out runs/demo
+
+    Args:
+        out: folder for the stores, the page and its files.
+        oracles: only the table and the picture of the oracles.
+        budget: go on for so long with what open claims need, cheapest first: 10m, 1h.
+    """
+    _need_lab()
+    from inexact_muon.cli import demo
+    from inexact_muon.terminal import console as open_console
+
+    console = open_console(190)
+    if oracles:
+        demo.show_oracles(out, console)
+    else:
+        demo.demo(out, console, demo.seconds(budget))
+
+
+def report(
+    folder: Annotated[Path, tyro.conf.Positional],
+    out: Path | None = None,
+    open: bool = False,
+    watch: bool = False,
+    serve: bool = False,
+) -> None:
+    """One self-contained page about the stores of a folder: the paper's figures, and a verdict on each claim.
+
+    Writes report.html, report.md and report/*.{csv,svg,png} there. Reads files only, also while a sweep runs.
+
+    Example: inexact-muon report runs/demo --open
+
+    Args:
+        folder: a store, a folder of stores and tables (theory.json, cotuning.json, precision.json), or packed evidence.
+        out: folder for the page, if not the same; for a packed file, by default its name without suffix.
+        open: show the page in the browser.
+        watch: write the page again whenever the stores change, until Ctrl-C.
+        serve: the same, and serve it on this machine's loopback address.
+    """
+    _need_lab()
+    from inexact_muon.report import command
+    from inexact_muon.terminal import console
+
+    command.report(folder, out, console(160), open, watch, serve)
+
+
+def _need_lab() -> None:
+    from inexact_muon.lab.extras import require
+
+    for module in ("altair", "vl_convert", "jinja2"):
+        require(module, "lab")
+
+
+def pack(words: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR... FILE")]) -> None:
+    """Stores as one small file of plain data with a checksum, which list, show, report and sweep read.
+
+    Several stores may be packed into one file; runs of one study are merged, each once.
+
+    Example: inexact-muon pack runs/gpt gpt.pack
+
+    Args:
+        words: stores, folders of stores or packed files, and last the file to write.
+    """
+    from inexact_muon.lab.store import packing
+    from inexact_muon.terminal import console
+
+    if len(words) < 2:
+        raise ValueError("pack wants a store and a file to write: inexact-muon pack runs/gpt gpt.pack")
+    packing.pack_all(words[:-1], words[-1], console(120))
+
+
+def decide(
+    studies: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    out: Path = Path("runs/decide"),
+    claims: tuple[str, ...] = (),
+    budget: str = "",
+    workers: int | None = None,
+    engine: str = "local",
+    address: str = "",
+    packed: tuple[Path, ...] = (),
+) -> None:
+    """Pilot seeds, then the seeds and cells that verdicts need, cheapest first, within the budget; then the page.
+
+    Says what each claim has, what it still needs and what that costs on this machine. Started again it goes on.
+
+    Example: inexact-muon decide my_study.toml --budget 40m
+
+    Args:
+        studies: TOML files with a table [decide], which declares the family of claims and the widths wanted.
+        out: folder of the stores, one for each study, and of the page.
+        claims: decide only these.
+        budget: time after which nothing more is begun: 40m, 2h, 1h30m, 90s; without one, as long as it takes.
+        workers: runs at once; by default one for each core, or what the cluster has.
+        engine: local, ray or slurm.
+        address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
+        packed: evidence to go on from.
+    """
+    from inexact_muon.decide import command
+    from inexact_muon.lab.sweep.commands import engine_of
+    from inexact_muon.terminal import console
+
+    _need_lab()
+    start = engine_of(engine, workers, address, out / "submitit")
+    command.decide(studies, out, start, console(160), claims, command.seconds(budget), packed)

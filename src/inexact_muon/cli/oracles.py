@@ -1,0 +1,170 @@
+"""Commands about oracles and statements: delta, transfer, theory, bench, plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from inexact_muon.cli.settings import Settings
+
+
+def delta(
+    oracle: Annotated[str | None, tyro.conf.Positional] = None,
+    shape: str = "768x3072",
+    spectrum: str = "log-uniform",
+    checkpoint: Path | None = None,
+) -> None:
+    """How inexact an oracle is on a spectrum, or on the momentum of a saved optimizer.
+
+    Examples: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum gpt-late;
+    inexact-muon delta --checkpoint checkpoint.pt
+
+    Spectra are synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, cnn-early, ...) or a file of singular
+    values. A checkpoint is an optimizer's state_dict, saved by torch or safetensors, or a folder of
+    torch.distributed.checkpoint. Checkpoints are read as data: nothing in them is run
+    (SECURITY.md).
+
+    Args:
+        oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.
+        shape: rows x columns, for the cost and the length of a synthetic spectrum.
+        spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
+        checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and what to use.
+    """
+    from inexact_muon.cli import tables
+
+    tables.delta(oracle, shape, spectrum, checkpoint)
+
+
+def transfer(
+    lr: float,
+    momentum: float,
+    source: Annotated[str, tyro.conf.arg(name="from")],
+    target: Annotated[str, tyro.conf.arg(name="to")],
+    rule: str = "descent",
+    spectrum: str | None = None,
+) -> None:
+    """Carry a tuned learning rate and momentum to another oracle: four rules side by side, and why.
+
+    Example: inexact-muon transfer --lr .05 --momentum .95 --from polar-express:5 --to polar-express:2
+
+    Args:
+        lr: tuned with the first oracle.
+        momentum: tuned with it; PyTorch's convention, 1 - alpha.
+        source: the oracle they were tuned with.
+        target: the oracle to go to.
+        rule: descent, measured, paper or deterministic.
+        spectrum: a name or a file, as for delta; by default gpt-late. The answer depends on it strongly.
+    """
+    from inexact_muon.cli import tables
+
+    tables.transfer(lr, momentum, source, target, rule, spectrum)
+
+
+def theory(
+    name: Annotated[str, tyro.conf.Positional] = "list",
+    set: Settings = (),
+    plot: Path | None = None,
+) -> None:
+    """Every statement of the paper and its two-number version: `list` them, or evaluate one.
+
+    Example: inexact-muon theory stochastic-optimal --set delta=0.1 --set K=1e5 --plot optimum.svg
+
+    Args:
+        name: list, or the name of a statement.
+        set: name=value pairs, such as delta=0.1 deltas=[0.1,0.2]; what is not set is assumed, and shown as such.
+        plot: draw it over delta, to an .svg, .png, .html or .json file.
+    """
+    from inexact_muon.cli import statements
+    from inexact_muon.terminal import console as open_console
+
+    console = open_console(190)
+    if name == "list":
+        statements.show_all(console)
+    else:
+        statements.show(name, set, plot, console)
+
+
+def bench(
+    peers: bool = False,
+    rounds: int = 7,
+    parts: tuple[str, ...] = ("oracles", "steps", "growth", "memory"),
+    json: Path | None = None,
+) -> None:
+    """Speed and accuracy of oracles and whole steps, side by side in one process, as ratios with quartiles.
+
+    Example: inexact-muon bench --peers --json bench.json
+
+    Args:
+        peers: also time pytorch_optimizer, heavyball, timm and muon-optimizer, if they are installed.
+        rounds: how often everything takes its turn.
+        parts: which of oracles, steps, growth, memory; the file's other parts stay.
+        json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
+    """
+    from inexact_muon.bench import page
+    from inexact_muon.terminal import console as open_console
+
+    if rounds < 2:
+        raise ValueError(f"rounds must be at least 2, got {rounds}")
+    console = open_console(190)
+    report = page.run(peers, rounds, console, parts)
+    page.show(report, console)
+    if json is not None:
+        console.print("written: " + ", ".join(str(path) for path in page.save(report, json)), soft_wrap=True)
+
+
+def plan(
+    model: Annotated[str, tyro.conf.Positional],
+    gpus: int = 8,
+    tp: int = 1,
+    link: float = 50.0,
+    flops: float = 989.0,
+    layout: Literal["fsdp", "ddp"] = "fsdp",
+    tokens: int | None = None,
+    oracle: str = "polar-express:5",
+    efficiency: float = 0.4,
+    memory: float = 80.0,
+    period: int = 5,
+    rank: int = 8,
+    top: float = 0.05,
+    plot: Path | None = None,
+) -> None:
+    """Cost on paper at scale: flops, bytes and memory of the oracle on many devices, and what to do.
+
+    Example: inexact-muon plan llama3-8b --gpus 64 --tp 8 --link 50 --flops 989 --plot plan.svg
+
+    Args:
+        model: gpt2-124m, llama3-8b, llama3-70b, kimi-k2, or a config.json, a .safetensors file or folder, a run spec.
+        gpus: ranks.
+        tp: ranks that divide each matrix for tensor parallelism.
+        link: GB/s that a rank sends.
+        flops: peak TF of a rank in bfloat16.
+        layout: fsdp divides weights and state over the rest of the ranks, ddp repeats them.
+        tokens: of a step; by default the model's own.
+        oracle: text of a polar method, such as polar-express:6, "polar-express(6, dtype=float32)" or zolotarev:3.
+        efficiency: share of the peak that products reach.
+        memory: GB of a rank.
+        period: of block-periodic (MuonBP).
+        rank: of the low-rank compressor (EF21).
+        top: share of entries that the top-k compressor keeps (EF21).
+        plot: picture, to an .svg, .png, .html or .json file.
+    """
+    from inexact_muon.plan import estimate, files, page
+    from inexact_muon.plan.layout import Layout
+    from inexact_muon.plan.strategies import all_strategies
+    from inexact_muon.schedules import oracles
+    from inexact_muon.terminal import console as open_console
+
+    machine = estimate.Machine(flops, link, efficiency, memory)
+    where = Layout(gpus, tp, sharded=layout == "fsdp")
+    tried = all_strategies(period, rank, top)
+    reader: Any = oracles
+    if oracles.parts(oracle).family not in oracles.FAMILIES:  # from elsewhere, or around another: that loads torch
+        from inexact_muon import polar as reader
+    made = estimate.plan(files.find(model, tokens), where, machine, reader.parse(oracle), tried)
+    console = open_console(190)
+    page.show(made, console)
+    if plot is not None:
+        page.draw(made, plot)
+        console.print(f"written: {plot}", soft_wrap=True)

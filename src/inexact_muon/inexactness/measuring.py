@@ -1,0 +1,223 @@
+"""How inexact an answer is: delta of the paper, and the two numbers the descent lemma really uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from inexact_muon.inexactness.estimate import choose_plan, estimate
+from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.lmo.spectral import polar_error
+from inexact_muon.polar import PolarMethod
+from inexact_muon.polar._base import check_finite, no_autocast
+from inexact_muon.polar.exact import rank_threshold
+from inexact_muon.polar.scaling import to_unit_entries
+
+SMALL = 128
+"""Up to this short side an estimate decomposes the Gram matrix instead of sampling."""
+
+CERTAIN = 0.9
+"""A certificate from products is given below this; above it says nothing and a decomposition is made."""
+
+UPHILL = "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
+
+LARGE = 1024
+"""Up to this short side an estimate that is doubtful is replaced by the decomposition of the Gram matrix."""
+
+
+@dataclass(frozen=True)
+class Inexactness:
+    """An LMO answer against the exact one. Floats for one matrix, tensors of the batch shape for a batch.
+
+    Attributes:
+        delta: norm(d_hat - d), the paper's Assumption 1; the distance to the set of solutions if there are many.
+        gap: eta = 1 + <m, d_hat>/dual_norm(m), the share of descent lost; negative when d_hat overshoots.
+        overshoot: nu = norm(d_hat).
+        factor: nu/(1-eta), the deterministic degradation; inf when gap >= 1; at most (1+delta)/(1-delta).
+        stochastic_factor: nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); at most (1+delta)^(1/4)/(1-delta).
+    """
+
+    delta: Any
+    gap: Any
+    overshoot: Any
+    factor: Any = field(init=False)
+    stochastic_factor: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        kept = 1.0 - self.gap
+        if isinstance(kept, Tensor):
+            kept = torch.where(kept > 0, kept, torch.zeros_like(kept))
+            factor = self.overshoot / kept
+            stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75 / kept
+            object.__setattr__(self, "factor", torch.where(kept > 0, factor, torch.inf))
+            object.__setattr__(self, "stochastic_factor", torch.where(kept > 0, stochastic, torch.inf))
+        else:
+            good = kept > 0
+            factor = self.overshoot / kept if good else float("inf")
+            stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75
+            object.__setattr__(self, "factor", factor)
+            object.__setattr__(self, "stochastic_factor", stochastic / kept if good else float("inf"))
+
+
+def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexactness:
+    """Inexactness of d_hat as an answer of `ball` to m.
+
+    Args:
+        d_hat: points downhill, as `ball(m)` does.
+        exact: a singular value decomposition in float64. Otherwise, for the spectral ball, an estimate that takes
+            at most a twentieth of the oracle's work (`inexact_muon.inexactness.estimate`): delta within 10% while it is
+            below 0.9, the gap within 0.02 for an oracle of error up to about a third. Up to a short side of 1024
+            a doubtful one (a rank deficient m) is replaced by a decomposition of n x n matrices. It assumes that d_hat
+            has the singular vectors of m, as every polar method returns; it is low if not. The other
+            balls are always measured exactly.
+
+    Raises:
+        ValueError: shapes differ, an entry is not finite, or d_hat points uphill.
+
+    Example:
+        >>> ball, m = Spectral(), torch.eye(3)
+        >>> round(measure(ball, m, ball(m), exact=True).overshoot, 3)
+        1.121
+    """
+    check_answer(ball, m, d_hat)
+    found, _, descent = assess(ball, m, d_hat, exact)
+    if bool((descent < 0).any()):
+        raise ValueError(UPHILL)
+    return found
+
+
+def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:
+    """Raises unless m suits the ball and both are finite, not empty and of one shape."""
+    ball.check(m)
+    if d_hat.shape != m.shape:
+        raise ValueError(f"d_hat has shape {tuple(d_hat.shape)}, m has {tuple(m.shape)}")
+    if m.numel() == 0:
+        raise ValueError(f"m is empty, shape {tuple(m.shape)}: nothing to measure")
+    check_finite(m)
+    check_finite(d_hat, "d_hat")
+
+
+def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[Inexactness, Tensor, Tensor]:
+    """`measure` without its checks, with dual_norm(m) and -<m, d_hat>; uphill answers have a gap above 1.
+
+    For matrices stacked in one tensor the two are in common units, so that they may be summed.
+    """
+    sampled = isinstance(ball, Spectral) and not exact
+    with no_autocast(m):
+        delta, inner, dual, overshoot = (_spectral if sampled else _exact)(ball, m, d_hat)
+    gap = torch.where(dual > 0, 1.0 + inner / torch.where(dual > 0, dual, 1.0), 0.0)
+    values = [delta, gap, overshoot]
+    return Inexactness(*(value if delta.ndim else float(value) for value in values)), dual, -inner
+
+
+def predict(method: PolarMethod, singular_values: ArrayLike) -> Inexactness:
+    """A priori: what a polar method does to this spectrum, from its coefficients, in exact arithmetic."""
+    judgement = method.judge(singular_values)
+    return Inexactness(judgement.delta, judgement.gap, judgement.overshoot)
+
+
+def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
+    """A posteriori: upper bounds on delta, gap and overshoot of a spectral answer of radius 1, in float64.
+
+    With E = I - X X^T, X = -d_hat and eps = ||E^4||_F^(1/4) >= ||E||_2, every singular value p of X has
+    |1 - p^2| <= eps, so X is within 1 - sqrt(1 - eps) of its own polar factor if eps < 1. That is the one of m up
+    to `_turned`, which is computed from m X^T and added. Products and the eigenvalues of m X^T suffice while the sum is
+    below `CERTAIN`. Otherwise (m rank deficient or X far from it, an answer in half precision, unrelated singular
+    vectors) the three numbers are those of a decomposition, as `measure(exact=True)` gives them.
+
+    Raises:
+        ValueError: shapes differ, an entry is not finite, or d_hat points uphill.
+    """
+    ball = Spectral()
+    check_answer(ball, m, d_hat)
+    scaled = to_unit_entries(m.detach().double())
+    x = -d_hat.detach().double()
+    if bool(((scaled * x).sum(dim=(-2, -1)) < 0).any()):
+        raise ValueError(UPHILL)
+    if x.shape[-2] > x.shape[-1]:
+        scaled, x = scaled.mT, x.mT
+    gram = x @ x.mT
+    identity = torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
+    square = torch.linalg.matrix_power(identity - gram, 2)
+    eps = torch.linalg.matrix_norm(square @ square) ** 0.25 + x.shape[-1] * torch.finfo(x.dtype).eps
+    overshoot = (1.0 + eps).sqrt()
+    below = 1.0 - (1.0 - eps).clamp(min=0.0).sqrt()
+    delta = torch.maximum(below, overshoot - 1.0) + _turned(scaled, x, gram, eps)
+    values = [delta, delta.clamp(max=1.0), overshoot]
+    if bool((~(delta < CERTAIN)).any()):
+        found, _, _ = assess(ball, m, d_hat, exact=True)
+        exact = [torch.as_tensor(v, dtype=x.dtype, device=x.device) for v in (found.delta, found.gap, found.overshoot)]
+        values = [torch.where(delta < CERTAIN, v, e) for v, e in zip(values, exact, strict=True)]
+    return Inexactness(*(value if delta.ndim else float(value) for value in values))
+
+
+def _turned(m: Tensor, x: Tensor, gram: Tensor, eps: Tensor) -> Tensor:
+    """A bound on the distance between the polar factors of m and of x, inf where there is none.
+
+    With S = x x^T and H the symmetric part of m x^T, both commuting, H S^-1 x has the polar factor of x if H > 0. m
+    differs from such a matrix by D: what is left over of m, of the symmetry and of the commutator. Polar factors of
+    matrices with smallest singular value s differ by at most 3 ||D||_F / s; doubled for terms of second order.
+    """
+    product = m @ x.mT
+    half = 0.5 * (product + product.mT)
+    bad = eps >= 0.5
+    safe = torch.where(bad[..., None, None], torch.eye(gram.shape[-1], dtype=x.dtype, device=x.device), gram)
+    factor = torch.linalg.cholesky_ex(safe).L
+    rest = m - product @ torch.cholesky_solve(x, factor)
+    commutator = half @ gram - gram @ half
+    parts = (rest, product - half, commutator)
+    off = sum(torch.linalg.matrix_norm(part) for part in parts) / (1.0 - eps).clamp(min=0.5)
+    smallest = torch.linalg.eigvalsh(half)[..., 0]
+    bound = 2.0 * 3.0 * off * (1.0 + eps).sqrt() / torch.where(smallest > 0, smallest, 1.0)
+    return torch.where(bad | (smallest <= 0), torch.inf, bound)
+
+
+def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    inner = (m.double() * d_hat.double()).sum(dim=(-2, -1) if m.ndim >= 2 else tuple(range(m.ndim)))
+    return ball.distance(m, d_hat), inner, ball.dual_norm(m.double()), ball.norm(d_hat.double())
+
+
+def _spectral(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The estimate, on m scaled to entries near 1 and transposed to be wide: nothing in it changes by that."""
+    assert isinstance(ball, Spectral)
+    batch, (n, k) = m.shape[:-2], m.shape[-2:]
+    work = torch.promote_types(m.dtype, torch.float32)
+    plain = m.detach().to(work).reshape(-1, n, k)
+    a = to_unit_entries(plain)
+    x = (d_hat.detach().to(work) / -ball.radius(m.shape)).reshape(-1, n, k)
+    if n > k:
+        a, x = a.mT, x.mT
+    threshold = rank_threshold(a, m.dtype)
+    if min(n, k) <= SMALL:
+        delta, dual, overshoot = _from_gram(a, x, threshold)
+    else:
+        delta, dual, overshoot, doubtful = estimate(a, x, threshold, choose_plan(n, k, ball.polar.flops(n, k)))
+        if min(n, k) <= LARGE and bool(doubtful.any()):
+            found = _from_gram(a[doubtful], x[doubtful], threshold[doubtful])
+            for values, better in zip((delta, dual, overshoot), found, strict=True):
+                values[doubtful] = better
+    inner = -(a.double() * x.double()).sum(dim=(-2, -1))
+    unit = plain.abs().amax(dim=(-2, -1)).double() / a.abs().amax(dim=(-2, -1)).clamp(min=1.0).double()
+    unit = unit * ball.radius(m.shape)
+    return delta.reshape(batch), (unit * inner).reshape(batch), (unit * dual).reshape(batch), overshoot.reshape(batch)
+
+
+def _from_gram(m: Tensor, x: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(delta, dual norm, overshoot) from eigendecompositions of n x n matrices, in float64."""
+    m, x = m.double(), x.double()
+    square, u = torch.linalg.eigh(m @ m.mT)
+    s = square.clamp(min=0.0).sqrt()
+    # The square of eps is what the Gram matrix resolves; below it a singular value is noise too.
+    floor = 1e-7 * s[..., -1]
+    kept = s > torch.maximum(threshold.double(), floor).unsqueeze(-1)
+    vh = (u.mT @ m) / torch.where(kept, s, torch.ones_like(s)).unsqueeze(-1)
+    error = polar_error(x, u, vh, kept)
+    return _largest(error), s.sum(-1), _largest(x)
+
+
+def _largest(x: Tensor) -> Tensor:
+    return torch.linalg.eigvalsh(x @ x.mT)[..., -1].clamp(min=0.0).sqrt()

@@ -1,0 +1,1 @@
+"""Run specs and studies: frozen values, read from TOML."""

@@ -1,0 +1,288 @@
+"""A run is a frozen spec: five sections and a few numbers. Its id is the hash of its canonical text.
+
+Defaults are filled before hashing, so a file that spells a default out names the same run as one that does not.
+Never imports torch: oracles stay text here and are read when a run is prepared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from inexact_muon.defaults import ADAMW_LR
+from inexact_muon.lab.spec.decode import decode, read_toml
+
+Count = Annotated[int, Meta(ge=1)]
+Number = Annotated[int, Meta(ge=0)]
+Side = Annotated[int, Meta(ge=2)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Decay = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of a spec file: frozen, and nothing in it that is not a field."""
+
+
+class Named(Section, frozen=True, tag_field="name"):
+    """One of several kinds of a table; `name` says which."""
+
+
+# problems -------------------------------------------------------------------------------------------------------------
+
+SIZES = {
+    "tiny": {"layers": 2, "width": 96, "heads": 3, "context": 128},
+    "small": {"layers": 6, "width": 384, "heads": 6, "context": 256},
+    "124M": {"layers": 12, "width": 768, "heads": 6, "context": 1024},
+}
+"""What `size` of nanogpt stands for; any of the numbers may be given beside it."""
+
+
+class NanoGPT(Named, frozen=True, tag="nanogpt"):
+    """A small GPT: RMSNorm, QK-norm, squared ReLU, untied head. 0 in a number means: by size."""
+
+    size: Literal["tiny", "small", "124M"] = "tiny"
+    layers: Number = 0
+    width: Number = 0
+    heads: Number = 0
+    context: Number = 0
+    positions: Literal["rotary", "learned"] = "rotary"
+
+    def __post_init__(self) -> None:
+        for field, value in SIZES[self.size].items():
+            if getattr(self, field) == 0:
+                msgspec.structs.force_setattr(self, field, value)
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width {self.width} must be a multiple of twice the {self.heads} heads")
+
+
+class Cnn(Named, frozen=True, tag="cnn"):
+    """Three blocks of two 3x3 convolutions with batch normalisation and GELU, then a linear head."""
+
+    widths: tuple[Count, Count, Count] = (16, 32, 32)
+
+
+class Matrix(Named, frozen=True, tag="matrix"):
+    """A function of one matrix whose smoothness is known; the seed chooses the function and the noise.
+
+    Each example of a batch is the gradient plus Gaussian noise xi with E||xi||_2^2 = noise^2.
+    """
+
+    function: Literal["quadratic", "logistic", "exponential"] = "quadratic"
+    rows: Side = 6
+    columns: Side = 4
+    noise: NotNegative = 1.0
+    condition: Annotated[float, Meta(ge=1)] = 10.0
+    """Of the quadratic."""
+
+    def __post_init__(self) -> None:
+        if self.function != "quadratic" and self.condition != 10.0:
+            raise ValueError(f"condition is a field of the quadratic, not of the {self.function} function")
+
+
+class Custom(Named, frozen=True, tag="custom"):
+    """Your own: `target` is "module:function", called with seed, batch and `arguments`, and returns a Task."""
+
+    target: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+Problem = NanoGPT | Cnn | Matrix | Custom
+"""One row here, and one in `problems.PROBLEMS`, for each problem."""
+
+
+# data -----------------------------------------------------------------------------------------------------------------
+
+
+class Stdlib(Named, frozen=True, tag="stdlib"):
+    """The Python standard library's own source, as bytes. Needs no network."""
+
+
+class Text(Named, frozen=True, tag="text"):
+    """A text file, or every file of a folder, as bytes or as GPT-2 tokens."""
+
+    path: str
+    tokens: Literal["bytes", "gpt2"] = "bytes"
+
+
+class Shards(Named, frozen=True, tag="shards"):
+    """Ready-made uint16 token shards, such as FineWeb's: `*train*.bin` and `*val*.bin` in a folder."""
+
+    path: str
+    download: Number = 0
+    """So many FineWeb training shards (100M tokens each) are fetched into `path` if they are not there."""
+
+
+class Digits(Named, frozen=True, tag="digits"):
+    """scikit-learn's 1797 handwritten digits of 8 x 8 pixels. Needs no network."""
+
+
+class Cifar10(Named, frozen=True, tag="cifar10"):
+    """CIFAR-10 in its binary version; the folder of `data_batch_1.bin`."""
+
+    path: str
+    images: Number = 0
+    """Only the first so many training images; 0 for all."""
+    download: bool = False
+
+
+class Nothing(Named, frozen=True, tag="none"):
+    """The problem brings its own data."""
+
+
+Data = Stdlib | Text | Shards | Digits | Cifar10 | Nothing
+
+READS: dict[type, tuple[type[Named], ...]] = {
+    NanoGPT: (Stdlib, Text, Shards),
+    Cnn: (Digits, Cifar10),
+}
+"""Which data a problem reads, the default first; a problem without a row reads none."""
+
+
+# optimizers -----------------------------------------------------------------------------------------------------------
+
+
+class Muon(Named, frozen=True, tag="muon"):
+    """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, and the README's lr."""
+
+    lr: Positive = 0.02
+    momentum: Decay = 0.95
+    nesterov: bool = True
+    weight_decay: NotNegative = 0.1
+    polar: str = "auto"
+    scale: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
+    adamw_lr: Positive = ADAMW_LR
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+
+
+class Scion(Named, frozen=True, tag="scion"):
+    """Scion: spectral balls inside, the sign ball at the output, both sized by shape."""
+
+    lr: Positive = 0.0009765625
+    momentum: Decay = 0.9
+    polar: str = "jordan(steps=5)"
+    radius: Positive = 8.0
+    head_radius: Positive = 16.0
+    constrained: bool = False
+
+
+class SignSGD(Named, frozen=True, tag="sign-sgd"):
+    """W <- W - lr sign(m)."""
+
+    lr: Positive = 0.001
+    momentum: Decay = 0.9
+
+
+class SGD(Named, frozen=True, tag="sgd"):
+    """W <- W - lr m, with PyTorch's momentum."""
+
+    lr: Positive = 0.1
+    momentum: Decay = 0.9
+    nesterov: bool = False
+    weight_decay: NotNegative = 0.0
+
+
+class AdamW(Named, frozen=True, tag="adamw"):
+    """The baseline."""
+
+    lr: Positive = 0.003
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+    weight_decay: NotNegative = 0.0
+
+
+Optimizer = Muon | Scion | SignSGD | SGD | AdamW
+
+
+# the rest -------------------------------------------------------------------------------------------------------------
+
+
+class Schedule(Section, frozen=True):
+    """The step size over time: linear warm-up, constant, then a cool-down over the last share of the steps."""
+
+    warmup: Number = 0
+    cooldown: Share = 0.0
+    shape: Literal["linear", "cosine"] = "linear"
+    floor: Share = 0.0
+
+
+class Telemetry(Section, frozen=True):
+    """LMO error per layer at the first, every `every`-th and the last step; 0 for never."""
+
+    every: Number = 0
+    exact: bool = True
+    """By a float64 decomposition; otherwise the cheap estimate."""
+
+
+class RunSpec(Section, frozen=True):
+    """Everything that decides a run's numbers."""
+
+    problem: Problem
+    data: Data | None = None
+    optimizer: Optimizer = Muon()
+    schedule: Schedule = Schedule()
+    telemetry: Telemetry = Telemetry()
+    seed: Number = 0
+    steps: Count = 250
+    batch: Count = 32
+    accumulate: Count = 1
+    record_every: Count = 10
+    evaluate_every: Number = 0
+    validation: Count = 8
+    checkpoint_every: Number = 100
+    precision: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    def __post_init__(self) -> None:
+        kinds = READS.get(type(self.problem), (Nothing,))
+        if self.data is None:
+            msgspec.structs.force_setattr(self, "data", kinds[0]())
+        elif not isinstance(self.data, kinds):
+            allowed = ", ".join(_tag(kind) for kind in kinds)
+            problem = _tag(type(self.problem))
+            raise ValueError(f"data.name: {problem} cannot read {_tag(type(self.data))!r}; one of {allowed}")
+        if self.batch % self.accumulate:
+            raise ValueError(f"accumulate = {self.accumulate} does not divide batch = {self.batch}")
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits of the hash of the canonical text."""
+        return hashlib.sha256(canonical(self)).hexdigest()[:12]
+
+
+def canonical(spec: RunSpec) -> bytes:
+    """JSON with every field and sorted keys: equal specs have equal bytes."""
+    return msgspec.json.encode(spec, order="sorted")
+
+
+def from_json(text: bytes | str) -> RunSpec:
+    """The inverse of `canonical`."""
+    return msgspec.json.decode(text, type=RunSpec)
+
+
+def load(path: Path, changes: dict[str, Any] | None = None) -> RunSpec:
+    """The run that a TOML file describes; `changes` maps dotted fields to values that win."""
+    raw = read_toml(path)
+    if "base" in raw:
+        raise ValueError(f"{path} is a study (it has a base); use `inexact-muon sweep {path}`")
+    for field, value in (changes or {}).items():
+        overlay(raw, field, value)
+    return decode(raw, RunSpec, str(path))
+
+
+def overlay(raw: dict[str, Any], field: str, value: Any) -> None:
+    """Sets a dotted field of nested tables."""
+    *outer, last = field.split(".")
+    for name in outer:
+        raw = raw.setdefault(name, {})
+        if not isinstance(raw, dict):
+            raise ValueError(f"{field}: {name} is a value, not a table")
+    raw[last] = value
+
+
+def _tag(kind: type[Named]) -> str:
+    return str(kind.__struct_config__.tag)

@@ -1,0 +1,93 @@
+"""How a run ended: a file with its own checksum, written once."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from inexact_muon.lab.errors import LabError, warn
+from inexact_muon.lab.spec.spec import Section
+from inexact_muon.lab.store import curves
+from inexact_muon.lab.store.files import replace
+
+End = Literal["finished", "diverged", "failed"]
+OUTCOME, CURVES, CHECKPOINT = "outcome.json", "curves.jsonl", "checkpoint.pt"
+
+
+class Outcome(Section, frozen=True):
+    """How a run ended. `diverged` is a result: the loss stopped being finite."""
+
+    state: End
+    step: int
+    result: dict[str, float | None] = msgspec.field(default_factory=dict)
+    """Last value of every metric; the same bits whenever the run is repeated."""
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    """By parameter, the steps that it did not make because its gradient was not finite."""
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    """Wall time by part."""
+    error: str = ""
+    """Traceback of a failed run."""
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    curves: curves.Mark = curves.Mark()
+    """The curves that the run ended with."""
+
+    @property
+    def stuck(self) -> list[str]:
+        """Parameters that skipped every step."""
+        return [name for name, count in self.skipped.items() if count >= self.step]
+
+
+class Sealed(Section, frozen=True):
+    """The file: the outcome, and the SHA-256 of its text."""
+
+    outcome: msgspec.Raw
+    sha256: str
+
+
+def write(outcome: Outcome) -> bytes:
+    """The text of an outcome with its checksum."""
+    text = msgspec.json.encode(outcome)
+    return msgspec.json.encode(Sealed(outcome=msgspec.Raw(text), sha256=hashlib.sha256(text).hexdigest()))
+
+
+def unseal(text: bytes) -> Outcome:
+    """The outcome in a text that `write` wrote; raises if anything in it has changed."""
+    try:
+        sealed = msgspec.json.decode(text, type=Sealed)
+        if hashlib.sha256(sealed.outcome).hexdigest() == sealed.sha256:
+            return msgspec.json.decode(sealed.outcome, type=Outcome)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    raise LabError("its outcome is damaged")
+
+
+def read_outcome(folder: Path) -> Outcome | None:
+    """How the run in this folder ended; None if it has not."""
+    path = folder / OUTCOME
+    try:
+        return unseal(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except LabError:
+        raise LabError(f"{path} is damaged; the same sweep repeats the run") from None
+
+
+def sound_outcome(folder: Path) -> Outcome | None:
+    """How the run in this folder ended; None if it has not, and with a warning if its files are damaged."""
+    try:
+        found = read_outcome(folder)
+    except LabError as error:
+        warn(str(error))
+        return None
+    if found is not None and not curves.holds(folder / CURVES, found.curves):
+        warn(f"{folder / CURVES} is damaged or cut off; the same sweep repeats the run")
+        return None
+    return found
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Ends the run in this folder."""
+    replace(folder / OUTCOME, write(outcome))

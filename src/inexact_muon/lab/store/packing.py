@@ -1,0 +1,91 @@
+"""What `inexact-muon pack` does, and how a sweep goes on from packed evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from inexact_muon.lab.errors import LabError, writing
+from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.store import pack, store
+from inexact_muon.lab.store.outcome import CURVES, OUTCOME, write_outcome
+from inexact_muon.lab.store.pack import PackedRun, PackedStore
+from inexact_muon.lab.store.store import Store
+
+
+def pack_all(places: Sequence[Path], file: Path, console: Console) -> None:
+    """One file of the stores below these folders and in these files; stores of one name are merged."""
+    if file.is_dir():
+        raise LabError(f"{file} is a folder; the last word names the file to write")
+    if file.exists():
+        pack.read(file)  # only packed evidence is replaced, never somebody's other file
+    found = [packed(place) for source in places for place in store.places(source)]
+    if not found:
+        raise LabError(f"{', '.join(map(str, places))}: no store to pack; make one with `inexact-muon sweep`")
+    stores = merged(found)
+    pack.write(file, stores)
+    runs = sum(len(one.runs) for one in stores)
+    size = file.stat().st_size / 1e6
+    console.print(f"{file}: {len(stores)} studies, {runs} runs, {size:.2f} MB", highlight=False, soft_wrap=True)
+
+
+def packed(place: Path) -> PackedStore:
+    """A store, as it is packed."""
+    if pack.is_packed(place):
+        return pack.read_one(place)
+    about, found = store.read(place)
+    runs = []
+    for run in found:
+        records = store.read_curves(place, run.id, run.outcome)
+        runs.append(PackedRun(**msgspec.structs.asdict(run), curves=pack.thinned(records)))
+    return PackedStore(about=about, runs=runs)
+
+
+def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
+    """Stores of one name become one: each run once, one that has ended rather than one that has not."""
+    by_name: dict[str, dict[str, PackedRun]] = {}
+    about: dict[str, dict[str, str]] = {}
+    for one in stores:
+        about.setdefault(one.name, one.about)
+        runs = by_name.setdefault(one.name, {})
+        for run in one.runs:
+            kept = runs.get(run.id)
+            if kept is None or kept.outcome is None:
+                runs[run.id] = run
+            elif run.outcome is not None and run.outcome.result != kept.outcome.result:
+                ways = f"{kept.outcome.result} and {run.outcome.result}"
+                raise LabError(f"{one.name}: run {run.id} ended in two ways, {ways}; pack one of them")
+    return [PackedStore(about=about[name], runs=list(runs.values())) for name, runs in by_name.items()]
+
+
+def names(file: Path) -> set[str]:
+    """The studies of packed evidence, or of the stores of a folder."""
+    return {packed(place).name for place in store.places(file)}
+
+
+def take_in(files: Sequence[Path], folder: Path, plan: Plan) -> int:
+    """Puts the runs of packed evidence that have ended into the plan's store; says how many were new there.
+
+    Runs of the same study that the plan does not have, such as other seeds, come along.
+    """
+    stores = merged(packed(place) for file in files for place in store.places(file))
+    ended = {run.id: run for one in stores if one.name == plan.name for run in one.runs if run.outcome}
+    if not ended:
+        raise LabError(f"{', '.join(map(str, files))}: no run of the study {plan.name!r} to go on from")
+    new = 0
+    for run in ended.values():
+        place = store.run_folder(folder, run.id)
+        if store.sound_outcome(place) is not None or run.outcome is None:
+            continue
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / OUTCOME).unlink(missing_ok=True)
+        made = pack.mark(run.curves, place / CURVES)
+        write_outcome(place, msgspec.structs.replace(run.outcome, curves=made))
+        new += 1
+    union = {spec.id: spec for spec in (*plan.runs, *(run.spec for run in ended.values()))}
+    Store(folder, msgspec.structs.replace(plan, runs=tuple(union.values()))).close()
+    return new

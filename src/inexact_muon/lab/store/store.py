@@ -1,0 +1,315 @@
+"""The store of a study: an index in SQLite, one folder per run.
+
+    DIR/store.sqlite           the index: specs, states, results; written by the one sweep that holds DIR/lock
+    DIR/runs/ID/curves.jsonl   curves, append-only (`curves`)
+    DIR/runs/ID/checkpoint.pt  where a half-finished run resumes
+    DIR/runs/ID/outcome.json   how the run ended; written once, atomically, by whoever trained it
+
+The outcome file is the truth and the index follows: a sweep that was killed between the two finds the file when it
+starts again, and an index that was lost or damaged is made again from the files. Workers write only in their run's
+folder, so they may be on other machines of a shared file system. Everything that is read has a checksum: curves by line
+and as a whole (in the outcome), outcomes, specs (by the run's id); what does not fit is left out with a warning, and
+the next sweep repeats the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from inexact_muon._text import nearest
+from inexact_muon.lab.errors import LabError, warn, writing
+from inexact_muon.lab.spec.spec import RunSpec, Section, canonical, from_json
+from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.store import curves, pack
+from inexact_muon.lab.store.files import Lock
+from inexact_muon.lab.store.index import beyond_use, readable, reading
+from inexact_muon.lab.store.outcome import CHECKPOINT as CHECKPOINT
+from inexact_muon.lab.store.outcome import CURVES as CURVES
+from inexact_muon.lab.store.outcome import OUTCOME as OUTCOME
+from inexact_muon.lab.store.outcome import End as End
+from inexact_muon.lab.store.outcome import Outcome as Outcome
+from inexact_muon.lab.store.outcome import read_outcome as read_outcome
+from inexact_muon.lab.store.outcome import sound_outcome as sound_outcome
+from inexact_muon.lab.store.outcome import unseal, write
+from inexact_muon.lab.store.outcome import write_outcome as write_outcome
+
+State = Literal["waiting", "running", "finished", "diverged", "failed"]
+INDEX, LOCK = "store.sqlite", "lock"
+REFERENCE = "reference"
+"""A folder beside stores with somebody else's evidence."""
+
+_SCHEMA = """
+begin;
+create table if not exists about (key text primary key, value text not null);
+create table if not exists runs (
+    id text primary key, position integer not null, spec text not null, state text not null,
+    attempts integer not null default 0, started real, ended real, outcome text
+);
+commit;
+"""
+
+
+class Run(Section, frozen=True):
+    """One row of the index."""
+
+    id: str
+    spec: RunSpec
+    state: State
+    attempts: int
+    started: float | None
+    ended: float | None
+    outcome: Outcome | None
+
+
+class Store:
+    """The store of a study, opened for writing by one process at a time."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        """Opens or makes the store, adds the runs it lacks, and takes in what a killed sweep left."""
+        self.folder = folder
+        _same_study(folder, plan)
+        with writing(folder):
+            (folder / "runs").mkdir(parents=True, exist_ok=True)
+        self._lock = Lock(folder / LOCK, f"another sweep is running on {folder}; wait for it, or choose another --out")
+        try:
+            with writing(folder):
+                self._index = sqlite3.connect(folder / INDEX, isolation_level=None)
+                self._index.text_factory = readable
+                self._index.execute("pragma journal_mode = wal")
+                self._index.executescript(_SCHEMA)  # an index without tables, left by a kill or a full disk, is new
+            self._add(plan)
+            self._recover()
+        except BaseException as error:
+            self._lock.release()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise beyond_use(folder / INDEX, error) from None
+            raise
+
+    def _add(self, plan: Plan) -> None:
+        about = {"name": plan.name, "title": plan.title, "figure": plan.figure, "varied": ",".join(plan.varied)}
+        about |= self._declaration(plan)
+        with self._transaction():
+            self._index.executemany(
+                "insert into runs (id, position, spec, state) values (?, ?, ?, 'waiting') "
+                "on conflict (id) do update set position = excluded.position, spec = excluded.spec",
+                [(spec.id, position, canonical(spec).decode()) for position, spec in enumerate(plan.runs)],
+            )
+            about["runs"] = str(self._index.execute("select count(*) from runs").fetchone()[0])
+            about["sha256"] = _sum(about)
+            self._index.execute("delete from about")
+            self._index.executemany("insert into about values (?, ?)", about.items())
+
+    def _declaration(self, plan: Plan) -> dict[str, str]:
+        """What the study is to decide; a declaration that was changed after runs had ended is marked for good."""
+        old = dict(self._index.execute("select key, value from about where key in ('decide', 'redeclared')").fetchall())
+        if plan.decide is None:
+            return old
+        new = {"decide": msgspec.json.encode(plan.decide, order="sorted").decode()}
+        ended = self._index.execute("select count(*) from runs where outcome is not null").fetchone()[0]
+        changed = "decide" in old and old["decide"] != new["decide"] and ended
+        return new | ({"redeclared": "yes"} if changed or "redeclared" in old else {})
+
+    def _recover(self) -> None:
+        """Makes the index follow the files: what ended is noted; what is open, lost or damaged waits."""
+        for run, state, text in self._index.execute("select id, state, outcome from runs").fetchall():
+            found = sound_outcome(self.run_folder(run))
+            if found is not None:
+                if (state, text) != (found.state, write(found).decode()):
+                    self.end(run, found)
+            elif state != "waiting" or text is not None:
+                if state != "running":
+                    warn(f"{self.run_folder(run)} has lost the files of a run that had ended; the run is repeated")
+                with writing(self.folder):
+                    (self.run_folder(run) / OUTCOME).unlink(missing_ok=True)
+                self._set(run, state="waiting", ended=None, outcome=None)
+
+    def run_folder(self, run: str) -> Path:
+        """Where a run keeps its curves, checkpoint and outcome."""
+        return run_folder(self.folder, run)
+
+    def waiting(self, plan: Plan) -> list[RunSpec]:
+        """The runs of the plan that are still to do, in order."""
+        states = dict(self._index.execute("select id, state from runs").fetchall())
+        return [spec for spec in plan.runs if states[spec.id] == "waiting"]
+
+    def begin(self, run: str) -> None:
+        """Notes that a run has been given to a worker."""
+        with self._transaction():
+            self._index.execute(
+                "update runs set state = 'running', outcome = null, attempts = attempts + 1, "
+                "started = coalesce(started, ?) where id = ?",
+                (time.time(), run),
+            )
+
+    def give_back(self, run: str) -> None:
+        """Notes that a run was interrupted; it resumes from its checkpoint."""
+        self._set(run, state="waiting", outcome=None)
+
+    def end(self, run: str, outcome: Outcome) -> None:
+        """Notes how a run ended."""
+        self._set(run, state=outcome.state, ended=time.time(), outcome=write(outcome).decode())
+
+    def retry(self) -> int:
+        """Makes the failed runs wait again, from their checkpoints; says how many."""
+        failed = [run for (run,) in self._index.execute("select id from runs where state = 'failed'").fetchall()]
+        for run in failed:
+            with writing(self.folder):
+                (self.run_folder(run) / OUTCOME).unlink(missing_ok=True)
+            self._set(run, state="waiting", outcome=None)
+        return len(failed)
+
+    def close(self) -> None:
+        """Folds the log into the index, so that it can be read from a read-only disk, and lets others in."""
+        try:
+            self._index.close()
+        finally:
+            self._lock.release()
+
+    def _set(self, run: str, **values: Any) -> None:
+        names = ", ".join(f"{name} = ?" for name in values)
+        with self._transaction():
+            self._index.execute(f"update runs set {names} where id = ?", (*values.values(), run))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with writing(self.folder):
+            self._index.execute("begin immediate")
+            try:
+                yield
+                self._index.execute("commit")
+            except BaseException:
+                if self._index.in_transaction:
+                    self._index.execute("rollback")
+                raise
+
+
+# reading, while a sweep runs or not -----------------------------------------------------------------------------------
+
+
+def about(folder: Path) -> dict[str, str]:
+    """Name, title, figure and varied fields of the study."""
+    return read(folder)[0]
+
+
+def runs(folder: Path) -> list[Run]:
+    """Every run of a store, in the order of its study; with a warning without those whose row cannot be read."""
+    return read(folder)[1]
+
+
+def places(folder: Path) -> list[Path]:
+    """Where there are stores: the folder itself, at most two levels below it, or in packed files there (FILE/NAME).
+
+    Not in its folder "reference", which holds somebody else's evidence: that has to be named.
+    """
+    if folder.is_file():
+        found = pack.read(folder)
+        return [folder] if len(found) == 1 else [folder / one.name for one in found]
+    if is_store(folder):
+        return [folder]
+    depths = ("*", "*/*")
+    stores = sorted(path.parent for depth in depths for path in folder.glob(f"{depth}/{INDEX}"))
+    files = sorted(path for depth in depths for path in folder.glob(f"{depth}{pack.SUFFIX}") if path.is_file())
+    lent = folder / REFERENCE
+    own = [place for place in stores if lent not in (place, *place.parents)]
+    return own + [place for file in files if lent not in file.parents for place in _inside(file)]
+
+
+def is_store(place: Path) -> bool:
+    """Whether there is a store, or packed evidence."""
+    return (place / INDEX).is_file() or pack.is_packed(place)
+
+
+def _inside(file: Path) -> list[Path]:
+    """The stores of a packed file; itself if it cannot be read, which whoever reads it will say."""
+    try:
+        return places(file)
+    except LabError:
+        return [file]
+
+
+def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
+    """What the store (or packed evidence) is about, and its runs; warns of what is left out."""
+    if pack.is_packed(folder):
+        one = pack.read_one(folder)
+        return one.about, [Run(**{name: getattr(run, name) for name in Run.__struct_fields__}) for run in one.runs]
+    query = "select id, spec, state, attempts, started, ended, outcome from runs order by position, id"
+    with reading(folder / INDEX) as index:
+        if index is None:
+            return {}, []
+        about = dict(index.execute("select key, value from about").fetchall())
+        rows = index.execute(query).fetchall()
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(_run(folder, *row))
+        except (LabError, msgspec.MsgspecError, ValueError, TypeError) as error:
+            bad.append(f"{row[0]}: {error}")
+    if bad:
+        warn(f"{folder}: {len(bad)} of {len(rows)} runs cannot be read and are left out ({'; '.join(bad[:3])})")
+    if about and (about.get("sha256") != _sum(about) or about["runs"] != str(len(rows))):
+        warn(f"{folder / INDEX} is damaged: it has lost runs or its description; the same sweep mends it")
+    return about, found
+
+
+def _run(folder: Path, run: str, text: str, state: str, *rest: Any) -> Run:
+    """A row of the index; a run whose outcome the index has not seen yet has ended all the same."""
+    spec = from_json(text)
+    if spec.id != run:
+        raise LabError("its spec is that of another run")
+    *times, ended = rest
+    outcome = unseal(ended.encode()) if ended else None
+    if outcome is None and state in ("waiting", "running"):
+        outcome = sound_outcome(run_folder(folder, run))
+        state = outcome.state if outcome else state
+    if (outcome.state if outcome else "open") != (state if state not in ("waiting", "running") else "open"):
+        raise LabError(f"it is {state} but its outcome says {outcome.state if outcome else 'nothing'}")
+    attempts, started, at = times
+    values = {"attempts": attempts, "started": started, "ended": at}
+    return msgspec.convert({"id": run, "spec": spec, "state": state, "outcome": outcome, **values}, Run)
+
+
+def find(folder: Path, text: str) -> Run:
+    """The run whose id begins with a text."""
+    every = runs(folder)
+    found = [run for run in every if run.id.startswith(text)]
+    if len(found) != 1:
+        why = f"{len(found)} runs begin" if found else "no run begins"
+        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in found or every][:12])}")
+    return found[0]
+
+
+def run_folder(folder: Path, run: str) -> Path:
+    """Where a run keeps its files."""
+    return folder / "runs" / run
+
+
+def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
+    """The curves of a run so far; of one that has ended, those that it ended with."""
+    if pack.is_packed(folder):
+        return next((list(one.curves) for one in pack.read_one(folder).runs if one.id == run), [])
+    path = run_folder(folder, run) / CURVES
+    if outcome is not None and not curves.holds(path, outcome.curves):
+        raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")
+    return curves.read(path)
+
+
+def _sum(about: dict[str, str]) -> str:
+    """The checksum of a description."""
+    plain = {key: value for key, value in about.items() if key != "sha256"}
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+
+
+def _same_study(folder: Path, plan: Plan) -> None:
+    """Raises if the folder is another study's, or its index is beyond use."""
+    with reading(folder / INDEX) if (folder / INDEX).exists() else nullcontext() as index:
+        rows = index.execute("select value from about where key = 'name'").fetchall() if index else []
+    if rows and rows[0][0] != plan.name:
+        raise LabError(f"{folder} holds the study {rows[0][0]!r}, not {plan.name!r}; choose another --out")

@@ -1,0 +1,130 @@
+"""A long-lived worker process of the local engine. Imports torch once, then trains one run after another.
+
+It ends when its sweep does, however that ended: the channel closes.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from inexact_muon.lab.errors import LabError, LabWarning, writing
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.sweep.events import Broken, Done, Notice, Progress
+
+READY, STOP, LEAVE = "ready", "stop", "leave"
+OUTPUT = "output.txt"
+REPORT_EVERY = 0.2
+
+Channel: TypeAlias = "Connection[Any, Any]"
+
+
+def work(channel: Channel, index: int) -> None:
+    """Trains what comes through the channel, until told to leave; on the index-th GPU, if there are GPUs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    jobs: queue.SimpleQueue[tuple[RunSpec, Path] | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(channel, jobs, stop), daemon=True).start()
+    torch = import_module("torch")  # not at the top: the sweep, which starts workers, need not wait for it
+    torch.set_num_threads(1)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(index % torch.cuda.device_count())
+    execute = import_module("inexact_muon.lab.sweep.execute").execute
+    send(channel, READY)
+    while (job := jobs.get()) is not None:
+        spec, folder = job
+        try:
+            with captured(folder), noticed(channel, spec.id):
+                outcome = execute(spec, folder, reporter(channel, spec.id), stop.is_set)
+            send(channel, Done(spec.id, outcome))
+        except LabError as error:
+            send(channel, Broken(spec.id, str(error)))
+
+
+def send(channel: Channel, message: Any) -> None:
+    """Tells the sweep; a worker whose sweep is gone ends without a word, and without blaming its run."""
+    try:
+        channel.send(message)
+    except OSError:
+        os._exit(1)
+
+
+@contextmanager
+def noticed(channel: Channel, run: str) -> Iterator[None]:
+    """Sends the lab's own warnings to the sweep; all others go where the run prints."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, LabWarning):
+            send(channel, Notice(run, str(message)))
+        else:
+            shown(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown
+
+
+def _listen(channel: Channel, jobs: queue.SimpleQueue[Any], stop: threading.Event) -> None:
+    while True:
+        try:
+            message = channel.recv()
+        except (EOFError, OSError):
+            os._exit(1)  # the sweep is gone; what was trained since the checkpoint is trained again
+        if message == STOP:
+            stop.set()
+        elif message == LEAVE:
+            jobs.put(None)
+        else:
+            jobs.put(message)
+
+
+def reporter(channel: Channel, run: str) -> Any:
+    """Sends a run's progress, a few times a second."""
+    last = 0.0
+
+    def report(step: int, loss: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= REPORT_EVERY:
+            last = now
+            send(channel, Progress(run, step, loss))
+
+    return report
+
+
+@contextmanager
+def captured(folder: Path) -> Iterator[None]:
+    """Sends what a run prints to a file in its folder; no file if it prints nothing."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / OUTPUT).open("ab")
+    kept = [os.dup(1), os.dup(2)]
+    try:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, copy in enumerate(kept, start=1):
+            os.dup2(copy, number)
+            os.close(copy)
+        empty = file.tell() == 0
+        file.close()
+        if empty:
+            (folder / OUTPUT).unlink(missing_ok=True)

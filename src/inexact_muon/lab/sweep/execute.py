@@ -1,0 +1,80 @@
+"""One run in its folder: what a worker, a cluster's task and `inexact-muon run` all do."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from inexact_muon.lab import data, problems
+from inexact_muon.lab.errors import LabError, writing
+from inexact_muon.lab.spec.spec import Custom, RunSpec
+from inexact_muon.lab.store import curves
+from inexact_muon.lab.store.files import Lock, tidy
+from inexact_muon.lab.store.store import CHECKPOINT, CURVES, Outcome, sound_outcome, write_outcome
+from inexact_muon.lab.train import optimizers
+from inexact_muon.lab.train.trainer import Report, train
+
+PATIENCE = 60.0
+"""Seconds for a process that outlived its killed sweep to notice; it does so at its next step."""
+
+
+def execute(
+    spec: RunSpec,
+    folder: Path,
+    report: Report = lambda step, loss: None,
+    stopping: Callable[[], bool] = lambda: False,
+    keep: bool = False,
+    patience: float = PATIENCE,
+) -> Outcome | None:
+    """Trains unless the folder holds the outcome; an exception in training is the outcome "failed".
+
+    None if `stopping` said so. Files that cannot be read or written are not the run's fault and are raised.
+
+    Args:
+        keep: keep the final weights, as a checkpoint.
+        patience: seconds to wait for another process that trains in this folder.
+    """
+    if int(os.environ.get("RANK", "0")) > 0:  # the first process of torchrun's alone writes
+        return sound_outcome(folder) or train(spec, folder, report, stopping)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
+        tidy(folder)
+        found = sound_outcome(folder)
+        if found is None:
+            found = _outcome(spec, folder, report, stopping, keep)
+            if found is not None:
+                found = msgspec.structs.replace(found, curves=curves.mark(folder / CURVES))
+                write_outcome(folder, found)
+        if found is not None and found.state != "failed" and not keep:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        return found
+
+
+def _outcome(spec: RunSpec, folder: Path, report: Report, stopping: Callable[[], bool], keep: bool) -> Outcome | None:
+    reached = 0
+
+    def note(step: int, loss: float) -> None:
+        nonlocal reached
+        reached = step
+        report(step, loss)
+
+    try:
+        return train(spec, folder, note, stopping, keep)
+    except LabError:
+        raise
+    except Exception:
+        error = traceback.format_exc().encode(errors="backslashreplace").decode()  # a lone surrogate is not JSON
+        return Outcome(state="failed", step=reached, error=error)
+
+
+def check(spec: RunSpec) -> None:
+    """Raises on what would fail at the start of a run: oracle, data, the custom function."""
+    optimizers.check(spec)
+    data.load(spec.data)
+    if isinstance(spec.problem, Custom):
+        problems.custom.resolve(spec.problem.target)

@@ -1,0 +1,1 @@
+"""One run: model, optimizer, clock, observers, checkpoint."""

@@ -1,0 +1,106 @@
+"""A spec's optimizer section -> a torch optimizer over a model's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from inexact_muon import lmo, optim, polar
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.problems.noisy import Point
+from inexact_muon.lab.spec.spec import SGD, AdamW, Muon, RunSpec, Scion, SignSGD
+from inexact_muon.routing.routes import Rules
+
+
+def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
+    """The optimizer that the section names."""
+    return BUILDERS[type(options)](model, options)
+
+
+def check(spec: RunSpec) -> None:
+    """Raises if the oracle's text cannot be read."""
+    if isinstance(spec.optimizer, Muon | Scion):
+        oracle(spec.optimizer.polar)
+
+
+def oracle(text: str) -> polar.PolarMethod:
+    """The polar method that a spec names."""
+    try:
+        return polar.parse(text)
+    except (ValueError, TypeError) as error:
+        raise LabError(f"optimizer.polar: {error}") from None
+
+
+def rules(model: nn.Module) -> Rules:
+    """The one parameter of a matrix problem is not the weight of a layer: it gets the LMO by a rule."""
+    return (("*", "lmo"),) if isinstance(model, Point) else ()
+
+
+def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
+    """Muon for hidden matrices and AdamW for the rest."""
+    return optim.Muon.for_model(
+        model,
+        options.lr,
+        polar=oracle(options.polar),
+        adamw={"lr": options.adamw_lr, "betas": options.betas},
+        momentum=options.momentum,
+        nesterov=options.nesterov,
+        weight_decay=options.weight_decay,
+        adjust_lr_fn=options.scale,
+        rules=rules(model),
+    )
+
+
+def scion(model: nn.Module, options: Scion) -> torch.optim.Optimizer:
+    """Spectral balls for hidden matrices, the sign ball for the output, and of radius 1 for everything else.
+
+    A kernel's radius is sqrt(out/in)/k^2, as in Scion's own code; the ball of the flattened kernel gives
+    sqrt(out/(in k^2)), and the radius the missing 1/k.
+    """
+    inside = lmo.Spectral(polar=oracle(options.polar), scale="rms")
+    groups: list[dict[str, Any]] = []
+    for route in optim.routes(model, rules(model)):
+        parameter = route.parameter
+        ball: lmo.Ball = lmo.Sign()
+        radius = 1.0
+        if route.algorithm == "lmo":
+            ball = inside
+            radius = options.radius / (parameter.shape[-1] if parameter.ndim == 4 else 1)
+        elif parameter.ndim == 2 and route.role == "head":
+            ball, radius = lmo.Sign(scale="rms"), options.head_radius
+        entry = [(route.name, parameter)]
+        groups.append({"params": entry, "ball": ball, "radius": radius, "view": str(route.view)})
+    return optim.Scion(groups, options.lr, options.momentum, constrained=options.constrained)
+
+
+def sign_sgd(model: nn.Module, options: SignSGD) -> torch.optim.Optimizer:
+    """Signum on every parameter."""
+    return optim.sign_sgd(model.named_parameters(), options.lr, options.momentum)
+
+
+def sgd(model: nn.Module, options: SGD) -> torch.optim.Optimizer:
+    """PyTorch's SGD on every parameter."""
+    return torch.optim.SGD(
+        model.parameters(),
+        options.lr,
+        options.momentum,
+        nesterov=options.nesterov,
+        weight_decay=options.weight_decay,
+    )
+
+
+def adamw(model: nn.Module, options: AdamW) -> torch.optim.Optimizer:
+    """PyTorch's AdamW on every parameter."""
+    return torch.optim.AdamW(model.parameters(), options.lr, options.betas, weight_decay=options.weight_decay)
+
+
+BUILDERS: dict[type, Callable[[nn.Module, Any], torch.optim.Optimizer]] = {
+    Muon: muon,
+    Scion: scion,
+    SignSGD: sign_sgd,
+    SGD: sgd,
+    AdamW: adamw,
+}

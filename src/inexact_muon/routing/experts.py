@@ -1,0 +1,116 @@
+"""Mixtures of experts: stacks of matrices in one parameter, and routers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from inexact_muon.routing.layers import Site, linear_sides
+from inexact_muon.routing.layouts import within
+from inexact_muon.views import Split, Stacked, Transposed, View, Whole
+
+COUNT = (
+    "num_experts",
+    "n_routed_experts",
+    "num_local_experts",
+    "moe_num_experts",
+    "n_experts",
+    "num_routed_experts",
+    "experts",
+)
+HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "input_dim", "input_size", "hidden_dim")
+FUSED = ("gate_up_proj", "gate_up", "w13")
+UP = ("w1", "w3", "v1", "up", "gate", "fc1", "c_fc", "wi", "up_proj", "gate_proj", "w_in", *FUSED)
+DOWN = ("w2", "down", "fc2", "c_proj", "wo", "down_proj", "w_out")
+ROUTERS = ("gate", "gating", "wg", "gate_linear")
+
+
+def is_router(site: Site, outputs: int) -> bool:
+    """Whether a matrix scores experts: by the name, or a gate with as many rows as there are experts."""
+    names = [part.lower() for part in site.path[-2:]]
+    if any("router" in part for part in (*names, site.kind.lower())):
+        return True
+    if not names or names[-1] not in ROUTERS:
+        return False
+    lists = [child for child in (site.parent or site.module).children() if isinstance(child, nn.ModuleList)]
+    return site.number(*COUNT) == outputs or any(len(child) == outputs for child in lists)
+
+
+def stack(site: Site) -> tuple[View, bool] | None:
+    """(the view, whether it is certain) of a parameter that holds one matrix for each expert; None if it does not."""
+    shape, module = tuple(site.parameter.shape), site.module
+    if len(shape) == 2:
+        return _under_each_other(site)
+    if len(shape) != 3 or shape[0] != _count(site, shape[0]):
+        return None
+    sides = tuple(getattr(module, name, None) for name in ("output_size", "input_size"))
+    if sides == shape[1:] or sides == shape[:0:-1]:
+        view: View = Whole() if sides == shape[1:] else Transposed()
+        takers = {getattr(child, "input_size", None) for child in (site.parent or module).children()}
+        gated = sides[0] not in takers and sides[0] % 2 == 0 and sides[0] // 2 in takers
+        return (within(Split(2), view) if gated else view), True
+    return _by_width(site, shape)
+
+
+def _by_width(site: Site, shape: tuple[int, ...]) -> tuple[View, bool] | None:
+    """From the module's `is_transposed`, or from which side is as wide as the model."""
+    name = site.own.lower().removesuffix("_weight").removesuffix("_weights")
+    known, hidden = name in UP or name in DOWN, _hidden(site)
+    transposed = getattr(site.module, "is_transposed", None)
+    if not isinstance(transposed, bool):
+        wide = [side == hidden for side in shape[1:]]
+        if not known or wide[0] == wide[1]:
+            return Whole(), known and shape[1] == shape[2] and name not in FUSED
+        transposed = wide[0] if name in UP else wide[1]
+    view: View = Transposed() if transposed else Whole()
+    rows = shape[2] if transposed else shape[1]
+    if name in FUSED:
+        if rows % 2:
+            return view, False
+        interleaved = getattr(site.module, "is_concatenated", True) is False
+        return within(Split((1, 1), rows // 2) if interleaved else Split(2), view), True
+    return view, known
+
+
+def _under_each_other(site: Site) -> tuple[View, bool] | None:
+    """DBRX and MegaBlocks: (experts * inner, hidden), the matrices that go down stored as (in, out)."""
+    rows, columns = site.parameter.shape
+    count, hidden, name = site.number(*COUNT), site.number(*HIDDEN), site.own.lower()
+    if "expert" not in site.kind.lower() or not count or rows % count or columns != hidden:
+        return None
+    if name not in UP and name not in DOWN:
+        return None
+    return Stacked(count, transposed=name in DOWN), True
+
+
+def _count(site: Site, size: int) -> int | None:
+    """The number of experts, as far as something says it."""
+    given = site.number(*COUNT)
+    if given == size:
+        return size
+    if any(sides[0] == size for sides in _routers(site)):
+        return size
+    return size if given is None and "expert" in site.kind.lower() else None
+
+
+def _hidden(site: Site) -> int | None:
+    """The width of the model, as the router or an attribute says it."""
+    routers = [sides[1] for sides in _routers(site) if sides[0] == site.parameter.shape[0]]
+    return routers[0] if routers else site.number(*HIDDEN)
+
+
+def _routers(site: Site) -> Iterator[tuple[int, int]]:
+    """(out, in) of the routers in the module and the one around it."""
+    for _, module in site.chain[-2:][::-1]:
+        for name, child in module.named_children():
+            sides = linear_sides(child) or _raw(child)
+            if sides is not None and ("router" in name.lower() or name.lower() in ROUTERS):
+                yield sides
+
+
+def _raw(module: nn.Module) -> tuple[int, int] | None:
+    weight = getattr(module, "weight", None)
+    if isinstance(weight, nn.Parameter) and weight.ndim == 2:
+        return weight.shape[0], weight.shape[1]
+    return None

@@ -1,0 +1,256 @@
+"""Which layers are the model's outputs.
+
+In this order: what `get_output_embeddings()` of the model or a part of it names; a name such as `classifier` or
+`policy_head`; a layer whose output no other layer takes; the last layer of a model that is a Sequential. Names count
+outside repeated blocks only, since BERT has an `output` in every layer, and never the order of definition alone: where
+the output is tied, frozen or absent the last hidden matrix is not one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from inexact_muon.routing.layers import Chain, chains, is_convolution, is_embedding, is_norm, linear_sides, widths
+
+_WORDS = """
+head heads classifier classifiers score scores logit logits unembed unembedding output outputs
+pred preds prediction predictions predictor
+"""
+_WEAK = "out fc final last outc generator"
+_INSIDE = "attn attention mha sa self cross multihead lora router expert experts"
+_LETTERS = "q k v query key value queries keys values"
+_INNER = """
+qkv kv wq wk wv wqkv q_proj k_proj v_proj qkv_proj kv_proj to_q to_k to_v
+to_qkv to_kv c_attn query_key_value in_proj gate_proj up_proj gate_up_proj router gate gating
+"""
+
+WORDS = frozenset(_WORDS.split())
+"""Words that make a name one of an output layer, or of a module that ends in one."""
+
+WEAK = frozenset(_WEAK.split())
+"""Words that decide where the widths leave it open."""
+
+INSIDE = frozenset(_INSIDE.split())
+"""Words of modules whose layers are not outputs whatever else they are called."""
+
+INNER = frozenset(_INNER.split())
+"""Layers that are inside attention, a gated network or a router."""
+
+LETTERS = frozenset(_LETTERS.split())
+"""The same if there are two of them: a lone `q` or `value` is the output of a critic."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    path: tuple[str, ...]
+    module: nn.Module
+    out: int
+    into: int
+    block: bool
+    inner: bool
+
+
+@dataclass(frozen=True)
+class _Model:
+    layers: tuple[_Layer, ...]
+    norms: frozenset[int]
+    vocabularies: frozenset[int]
+    embedded: frozenset[int]
+
+    @property
+    def candidates(self) -> list[_Layer]:
+        return [layer for layer in self.layers if not layer.block and not layer.inner]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The output layers of a model.
+
+    Attributes:
+        found: id of each -> why it is one.
+        doubtful: ids of layers that may be outputs: no layer takes their width, but several together might.
+    """
+
+    found: Mapping[int, str]
+    doubtful: frozenset[int]
+
+
+def find_heads(model: nn.Module) -> Heads:
+    """The output layers, whether trainable or not."""
+    read = _read(model)
+    found = dict(_declared(model, read))
+    for layer in _named(read):
+        found.setdefault(id(layer.module), "output layer by name")
+    for layer in read.candidates:
+        if layer.out in read.vocabularies and not _follows(layer, read):
+            found.setdefault(id(layer.module), "output layer: one row for each embedding")
+        elif _unconsumed(layer, read):
+            found.setdefault(id(layer.module), "output layer: no other layer takes its output")
+    last = _last(_unwrapped(model))
+    if last is not None:
+        found.setdefault(id(last), "output layer: the last one of the model")
+    if not found:
+        found = {id(layer.module): "output layer: as wide as the input" for layer in _returning(read)}
+    open_ones = [layer for layer in read.candidates if id(layer.module) not in found and not _follows(layer, read)]
+    return Heads(found, frozenset(id(layer.module) for layer in open_ones))
+
+
+def _read(model: nn.Module) -> _Model:
+    layers: list[_Layer] = []
+    norms, vocabularies, embedded = set[int](), set[int](), set[int]()
+    for _, chain in chains(model):
+        path, module = tuple(attribute for attribute, _ in chain[1:]), chain[-1][1]
+        if is_embedding(module):
+            vocabularies.add(int(module.num_embeddings))  # type: ignore[arg-type]
+            embedded.add(int(module.embedding_dim))  # type: ignore[arg-type]
+        elif is_norm(module):
+            norms.update(p.numel() for p in module.parameters(recurse=False) if p.ndim == 1)
+        elif (sides := widths(module)) is not None:
+            if not (layers and layers[-1].path == path):  # a wrapper repeats what it wraps
+                layers.append(_Layer(path, module, *sides, in_block(chain), _inner(chain)))
+            else:
+                layers[-1] = _Layer(path, module, *sides, in_block(chain), _inner(chain))
+    return _Model(tuple(layers), frozenset(norms), frozenset(vocabularies), frozenset(embedded))
+
+
+def _inner(chain: Chain) -> bool:
+    """Whether a layer is inside attention, a gated network, a router or an adapter, by its names."""
+    last, names = chain[-1][0].lower(), [name.lower() for name in (chain[-2][1]._modules if len(chain) > 1 else ())]
+    attention = last in LETTERS and len(LETTERS.intersection(names)) > 1
+    return attention or last in INNER or any(INSIDE & _words(part) for part, _ in chain[1:])
+
+
+def in_block(chain: Chain) -> bool:
+    """Whether a module lies in a repeated block: a composite module in a list, not alone of its class.
+
+    A list with a name of outputs is one of outputs, not of blocks.
+    """
+    for i in range(1, len(chain)):
+        parent, (attribute, child) = chain[i - 1][1], chain[i]
+        numbered = isinstance(parent, nn.ModuleDict) and attribute[-1:].isdigit()
+        if not (isinstance(parent, nn.ModuleList | nn.Sequential) or numbered):
+            continue
+        if any(WORDS & _words(part) for part, _ in chain[1:i]):
+            return False
+        alike = sum(type(other) is type(parent._modules.get(attribute)) for other in parent.children())
+        if type(child) is not nn.Sequential and _composite(child) and (alike > 1 or isinstance(parent, nn.ModuleList)):
+            return True
+    return False
+
+
+def _composite(module: nn.Module) -> bool:
+    return widths(module) is None and any(next(child.parameters(), None) is not None for child in module.children())
+
+
+def _words(part: str) -> frozenset[str]:
+    """The words of a name: "policy_head1" -> policy, head; "LMHead" -> lm, head."""
+    return frozenset(re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", part).lower()))
+
+
+def _declared(model: nn.Module, read: _Model) -> Iterator[tuple[int, str]]:
+    for module in model.modules():
+        ask = getattr(type(module), "get_output_embeddings", None)
+        try:
+            head = ask(module) if callable(ask) else None
+        except (AttributeError, NotImplementedError, TypeError):
+            continue
+        if isinstance(head, nn.Module):
+            scope = {id(part) for part in head.modules()}
+            inside = [layer for layer in read.layers if id(layer.module) in scope]
+            for layer in _ends(inside, read) if len(inside) > 1 else inside:
+                yield id(layer.module), "output layer by get_output_embeddings()"
+
+
+def _named(read: _Model) -> Iterator[_Layer]:
+    """Outputs of the modules that have a name of an output, outside blocks."""
+    scopes: dict[tuple[str, ...], list[_Layer]] = {}
+    for layer in read.candidates:
+        for i, part in enumerate(layer.path):
+            if WORDS & _words(part) and "pre" not in _words(part):
+                scopes.setdefault(layer.path[: i + 1], []).append(layer)
+                break
+    ends = {scope: inside if inside[0].path == scope else _ends(inside, read) for scope, inside in scopes.items()}
+    for scope, found in ends.items():
+        others = [layer for other, last in ends.items() if other != scope for layer in last]
+        yield from (layer for layer in found if not _feeds(layer, others, scope, read))
+
+
+def _feeds(layer: _Layer, others: Sequence[_Layer], scope: tuple[str, ...], read: _Model) -> bool:
+    """Whether another output takes this width and nothing outside the module gives it: timm's `conv_head`."""
+    givers = [other for other in read.layers if other.out == layer.out and other.path[: len(scope)] != scope]
+    return any(other.into == layer.out for other in others) and not givers and layer.out not in read.embedded
+
+
+def _ends(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
+    """The layers of a module whose output none of its layers takes; the last one if every width is taken."""
+    ends = [a for a in inside if not any(b.into == a.out for b in inside if b is not a) and a.out not in read.norms]
+    if ends or inside[-1].out in read.norms:
+        return ends
+    return [inside[-1]]
+
+
+def _follows(layer: _Layer, read: _Model) -> bool:
+    """Whether a layer or a normalisation takes exactly this width."""
+    return layer.out in read.norms or any(
+        other.into == layer.out for other in read.layers if other is not layer and other.path != layer.path
+    )
+
+
+def _unconsumed(layer: _Layer, read: _Model) -> bool:
+    if _follows(layer, read):
+        return False
+    weak = bool(layer.path) and bool(WEAK & _words(layer.path[-1]))
+    return weak or not _maybe(layer, read)
+
+
+def _maybe(layer: _Layer, read: _Model) -> bool:
+    """Whether the output may be cut, flattened or concatenated before another layer takes it."""
+    produced = {other.out for other in read.layers} | read.embedded
+    others = [other for other in read.layers if other.path != layer.path]
+    if any(layer.out == times * other.into for other in others for times in (2, 3, 4, 6) if other.into > 1):
+        return True
+    unexplained = [other for other in read.layers if other.into not in produced]
+    open_widths = {other.into for other in unexplained if other.into != unexplained[0].into}
+    if is_convolution(layer.module):
+        flattened = {other.into for other in others if linear_sides(other.module)} - produced
+        shuffled = any(layer.out == r * r * other.into for other in others for r in (2, 3, 4))
+        return shuffled or any(width % layer.out == 0 for width in flattened)
+    pairs = {layer.out + other.out for other in others}
+    return any(
+        layer.out < width < 2 * layer.out or width in pairs or (layer.out >= 8 and width % layer.out == 0)
+        for width in open_widths
+    )
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model in modules that have nothing else."""
+    while not isinstance(model, nn.Sequential) and next(model.parameters(recurse=False), None) is None:
+        inside = [child for child in model.children() if next(child.parameters(), None) is not None]
+        if len(inside) != 1 or widths(model) is not None:
+            break
+        model = inside[0]
+    return model
+
+
+def _last(model: nn.Module) -> nn.Module | None:
+    """The last layer of a Sequential."""
+    if not isinstance(model, nn.Sequential):
+        return None
+    for child in reversed(list(model.children())):
+        if linear_sides(child) is not None or is_convolution(child):
+            return child
+        if next(child.parameters(), None) is not None and not is_norm(child):
+            return _last(child)
+    return None
+
+
+def _returning(read: _Model) -> list[_Layer]:
+    """The only layer as wide as what the first one takes, if that comes from outside: an autoencoder, a denoiser."""
+    if not read.layers or read.layers[0].block or read.layers[0].into in read.norms | read.embedded:
+        return []
+    back = [layer for layer in read.layers[1:] if layer.out == read.layers[0].into]
+    return back if len(back) == 1 and back[0] in read.candidates and read.layers[0].out != read.layers[0].into else []

@@ -1,0 +1,244 @@
+"""How weights that hold several matrices are laid out: query, key and value; gate and up; parts of a state space model.
+
+A table of names, each with what decides the rows: attributes and configs around the layer, and the layer that takes its
+output. A layout is used only if its numbers fit. `tests/test_layouts_compute.py` checks each against its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from inexact_muon.routing.layers import Site, linear_sides
+from inexact_muon.views import Split, Transposed, View
+
+HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads", "nhead", "nheads")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "num_query_groups", "n_local_heads")
+HEAD_DIM = ("head_dim", "attention_head_size", "head_size", "hidden_size_per_attention_head", "dim_head", "d_head")
+GENERIC = ("linear", "proj", "fc", "c", "0")
+"""Names of layers that say nothing; the module around them does."""
+
+Rows = Callable[[Site, int, int], Split | None]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A row of the table.
+
+    Attributes:
+        names: of the layer, in lower case.
+        rows: (site, rows, columns) -> the cut, None if the numbers do not fit.
+        what: the parts, for `explain`.
+        must: whether a layer of this name that does not fit is one to be unsure of.
+    """
+
+    names: tuple[str, ...]
+    rows: Rows
+    what: str
+    must: bool = True
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What the table says about a weight; no cut if the name is known and the numbers do not fit."""
+
+    cut: Split | None
+    what: str
+
+
+def fused(site: Site, rows: int, columns: int) -> Fused | None:
+    """The layout of a weight of this many rows and columns; None if it is not known to be fused."""
+    name = site.path[-1].lower() if site.path else ""
+    if name in GENERIC and len(site.path) > 1:
+        if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear_children(site.parent) == 1:
+            return Fused(Split(2), "gate, up")
+        site, name = site.up(1, site.own), site.path[-2].lower()
+    for layout in LAYOUTS:
+        if name in layout.names:
+            cut = layout.rows(site, rows, columns)
+            if cut is not None or layout.must:
+                return Fused(cut, layout.what)
+    return None
+
+
+def called_fused(site: Site) -> bool:
+    """Whether the name alone says that a weight is fused."""
+    names = [part.lower() for part in site.path[-1:]]
+    return any(layout.must and name in layout.names for layout in LAYOUTS for name in names)
+
+
+def linear_children(module: nn.Module | None) -> int:
+    """The number of linear layers that a module has itself."""
+    return sum(linear_sides(child) is not None for child in module.children()) if module is not None else 0
+
+
+def _takers(site: Site) -> Iterator[int]:
+    """Input widths of the other layers of the same module."""
+    for _, module in site.chain[-3:-1][::-1]:
+        for child in module.children():
+            if child is not site.module and (sides := linear_sides(child)) is not None:
+                yield sides[1]
+
+
+def _heads(site: Site, columns: int) -> tuple[int, int, int] | None:
+    """(heads, key-value heads, rows of a head)."""
+    heads, kv, size = site.number(*HEADS), site.number(*KV_HEADS), site.number(*HEAD_DIM)
+    if heads is None or heads < 1:
+        return None
+    return heads, kv or heads, size or columns // heads
+
+
+def thirds(site: Site, rows: int, columns: int) -> Split | None:
+    """[q; k; v]: equal, or by the numbers of heads."""
+    numbers = _heads(site, columns)
+    if numbers is not None:
+        heads, kv, size = numbers
+        if kv != heads and (heads + 2 * kv) * size == rows:
+            return Split((heads * size, kv * size, kv * size))
+    return Split(3) if rows == 3 * columns or (numbers and rows % (3 * numbers[0]) == 0) else None
+
+
+def by_head(site: Site, rows: int, columns: int) -> Split | None:
+    """[q; k; v] of one head after the other: GPT-NeoX, BLOOM."""
+    numbers = _heads(site, columns)
+    return Split(3, numbers[0]) if numbers and rows % (3 * numbers[0]) == 0 else None
+
+
+def by_group(site: Site, rows: int, columns: int) -> Split | None:
+    """[its q's; k; v] of one key-value head after the other."""
+    numbers = _heads(site, columns)
+    if numbers is None:
+        return None
+    heads, kv, size = numbers
+    if heads % kv or (heads + 2 * kv) * size != rows:
+        return None
+    return Split((heads // kv * size, size, size), kv) if kv != heads else Split(3, heads)
+
+
+def query_key_value(site: Site, rows: int, columns: int) -> Split | None:
+    """By head; Falcon: by group in the new architecture, [q; k; v] with one k and v if multi_query."""
+    numbers = _heads(site, columns)
+    if numbers is None:
+        return None
+    heads, _, size = numbers
+    if site.flag("multi_query") and not site.flag("new_decoder_architecture"):
+        return Split((heads * size, size, size)) if rows == (heads + 2) * size else None
+    if rows == 3 * heads * size and not site.flag("new_decoder_architecture"):
+        return Split(3, heads)
+    return by_group(site, rows, columns)
+
+
+def qkv(site: Site, rows: int, columns: int) -> Split | None:
+    """[q; k; v]; by head where the module says so (LeViT, CoAtNet, CodeGen's four parts, lightning attention)."""
+    kind, heads = type(site.parent).__name__, site.number(*HEADS)
+    key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
+    if heads and isinstance(key, int) and isinstance(value, int) and heads * (2 * key + value) == rows:
+        return Split((key, key, value), heads)
+    if site.flag("head_first") or "Lightning" in kind:
+        return by_head(site, rows, columns)
+    if kind.startswith("CodeGen"):
+        return Split(3, 4) if rows % 12 == 0 else None
+    if kind.startswith("InternLM2"):
+        return by_group(site, rows, columns)
+    if "Global" in kind and rows == 2 * columns:
+        return Split(2)  # GCViT: the queries come from elsewhere
+    return thirds(site, rows, columns)
+
+
+def c_attn(site: Site, rows: int, columns: int) -> Split | None:
+    """[q; k; v], [k; v] in cross-attention; GPT-BigCode: one k and v, or by head."""
+    if "BigCode" in type(site.parent).__name__:
+        if not site.flag("multi_query"):
+            return by_head(site, rows, columns)
+        key = (rows - columns) // 2
+        return Split((columns, key, key)) if key > 0 and columns + 2 * key == rows else None
+    return Split(2) if rows == 2 * columns else thirds(site, rows, columns)
+
+
+def key_value(site: Site, rows: int, columns: int) -> Split | None:
+    """[k; v], by head where the module says so."""
+    heads = site.number(*HEADS)
+    key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
+    if heads and isinstance(key, int) and isinstance(value, int) and heads * (key + value) == rows:
+        return Split((key, value), heads)
+    numbers = _heads(site, columns)
+    fits = numbers is not None and rows in (2 * numbers[0] * numbers[2], 2 * numbers[1] * numbers[2])
+    return Split(2) if fits or rows == 2 * columns else None
+
+
+def compressed(site: Site, rows: int, columns: int) -> Split | None:
+    """Latent attention: [latent; rotary key] going down, [k; v] by head going up."""
+    heads, rank = site.number(*HEADS), site.number("kv_lora_rank")
+    key, value, rotary = (site.number(n) for n in ("qk_nope_head_dim", "v_head_dim", "qk_rope_head_dim"))
+    if rank and rotary and rows == rank + rotary:
+        return Split((rank, rotary))
+    return Split((key, value), heads) if heads and key and value and rows == heads * (key + value) else None
+
+
+def halves(site: Site, rows: int, columns: int) -> Split | None:
+    """[gate; up] where another layer of the module takes half of the rows and none takes all of them."""
+    takers = list(_takers(site))
+    return Split(2) if 2 * (rows // 2) == rows and rows // 2 in takers and rows not in takers else None
+
+
+def state_space(site: Site, rows: int, columns: int) -> Split | None:
+    """Mamba's [x; z], Mamba 2's [z; x; B; C; dt], attention's [q; k; v], or the module's own `in_split`."""
+    split = getattr(site.parent, "in_split", None)
+    if isinstance(split, list | tuple) and sum(split) == rows:
+        return Split(tuple(split))
+    inner, state = site.number("intermediate_size", "d_inner"), site.number("ssm_state_size", "d_state")
+    kind = type(site.parent).__name__.lower()
+    if inner and state and ("mamba" in kind or "mixer" in kind):
+        if rows == 2 * inner:
+            return Split(2)
+        groups, heads = site.number("n_groups", "ngroups"), site.number("num_heads", "nheads")
+        if groups and heads and rows == 2 * (inner + groups * state) + heads:
+            return Split((inner, inner, groups * state, groups * state, heads))
+        return None
+    return Split(3) if rows == 3 * columns and ("attention" in kind or "shortconv" in kind) else None
+
+
+def selection(site: Site, rows: int, columns: int) -> Split | None:
+    """Mamba's [dt; B; C]."""
+    rank, state = site.number("time_step_rank", "dt_rank"), site.number("ssm_state_size", "d_state")
+    return Split((rank, state, state)) if rank and state and rows == rank + 2 * state else None
+
+
+def delta_net(site: Site, rows: int, columns: int) -> Split | None:
+    """Gated delta nets: [q; k; v; z] and [b; a] by key head, or [q; k; v]."""
+    names = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim")
+    keys, values, key, value = (site.number(name) for name in names)
+    if not (keys and values and key and value) or values % keys:
+        return None
+    ratio = values // keys
+    if rows == keys * (2 * key + 2 * ratio * value):
+        return Split((key, key, ratio * value, ratio * value), keys)
+    if rows == 2 * keys * key + values * value:
+        return Split((keys * key, keys * key, values * value))
+    return Split((ratio, ratio), keys) if rows == 2 * values else None
+
+
+LAYOUTS = (
+    Layout(("query_key_value", "linear_qkv"), query_key_value, "query, key, value"),
+    Layout(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, "query, key, value"),
+    Layout(("c_attn",), c_attn, "query, key, value"),
+    Layout(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, "key, value"),
+    Layout(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, "key, value"),
+    Layout(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, "gate, up"),
+    Layout(
+        ("wi", "weights_in", "dense_h_to_4h", "input_linear", "fc1", "fc_in", "c_fc", "linear_fc1", "w1", "up_proj"),
+        halves,
+        "gate, up",
+        must=False,
+    ),
+    Layout(("in_proj",), state_space, "parts of the input projection", must=False),
+    Layout(("x_proj",), selection, "dt, B, C", must=False),
+    Layout(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, "query, key, value and gates"),
+)
+
+
+def within(cut: Split, view: View) -> View:
+    """The cut of the matrix that a whole or transposed view shows."""
+    return Transposed(cut) if isinstance(view, Transposed) else cut

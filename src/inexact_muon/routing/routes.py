@@ -1,0 +1,159 @@
+"""Which parameter gets what, by its role in the model, and why.
+
+hidden matrices              LMO, as they are; stored as (in, out) transposed; each part of a fused weight by itself
+convolution kernels          LMO on out x (in * kernel), for each group of channels
+stacks of expert matrices    LMO on each; routers and LoRA pairs as plain matrices
+everything else              AdamW: embeddings, tied or not, outputs, norms, biases, depthwise kernels, and whatever is
+                             not the weight of a known layer
+
+Weight decay applies to matrices and to outputs that are not tied, unless `no_weight_decay()` of the model names them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from inexact_muon.routing.layers import WRAPPERS, Site, sites
+from inexact_muon.routing.layouts import within
+from inexact_muon.routing.roles import Facts, Finding, decide
+from inexact_muon.views import Flatten, Split, View, Whole, parse
+
+Rules = Sequence[tuple[str, str | Mapping[str, Any]]]
+Splits = Mapping[str, int | tuple[int, ...] | str | View]
+
+
+@dataclass(frozen=True)
+class Route:
+    """What one parameter gets, and why.
+
+    Attributes:
+        algorithm: lmo or adamw.
+        view: the matrices that the ball sees; whole for AdamW.
+        role: hidden, conv, expert, router, lora, head, embedding, norm, bias, vector or other.
+        decay: whether weight decay applies.
+        sure: False where the evidence is weak.
+        rule: the glob of the rule that applied, if one did.
+        options: what the rule sets in the parameter's group.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    algorithm: str
+    view: View
+    why: str
+    role: str = "hidden"
+    decay: bool = True
+    sure: bool = True
+    rule: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        """Why, and whether that is certain."""
+        return self.why if self.sure else f"unsure: {self.why}"
+
+
+def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> list[Route]:
+    """One route for each parameter that requires a gradient, in the model's order; a tied weight has one.
+
+    Nothing is run, and parameters may be on the meta device.
+
+    Args:
+        rules: (glob on the parameter's name, "lmo", "adamw" or options of its group), the first match wins, before
+            anything else. Options may hold "algorithm". A glob that matches nothing is an error, here and in split.
+        split: glob on the parameter's name -> the number of blocks of rows, the rows of each, or a view; for weights
+            whose layout is not recognised, or is not what they compute; 1 leaves a weight whole.
+    """
+    _check(model, rules, split or {})
+    facts, unwanted = Facts.of(model), undecayed(model)
+    made = []
+    for site in sites(model):
+        if is_lazy(site.parameter):
+            raise ValueError(f"{site.name} has no shape yet: run a batch through the model before for_model")
+        finding = _split(decide(site, facts), site, split or {})
+        if site.name in unwanted or getattr(site.parameter, "_no_weight_decay", False):
+            finding = replace(finding, decay=False)
+        made.append(_ruled(site, finding, rules))
+    return made
+
+
+def undecayed(model: nn.Module) -> set[str]:
+    """Parameters that `no_weight_decay()` and `no_weight_decay_keywords()` of the model and its parts name (timm)."""
+    found: set[str] = set()
+    names = [name for name, _ in model.named_parameters()]
+    for prefix, module in model.named_modules():
+        start = f"{prefix}." if prefix else ""
+        inside = [name for name in names if name.startswith(start)]
+        found.update(start + name for name in _asked(module, "no_weight_decay"))
+        words = list(_asked(module, "no_weight_decay_keywords"))
+        found.update(name for name in inside if any(word in name[len(start) :] for word in words))
+    return found
+
+
+def matches(name: str, glob: str) -> bool:
+    """Whether a glob names a parameter, with or without the names that wrappers add."""
+    bare = ".".join(part for part in name.split(".") if part not in WRAPPERS)
+    return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare, glob)
+
+
+def _asked(module: nn.Module, name: str) -> Iterable[str]:
+    ask = getattr(type(module), name, None)
+    return ask(module) or () if callable(ask) else ()
+
+
+def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
+    for glob, wanted in rules:
+        algorithm = wanted if isinstance(wanted, str) else wanted.get("algorithm", "lmo")
+        if algorithm not in ("lmo", "adamw"):
+            raise ValueError(f"rules: {glob!r} asks for {algorithm!r}; say lmo or adamw")
+    names = [name for name, _ in model.named_parameters()]
+    for what, glob in [("rules", glob) for glob, _ in rules] + [("split", glob) for glob in split]:
+        if not any(matches(name, glob) for name in names):
+            near = (difflib.get_close_matches(glob, names, n=1, cutoff=0.0) or ["none"])[0]
+            raise ValueError(
+                f"{what}: {glob!r} matches no parameter (one that is tied has its first name); near: {near}"
+            )
+
+
+def _split(finding: Finding, site: Site, split: Splits) -> Finding:
+    rows = next((rows for glob, rows in split.items() if matches(site.name, glob)), None)
+    if rows is None or site.parameter.ndim < 2:
+        return finding
+    if isinstance(rows, str | View):
+        view = parse(rows) if isinstance(rows, str) else rows
+    elif isinstance(finding.view, Flatten):
+        raise ValueError(f"split: {site.name} is a convolution kernel, which cannot be split: leave it out")
+    else:
+        view = within(Split(rows), finding.view) if rows != 1 else finding.view
+        if rows == 1:
+            view = type(finding.view)() if hasattr(finding.view, "inner") else Whole()
+    view.shapes(site.parameter.shape)  # says what does not fit
+    return replace(finding, view=view, why="split as asked", sure=True)
+
+
+def _ruled(site: Site, finding: Finding, rules: Rules) -> Route:
+    glob, wanted = next(((g, w) for g, w in rules if matches(site.name, g)), (None, {}))
+    options = {"algorithm": wanted} if isinstance(wanted, str) else dict(wanted)
+    algorithm = options.pop("algorithm", finding.algorithm)
+    if glob is not None and algorithm == "lmo" and site.parameter.ndim < 2:
+        raise ValueError(f"rules: {site.name} has shape {tuple(site.parameter.shape)} and cannot get a matrix LMO")
+    forced = glob is not None and (algorithm != finding.algorithm or isinstance(wanted, str) or "algorithm" in wanted)
+    return Route(
+        name=site.name,
+        parameter=site.parameter,
+        algorithm=algorithm,
+        view=finding.view if algorithm == "lmo" else Whole(),
+        why=f"rule {glob!r}" if forced else finding.why,
+        role=finding.role,
+        decay=finding.decay or "weight_decay" in options,
+        sure=finding.sure or forced,
+        rule=glob,
+        options=options,
+    )
