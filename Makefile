@@ -58,7 +58,7 @@ screenshots: demo
 	$(BIN)/python benchmarks/screenshots.py
 
 study-theory: $(SETUP)
-	$(BIN)/python -m inexact_muon.lab.verify_study --out docs/figures
+	$(BIN)/python studies/theory/study.py --out docs/figures
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs build

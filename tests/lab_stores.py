@@ -60,7 +60,7 @@ class Here:
         pass
 
 
-def run_all(folder: Path, plan: study.Plan = PLAN, retry: bool = False) -> list[str]:
+def run_all(folder: Path, plan: study.StudyRuns = PLAN, retry: bool = False) -> list[str]:
     """Sweeps; the warnings that it gave."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

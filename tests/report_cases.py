@@ -10,7 +10,7 @@ from typing import Any
 
 from inexact_muon.lab.spec.decode import decode
 from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store.curves import Curves
 from inexact_muon.lab.store.store import CURVES, Outcome, Store, write_outcome
 
@@ -38,7 +38,7 @@ class Case:
 def write(folder: Path, cases: Iterable[Case], name: str = "study", title: str = "") -> Path:
     """A store with these runs."""
     kept = list(cases)
-    plan = Plan(name=name, title=title, figure="", varied=("optimizer.polar",), runs=tuple(c.spec for c in kept))
+    plan = StudyRuns(name=name, title=title, figure="", varied=("optimizer.polar",), runs=tuple(c.spec for c in kept))
     opened = Store(folder, plan)
     try:
         for case in kept:

@@ -94,12 +94,12 @@ optimizer.polar = ["polar-express:1", "polar-express:5"]
 """
 
 
-def planned(folder: Path, *settings: str, text: str = STUDY) -> study.Plan:
+def planned(folder: Path, *settings: str, text: str = STUDY) -> study.StudyRuns:
     (folder / "study.toml").write_text(text)
     return study.load(folder / "study.toml", read_changes(settings))
 
 
-def values(plan: study.Plan, field: str) -> list[Any]:
+def values(plan: study.StudyRuns, field: str) -> list[Any]:
     return list(dict.fromkeys(study.field_of(spec, field) for spec in plan.runs))
 
 

@@ -13,7 +13,7 @@ from inexact_muon.cli import catalogue
 from pages import load_module
 
 ROOT = Path(__file__).parent.parent
-DOCTESTS = [f"inexact_muon.{name}" for name in ("inexactness", "lmo", "polar", "tune.carry", "tune.policy")]
+DOCTESTS = [f"inexact_muon.{name}" for name in ("inexactness", "lmo", "polar", "tune.carry")]
 README = (ROOT / "README.md").read_text()
 CHOOSE = load_module(ROOT / "benchmarks/choose.py")
 

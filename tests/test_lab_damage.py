@@ -323,7 +323,7 @@ def surrogate(seed: int, batch: int) -> Task:
     raise RuntimeError("not UTF-8: \udcff")
 
 
-def custom(target: str) -> study.Plan:
+def custom(target: str) -> study.StudyRuns:
     rules = {"name": "sign-sgd"}
     base = {**BASE, "problem": {"name": "custom", "target": f"test_lab_damage:{target}"}, "optimizer": rules}
     return study.plan(study.Study(name="custom", base=base), "custom.toml")

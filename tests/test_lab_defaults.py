@@ -33,15 +33,15 @@ def default(field: str) -> Any:
 
 @pytest.mark.parametrize("field", ["momentum", "nesterov", "weight_decay", "polar", "betas"])
 def test_a_default_of_the_lab_is_the_library_s(field: str) -> None:
-    assert getattr(spec.Muon(), field) == default(field)
+    assert getattr(spec.MuonSpec(), field) == default(field)
 
 
 def test_scale_and_the_step_size_of_adamw_are_the_library_s() -> None:
     model = nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 3), nn.Linear(3, 4))
     made = optim.Muon.for_model(model, 0.02)
     rates = {float(group["lr"]) for group in made.param_groups if group["algorithm"] == "adamw"}
-    assert rates == {defaults.ADAMW_LR} == {spec.Muon().adamw_lr}
-    assert {g["scale"] for g in made.param_groups if g["algorithm"] == "lmo"} == {spec.Muon().scale}
+    assert rates == {defaults.ADAMW_LR} == {spec.MuonSpec().adamw_lr}
+    assert {g["scale"] for g in made.param_groups if g["algorithm"] == "lmo"} == {spec.MuonSpec().scale}
 
 
 def test_the_step_size_is_the_one_that_the_readme_recommends() -> None:
@@ -51,7 +51,7 @@ def test_the_step_size_is_the_one_that_the_readme_recommends() -> None:
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_study_names_its_oracles_and_repeats_the_paper_without_decay(path: Path) -> None:
     for run in study.load(path).runs:
-        if isinstance(run.optimizer, spec.Muon):
+        if isinstance(run.optimizer, spec.MuonSpec):
             assert run.optimizer.polar != "auto"
             if path.parent.name not in ("defaults", "reference", "maps"):  # these have the defaults of the library
                 assert (run.optimizer.weight_decay, run.optimizer.adamw_lr) == (0.0, 0.003)

@@ -73,7 +73,7 @@ class Scripted:
         self.closed = True
 
 
-def go(folder: Path, engine: Scripted, plan: study.Plan = PLAN, retry: bool = False) -> dict[str, Outcome]:
+def go(folder: Path, engine: Scripted, plan: study.StudyRuns = PLAN, retry: bool = False) -> dict[str, Outcome]:
     try:
         return sweep(plan, folder, lambda: engine, Console(file=io.StringIO(), width=200), retry)
     finally:

@@ -19,9 +19,10 @@ from msgspec import structs
 
 from inexact_muon import lmo, measure, optim, polar
 from inexact_muon.lab import problems
+from inexact_muon.lab.bounds.verify import follow
 from inexact_muon.lab.errors import LabError, LabWarning
 from inexact_muon.lab.problems import nanogpt, noisy
-from inexact_muon.lab.spec.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
+from inexact_muon.lab.spec.spec import SIZES, Matrix, NanoGPT, RunSpec, ScheduleSpec
 from inexact_muon.lab.store import curves, store
 from inexact_muon.lab.sweep.execute import check, execute
 from inexact_muon.lab.train import checkpoint, optimizers
@@ -29,7 +30,6 @@ from inexact_muon.lab.train.clock import PARTS
 from inexact_muon.lab.train.schedule import factor
 from inexact_muon.lab.train.trainer import Training, train
 from inexact_muon.lab.train.world import World, join, reseed
-from inexact_muon.lab.verify import follow
 from inexact_muon.lmo import Spectral
 from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
 
@@ -336,7 +336,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_schedules(fields: dict[str, Any], expected: list[float]) -> None:
-    found = [factor(Schedule(**fields), step, 4) for step in range(4)]
+    found = [factor(ScheduleSpec(**fields), step, 4) for step in range(4)]
     assert found == pytest.approx(expected)
 
 
@@ -344,7 +344,7 @@ def test_schedules(fields: dict[str, Any], expected: list[float]) -> None:
 def test_a_schedule_rises_then_falls_and_stays_in_range(
     warm: int, cool: float, floor: float, steps: int, shape: Any
 ) -> None:
-    schedule = Schedule(warmup=warm, cooldown=cool, floor=floor, shape=shape)
+    schedule = ScheduleSpec(warmup=warm, cooldown=cool, floor=floor, shape=shape)
     found = [factor(schedule, step, steps) for step in range(steps)]
     assert all(0 < f <= 1 + 1e-12 for f in found)
     assert all(a <= b + 1e-12 for a, b in itertools.pairwise(found[:warm]))

@@ -31,7 +31,7 @@ RATES = (0.0009765625, 1e-5, 0.05)
 LOSSES = (2.303612, 2.303598, 1.2e-5)
 
 
-def fill(folder: Path) -> study.Plan:
+def fill(folder: Path) -> study.StudyRuns:
     """A store of three runs that differ little."""
     base = {**SHORT, "problem": CNN, "optimizer": {"name": "muon", "polar": "polar-express:5"}}
     grid = [{"optimizer": {"lr": list(RATES), "polar": ["polar-express(steps=5, normalise=frobenius)"]}}]

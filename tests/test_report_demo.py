@@ -12,7 +12,7 @@ pytest.importorskip("altair", reason="the page needs the extra `lab`")
 
 from inexact_muon import cli
 from inexact_muon.cli import demo
-from inexact_muon.lab import verify_study
+from inexact_muon.lab.bounds import cases as bounds
 from inexact_muon.lab.spec import study
 from inexact_muon.lab.store import store
 from inexact_muon.report import load, tables
@@ -55,7 +55,7 @@ def test_what_the_demo_tests_is_declared_as_one_family() -> None:
 
 
 def test_the_fast_theory_study_has_every_statement() -> None:
-    fast, every = ({(name, row.func.__name__) for name, row in verify_study.cases(fast)} for fast in (True, False))  # type: ignore[attr-defined]
+    fast, every = ({(name, row.func.__name__) for name, row in bounds.cases(fast)} for fast in (True, False))  # type: ignore[attr-defined]
     assert fast < every
     assert {kind for _, kind in fast} == {kind for _, kind in every}
 

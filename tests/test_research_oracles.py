@@ -6,7 +6,7 @@ import torch
 
 from inexact_muon import Muon, lmo, measure, polar, predict
 from inexact_muon.polar.research import TIES
-from inexact_muon.schedules import SHAPES, Shaped, shapes
+from inexact_muon.schedules import SHAPES, ShapedMap, shapes
 from inexact_muon.testing import check_polar
 
 DOMINATED = (3.0, 10.0, 100.0, 1000.0)
@@ -47,7 +47,7 @@ def test_the_answer_has_the_shape(name: str) -> None:
 
 
 def test_factors_multiply() -> None:
-    both = Shaped(0.0, "", (shapes.Power(0.5), shapes.Contra(0.5)))
+    both = ShapedMap(0.0, "", (shapes.Power(0.5), shapes.Contra(0.5)))
     np.testing.assert_allclose(both.scalar(TOP), [s**0.5 * (1.0 - 0.5 * s) for s in TOP], atol=1e-15)
 
 
@@ -58,7 +58,7 @@ def test_no_factor_is_the_polar_factor() -> None:
 
 @pytest.mark.parametrize("shape", [shape for shape, _ in EXPECTED.values()], ids=str)
 def test_extrema_between_grid_points_are_found(shape: shapes.Shape) -> None:
-    product = Shaped(0.0, "", (shape, shapes.Ripple(0.3, 20.0)))
+    product = ShapedMap(0.0, "", (shape, shapes.Ripple(0.3, 20.0)))
     dense = product.scalar(np.geomspace(1e-4, 1.0, 2_000_001))
     low, high = product.image(1e-4, 1.0)
     assert (low, high) == pytest.approx((dense.min(), dense.max()), rel=1e-6)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from inexact_muon import lmo, polar, theory
-from inexact_muon.lab import verify
+from inexact_muon.lab.bounds import verify
 from inexact_muon.lab.problems.blocks import Blocks
 from inexact_muon.lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
 from inexact_muon.lmo import Perturbed, Spectral
@@ -41,7 +41,7 @@ CASES: list[tuple[MatrixProblem, lmo.Ball]] = [
 STOCHASTIC = [(QUADRATIC, b) for b in (*SPECTRAL, *OTHERS)] + [(LOGISTIC, b) for b in SPECTRAL[:5]]
 
 
-def assert_all_hold(rows: list[verify.Row], least: int) -> None:
+def assert_all_hold(rows: list[verify.BoundRow], least: int) -> None:
     assert len(rows) >= least
     for row in rows:
         assert np.isfinite(row.ours), row

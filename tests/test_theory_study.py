@@ -14,11 +14,13 @@ from inexact_muon import theory
 
 pytest.importorskip("altair", reason="the study needs the extra `lab`")
 
-from inexact_muon.lab import verify, verify_study
+from inexact_muon.lab.bounds import cases, verify
 from inexact_muon.lab.problems.blocks import Blocks
+from pages import ROOT, load_module
 from tiers import at_length
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+STUDY = load_module(ROOT / "studies/theory/study.py")
 COMMITTED = json.loads((FIGURES / "theory.json").read_text())
 PAGE = (FIGURES.parent / "theory.md").read_text()
 
@@ -33,7 +35,7 @@ def row(**wanted: str) -> dict[str, Any]:
 
 
 def test_tables_are_those_of_the_data() -> None:
-    assert (FIGURES / "theory.md").read_text() == verify_study.markdown(COMMITTED)
+    assert (FIGURES / "theory.md").read_text() == STUDY.markdown(COMMITTED)
 
 
 def test_everything_holds() -> None:
@@ -44,9 +46,9 @@ def test_everything_holds() -> None:
 
 def test_every_oracle_and_statement_is_there() -> None:
     assert {r["oracle"] for r in COMMITTED["rows"]} == {
-        *verify_study.ORACLES,
-        *verify_study.OTHERS,
-        *verify_study.LAYERS,
+        *cases.ORACLES,
+        *cases.OTHERS,
+        *cases.LAYERS,
     }
     measured = {r["statement"].partition(",")[0] for r in COMMITTED["rows"]}
     # Lemma 2 is checked step by step in test_theory_holds; Lemma 4 is Theorem 4 before the schedule; Corollary 3 gives
@@ -58,15 +60,15 @@ def test_every_oracle_and_statement_is_there() -> None:
 @pytest.mark.parametrize(
     ("case", "problem"),
     [
-        (partial(verify.deterministic, verify_study.QUADRATIC, verify_study.EXACT, verify_study.STEPS), "quadratic"),
-        (partial(verify.smooth, verify_study.EXPONENTIAL, verify_study.EXACT, verify_study.SHORT), "exponential"),
-        (partial(verify.layerwise, Blocks(), verify_study.LAYERS["exact"], verify_study.SHORT), "blocks"),
+        (partial(verify.deterministic, cases.QUADRATIC, cases.EXACT, cases.STEPS), "quadratic"),
+        (partial(verify.smooth, cases.EXPONENTIAL, cases.EXACT, cases.SHORT), "exponential"),
+        (partial(verify.layerwise, Blocks(), cases.LAYERS["exact"], cases.SHORT), "blocks"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_runs_can_be_repeated(case: Any, problem: str) -> None:
     """The exact oracle: a random perturbation depends on the last bit of the momentum, and so on the machine."""
-    again = verify_study.measure([("exact", case)])
+    again = cases.measure([("exact", case)])
     for made in again:
         kept = row(statement=made["statement"], problem=problem, oracle="exact")
         for key in ("left", "paper", "ours"):
@@ -81,9 +83,7 @@ def scatter(case: Any, statement: str, key: str) -> float:
         moved = copy.copy(problem)
         noise = torch.randn(problem.start.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         vars(moved)["start"] = problem.start + 1e-15 * noise
-        (found,) = (
-            r for r in verify_study.measure([("", partial(case.func, moved, *rest))]) if r["statement"] == statement
-        )
+        (found,) = (r for r in cases.measure([("", partial(case.func, moved, *rest))]) if r["statement"] == statement)
         values.append(found[key])
     return max(values) - min(values)
 
@@ -100,8 +100,8 @@ def test_the_study_can_be_repeated(fast: bool) -> None:
     on this machine with the start.
     """
     stable = []
-    for oracle, case in verify_study.cases(fast):
-        for made in verify_study.measure([(oracle, case)]):
+    for oracle, case in cases.cases(fast):
+        for made in cases.measure([(oracle, case)]):
             kept = row(statement=made["statement"], problem=made["problem"], oracle=oracle)
             assert made["holds"], made
             keys = [key for key in ("left", "ours", "paper") if kept[key] is not None]
@@ -118,7 +118,7 @@ def test_the_study_can_be_repeated(fast: bool) -> None:
 
 
 def test_optima_and_ideals_can_be_repeated() -> None:
-    for key, made in (("optima", verify_study.optima()), ("ideals", verify_study.ideals())):
+    for key, made in (("optima", STUDY.optima()), ("ideals", STUDY.ideals())):
         for ours, kept in zip(made, COMMITTED[key], strict=True):
             for name, value in kept.items():
                 if name != "delta 0.3":

@@ -45,7 +45,7 @@ class OwnerRank(Strategy):
 
 
 @dataclass(frozen=True)
-class Auto(OwnerRank):
+class AutoStrategy(OwnerRank):
     """Owner-rank for what is divided; plain tensors are not assumed to be replicated."""
 
     name: ClassVar[str] = "auto"
@@ -85,7 +85,7 @@ class BlockPeriodic(Strategy):
 
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    cls.name: cls for cls in (Auto, Replicated, OwnerRank, GramReduced, BlockPeriodic)
+    cls.name: cls for cls in (AutoStrategy, Replicated, OwnerRank, GramReduced, BlockPeriodic)
 }
 """Name -> class, for text only."""
 

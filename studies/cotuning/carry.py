@@ -29,7 +29,7 @@ from inexact_muon.lab.store import store
 from inexact_muon.lab.train.trainer import Training
 from inexact_muon.lab.train.world import join
 from inexact_muon.schedules.judge import normaliser
-from inexact_muon.statistics import Optimum, optimum
+from inexact_muon.statistics import GridOptimum, optimum
 from inexact_muon.tune import rules, spectra
 
 SOURCE = "polar-express(steps=5, normalise=frobenius)"
@@ -58,7 +58,7 @@ class Grid:
         pair = min(here, key=lambda p: fmean(here[p].values()))
         return pair, here[pair]
 
-    def fitted(self, oracle: str) -> Optimum:
+    def fitted(self, oracle: str) -> GridOptimum:
         """The optimum of the mean losses: best cell, the quadratic's lowest point around it, whether on an edge."""
         table = {(lr, 1.0 - a): fmean(by.values()) for (o, lr, a), by in self.losses.items() if o == oracle}
         found = optimum(table)

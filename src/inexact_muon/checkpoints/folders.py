@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inexact_muon.checkpoints.pickles import Built, NameNotAllowed, read_pickle
+from inexact_muon.checkpoints.pickles import Constructed, NameNotAllowed, read_pickle
 
 METADATA = "torch.distributed.checkpoint.metadata"
 FILES = "torch.distributed.checkpoint.filesystem"
@@ -130,7 +130,7 @@ def _offset(index: dict[str, Any]) -> tuple[int, ...] | None:
     return None if index.get("offset") is None else _size(index["offset"])
 
 
-def _size(given: Built) -> tuple[int, ...]:
+def _size(given: Constructed) -> tuple[int, ...]:
     """The numbers of a torch.Size."""
     (numbers,) = given.arguments
     return tuple(_count(n) for n in numbers)

@@ -38,7 +38,7 @@ class Name:
 
 
 @dataclass(eq=False)
-class Built:
+class Constructed:
     """An object of a class, or the result of a call, as the file describes it; compared by identity.
 
     Attributes:
@@ -135,12 +135,12 @@ class _Machine:
     def _object(self, opcode: str) -> None:
         argument, target = self.stack.pop(), self.stack.pop()
         if opcode == "BUILD":
-            if not isinstance(target, Built):
+            if not isinstance(target, Constructed):
                 raise TypeError("only an object has a state")
             target.state = argument
             self.stack.append(target)
         elif isinstance(target, Name) and isinstance(argument, tuple):
-            self.stack.append(Built(target, argument))
+            self.stack.append(Constructed(target, argument))
         else:
             raise TypeError("only a name with a tuple of arguments makes an object")
 

@@ -48,7 +48,7 @@ METHODS: tuple[PolarMethod, ...] = (
 
 
 @dataclass(frozen=True)
-class Row:
+class CatalogueRow:
     """One oracle.
 
     Attributes:
@@ -67,11 +67,11 @@ class Row:
     wide: float
 
 
-def row(method: PolarMethod) -> Row:
+def row(method: PolarMethod) -> CatalogueRow:
     """The figures of one oracle."""
     predicted = {name: predict(method, spectrum(SIDE)) for name, spectrum in SPECTRA.items()}
     unit = 2 * SIDE**3
-    return Row(
+    return CatalogueRow(
         method=str(method),
         family=method.name,
         delta={f"{lower:.0e}": method.error_bound(lower) for lower in LOWERS},
@@ -82,7 +82,7 @@ def row(method: PolarMethod) -> Row:
     )
 
 
-def rows(methods: Iterable[PolarMethod] = METHODS) -> list[Row]:
+def rows(methods: Iterable[PolarMethod] = METHODS) -> list[CatalogueRow]:
     """All of them, in the order of METHODS."""
     return [row(method) for method in methods]
 
@@ -98,19 +98,19 @@ def header() -> list[str]:
     ]
 
 
-def cells(r: Row) -> list[str]:
+def cells(r: CatalogueRow) -> list[str]:
     """A row as text, in the order of `header`."""
     numbers = [*r.delta.values(), *r.gap.values(), *r.overshoot.values()]
     return [r.method, *(_number(x) for x in numbers), f"{r.square:.1f}", f"{r.wide:.1f}"]
 
 
-def markdown(table: Iterable[Row]) -> str:
+def markdown(table: Iterable[CatalogueRow]) -> str:
     """The table for a page."""
     lines = [header(), ["---", *["---:"] * (len(header()) - 1)], *(cells(r) for r in table)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def records(table: Iterable[Row]) -> list[dict[str, Any]]:
+def records(table: Iterable[CatalogueRow]) -> list[dict[str, Any]]:
     """The table as plain data."""
     return [asdict(r) for r in table]
 
@@ -138,7 +138,7 @@ FLOOR = 1e-9
 """Errors below this are drawn at it."""
 
 
-def figure(table: list[Row]) -> Any:
+def figure(table: list[CatalogueRow]) -> Any:
     """Three panels: error against cost, error against the smallest singular value, gap against overshoot."""
     import altair as alt
 
@@ -146,7 +146,7 @@ def figure(table: list[Row]) -> Any:
     return alt.vconcat(top, _by_spectrum(alt, table)).resolve_scale(color="independent")
 
 
-def _by_cost(alt: Any, table: list[Row]) -> Any:
+def _by_cost(alt: Any, table: list[CatalogueRow]) -> Any:
     values = [
         {
             "family": r.family,
@@ -188,7 +188,7 @@ def _by_lower(alt: Any) -> Any:
     ).properties(width=400, height=300)
 
 
-def _by_spectrum(alt: Any, table: list[Row]) -> Any:
+def _by_spectrum(alt: Any, table: list[CatalogueRow]) -> Any:
     values = [
         {"family": r.family, "method": r.method, "spectrum": name, "gap": r.gap[name], "overshoot": r.overshoot[name]}
         for r in table
@@ -215,7 +215,7 @@ def _family(alt: Any) -> Any:
     return alt.Color("family:N", title="family", scale=scale)
 
 
-def save(table: list[Row], directory: Path) -> list[Path]:
+def save(table: list[CatalogueRow], directory: Path) -> list[Path]:
     """Writes oracles.md, oracles.json, oracles.svg and oracles.png; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"oracles.{suffix}" for suffix in ("md", "json", "svg", "png")]

@@ -16,7 +16,7 @@ from rich.progress import track
 from inexact_muon.cli import catalogue
 from inexact_muon.decide import command
 from inexact_muon.decide.command import seconds as seconds
-from inexact_muon.lab import verify_study
+from inexact_muon.lab.bounds import cases as bounds
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec import study
 from inexact_muon.lab.store.files import replace
@@ -72,8 +72,8 @@ def check_theory(out: Path, console: Console) -> None:
     """theory.json: every statement on a few runs; the whole study takes minutes."""
     if not (out / "theory.json").exists():
         torch.set_num_threads(1)
-        cases = list(verify_study.cases(fast=True))
-        rows = verify_study.measure(track(cases, "checking every bound", console=console))
+        cases = list(bounds.cases(fast=True))
+        rows = bounds.measure(track(cases, "checking every bound", console=console))
         replace(out / "theory.json", json.dumps({"rows": rows}).encode())
 
 
@@ -98,7 +98,7 @@ def _first(places: tuple[Path, ...], pattern: str) -> list[Path]:
     return next((found for place in places if (found := sorted(place.glob(pattern)))), [])
 
 
-def plan(name: str) -> study.Plan:
+def plan(name: str) -> study.StudyRuns:
     """A tiny study, seed by seed: a limit of time leaves whole seeds, and arms that are compared run side by side."""
     written = study.load(file(name))
     return msgspec.structs.replace(written, runs=tuple(sorted(written.runs, key=lambda spec: spec.seed)))

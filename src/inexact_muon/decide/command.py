@@ -17,7 +17,7 @@ from inexact_muon.lab.spec import study
 from inexact_muon.lab.spec.decode import decode as decode_file
 from inexact_muon.lab.spec.decode import read_toml
 from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store import packing
 from inexact_muon.lab.store.files import replace
 from inexact_muon.lab.sweep.board import clock
@@ -108,7 +108,7 @@ def decide(
 
 
 def _spend(
-    plans: Sequence[Plan], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float | None
+    plans: Sequence[StudyRuns], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float | None
 ) -> list[Need]:
     """Buys the cheapest claim that fits, again and again."""
     told = False
@@ -137,7 +137,7 @@ def _fits(need: Need, left: float | None) -> bool:
     return bool(need.runs) and (left is None or (need.seconds is not None and need.seconds <= left))
 
 
-def assess(plans: Sequence[Plan], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:
+def assess(plans: Sequence[StudyRuns], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:
     """What every declared claim has and needs, from the stores."""
     results = load.load(out)
     judged = judge(results)
@@ -170,7 +170,7 @@ def seconds(text: str) -> float | None:
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 
-def _plan(path: Path) -> Plan:
+def _plan(path: Path) -> StudyRuns:
     """The pilot of a study, seed by seed."""
     written = decode_file(read_toml(path), study.Study, str(path))
     if written.decide is None:
@@ -181,7 +181,7 @@ def _plan(path: Path) -> Plan:
     return msgspec.structs.replace(plan, runs=with_seeds(cells, written.decide.pilot))
 
 
-def _check(plans: Sequence[Plan], claims: Sequence[str]) -> None:
+def _check(plans: Sequence[StudyRuns], claims: Sequence[str]) -> None:
     """Raises on names of claims that there are not, and on studies of one name."""
     known = [claim.id for claim in CLAIMS]
     declared = {name for plan in plans if plan.decide for name in plan.decide.width}
@@ -196,7 +196,7 @@ def _check(plans: Sequence[Plan], claims: Sequence[str]) -> None:
         raise LabError(f"two studies have one name: {', '.join(names)}")
 
 
-def _take_in(packed: Sequence[Path], folder: Path, plan: Plan) -> None:
+def _take_in(packed: Sequence[Path], folder: Path, plan: StudyRuns) -> None:
     files = [file for file in packed if plan.name in packing.names(file)]
     if files:
         packing.take_in(files, folder, plan)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.spec.study import Decide, Plan
+from inexact_muon.lab.spec.study import Decide, StudyRuns
 from inexact_muon.lab.store import store
 from inexact_muon.report.claims import CLAIMS, Judged
 from inexact_muon.report.finding import Finding
@@ -44,7 +44,7 @@ class Need:
 
 
 def needs(
-    results: Results, judged: Iterable[Judged], plan: Plan, folder: Path, slots: int, claims: Sequence[str]
+    results: Results, judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]
 ) -> list[Need]:
     """Of every claim for which the plan's study, whose store is in the folder, declares a width."""
     declared = plan.decide
@@ -80,7 +80,7 @@ def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec
 
 
 def _missing(
-    item: Judged, plan: Plan, declared: Decide, cells: Sequence[RunSpec], results: Results
+    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec], results: Results
 ) -> tuple[tuple[RunSpec, ...], str]:
     """(runs, why): the pilot, or cells beyond an edge, or seeds."""
     finding = item.finding
@@ -109,7 +109,7 @@ def _seconds(stored: Iterable[store.Run]) -> float | None:
     return sum(times) / len(times) if times else None
 
 
-def _beyond(results: Results, item: Judged, plan: Plan, declared: Decide) -> tuple[RunSpec, ...]:
+def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
     made: dict[str, RunSpec] = {}
     for grid in grids(results):
@@ -143,7 +143,7 @@ def _next(grid: Grid) -> tuple[set[float], set[float]]:
     return rates - {0.0}, alphas - {0.0}
 
 
-def _width(plan: Plan, field: str) -> int:
+def _width(plan: StudyRuns, field: str) -> int:
     return len({getattr(spec.optimizer, field, None) for spec in plan.runs})
 
 

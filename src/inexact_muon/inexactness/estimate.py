@@ -52,7 +52,7 @@ DOUBT = 7e-3
 
 
 @dataclass(frozen=True)
-class Plan:
+class Products:
     """How much work an estimate does.
 
     Attributes:
@@ -75,25 +75,25 @@ class Plan:
 
 
 PLANS = (
-    Plan(random=20, leading=8, ends=2),
-    Plan(random=9, leading=5, ends=2),
-    Plan(random=8, leading=4),
-    Plan(random=5, leading=3),
-    Plan(random=5, leading=3, leading_steps=12, steps=6),
-    Plan(random=2, leading=2, leading_steps=12),
-    Plan(random=1, leading=1, leading_steps=5, steps=5, end_steps=12),
+    Products(random=20, leading=8, ends=2),
+    Products(random=9, leading=5, ends=2),
+    Products(random=8, leading=4),
+    Products(random=5, leading=3),
+    Products(random=5, leading=3, leading_steps=12, steps=6),
+    Products(random=2, leading=2, leading_steps=12),
+    Products(random=1, leading=1, leading_steps=5, steps=5, end_steps=12),
 )
 """Most careful first."""
 
 
-def choose_plan(n: int, m: int, oracle_flops: int) -> Plan:
+def choose_plan(n: int, m: int, oracle_flops: int) -> Products:
     """The most careful plan within SHARE of the oracle. Below 512 noise, which falls as n^-1/2, decides instead."""
     if min(n, m) < 512:
-        return Plan(random=6000 // min(n, m), leading=8, steps=12, ends=2)
+        return Products(random=6000 // min(n, m), leading=8, steps=12, ends=2)
     return next((plan for plan in PLANS if plan.flops(n, m) <= SHARE * oracle_flops), PLANS[-1])
 
 
-def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(delta, dual norm of m, overshoot) of x as polar factor of m, each (batch,) in float64, and which are doubtful.
 
     Doubtful are matrices that x shortens some vector of to less than `SHORT` (null vectors of m, as a rule, which spoil

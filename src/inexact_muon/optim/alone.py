@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -13,10 +13,8 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.batches import Batch, Member, chunks
 from inexact_muon.optim.finite import Flags, hosted, looked
+from inexact_muon.optim.groups import Groups
 from inexact_muon.polar import Auto
-
-if TYPE_CHECKING:
-    from inexact_muon.optim.core import LMOOptimizer
 
 Entry = tuple[dict[str, Any], Tensor]
 """(group, parameter)"""
@@ -32,7 +30,7 @@ class Alone:
 
     _plan: tuple[Any, list[Member], list[list[Batch]]] | None = None
 
-    def batches(self, optimizer: LMOOptimizer, entries: Sequence[Entry]) -> list[list[Batch]]:
+    def batches(self, optimizer: Groups, entries: Sequence[Entry]) -> list[list[Batch]]:
         """What moves together. Where the host may look, only what has a finite gradient; elsewhere flags say it."""
         options = tuple(tuple(group[k] for k in COMPOSING) for group in optimizer.param_groups)
         key = (options, tuple((id(p), p.shape, p.dtype, p.device) for _, p in entries))
@@ -70,7 +68,7 @@ class Alone:
                 first += len(batch.members)
 
     @staticmethod
-    def show(optimizer: LMOOptimizer, batch: Batch, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+    def show(optimizer: Groups, batch: Batch, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
         """Shows the answers that are wanted, but for members whose gradient is not finite."""
         for k, (member, m, z) in enumerate(zip(batch.members, batch.joined(given), batch.joined(found), strict=True)):
             if id(member.p) in optimizer.wanted and (batch.flags is None or bool(batch.flags.vector[k])):
@@ -80,7 +78,7 @@ class Alone:
                     optimizer.show(id(member.p), answers)
 
     @staticmethod
-    def sizes(optimizer: LMOOptimizer, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
+    def sizes(optimizer: Groups, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
         """Notes the sizes of updates and weights that are sampled."""
         for member, z, length in zip(batch.members, zs, lengths, strict=True):
             if id(member.p) in optimizer.telemetry.chosen:
@@ -89,7 +87,7 @@ class Alone:
                 optimizer.telemetry.sizes(id(member.p), rate * rate * sizes[0], sizes[1])
 
     @staticmethod
-    def adamw(optimizer: LMOOptimizer, entries: Sequence[Entry]) -> None:
+    def adamw(optimizer: Groups, entries: Sequence[Entry]) -> None:
         """One step of the parameters that AdamW moves."""
         for p in (p for _, p in entries if "exp_avg_sq" not in optimizer.state[p]):
             optimizer.state_of(p, ("exp_avg", "exp_avg_sq"))
@@ -110,7 +108,7 @@ class Alone:
                 optimizer.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
 
 
-def _member(optimizer: LMOOptimizer, group: dict[str, Any], p: Tensor) -> Member:
+def _member(optimizer: Groups, group: dict[str, Any], p: Tensor) -> Member:
     state, ball, view = optimizer.state_of(p, ("momentum_buffer",)), optimizer.ball(group), optimizer.view(group)
     if isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
         chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
+from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.options import ALGORITHM, SCHEDULED, check_options
 from inexact_muon.optim.sources import is_ours, shown, translated, translated_state
 from inexact_muon.polar import Auto
-
-if TYPE_CHECKING:
-    from inexact_muon.optim.core import LMOOptimizer
 
 BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 """Algorithm -> the tensors of a parameter's state."""
@@ -28,7 +26,7 @@ WRAPPERS = ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 """Parts of a name that torch.compile, DDP and others put into it."""
 
 
-def matched(optimizer: LMOOptimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
+def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
     """`saved` in the order of the optimizer's groups and parameters, checked; the optimizer is not touched.
 
     Raises:
@@ -111,7 +109,7 @@ def canonical(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def _positions(optimizer: LMOOptimizer, groups: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any] | None]:
+def _positions(optimizer: Groups, groups: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any] | None]:
     """For each parameter (its group, its identifier) in the file, or None if it is not there."""
     rows = [
         (group, identifier, name)
@@ -280,7 +278,7 @@ def _say(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) 
             warnings.warn(f"parameters {what}: {some}", stacklevel=6)
 
 
-def restore_buffers(optimizer: LMOOptimizer, laid: Mapping[str, Any]) -> None:
+def restore_buffers(optimizer: Groups, laid: Mapping[str, Any]) -> None:
     """State tensors in the dtype that was saved, which torch would cast to the parameter's; no v in float16."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for index, entry in laid["state"].items():

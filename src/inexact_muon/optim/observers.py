@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from inexact_muon.lmo import Ball
-
-if TYPE_CHECKING:
-    from inexact_muon.optim.core import LMOOptimizer
 
 Answer = tuple[Ball, Tensor, Tensor]
 """(ball, m, d_hat) of one matrix: what the ball saw, and its answer."""
@@ -19,7 +17,7 @@ Answer = tuple[Ball, Tensor, Tensor]
 class Observer:
     """Sees what oracles are asked and what they answer; changes nothing. Override what is needed."""
 
-    def wants(self, optimizer: LMOOptimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> Collection[int]:
+    def wants(self, optimizer: Optimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> Collection[int]:
         """The ids of those parameters of a step, given as (group, parameter), whose answers are to be shown."""
         return ()
 

@@ -39,7 +39,7 @@ class Smoothness:
 
 
 @dataclass
-class _Layer:
+class _Probed:
     lipschitz: list[float] = field(default_factory=list)
     duals: list[float] = field(default_factory=list)
     sigmas: list[float] = field(default_factory=list)
@@ -59,7 +59,7 @@ class SmoothnessProbe:
         self.every = every
         self._step = 0
         self._before: dict[str, tuple[Tensor, Tensor]] = {}
-        self._layers: dict[str, _Layer] = {}
+        self._layers: dict[str, _Probed] = {}
         self._handle = optimizer.register_step_pre_hook(self._look)
 
     def remove(self) -> None:
@@ -80,7 +80,7 @@ class SmoothnessProbe:
 
     def _visit(self, optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any]) -> None:
         view, ball = optimizer.view(group), optimizer.ball(group)
-        layer = self._layers.setdefault(name, _Layer())
+        layer = self._layers.setdefault(name, _Probed())
         assert p.grad is not None
         if not is_finite(p.grad):  # such a step is skipped: it says nothing about the loss
             self._before.pop(name, None)
@@ -121,7 +121,7 @@ def _dual_norm(ball: Ball, g: Tensor) -> float:
     return -float((g * ball.answer(g)).sum())
 
 
-def _summary(layer: _Layer) -> Smoothness:
+def _summary(layer: _Probed) -> Smoothness:
     from scipy.optimize import nnls
 
     seen = np.asarray(layer.lipschitz)

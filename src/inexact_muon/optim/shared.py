@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -21,15 +21,13 @@ from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import momentum, move_, reach, remember_
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.finite import Flags, hosted
+from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.shares import Direction, Share, assign, interleaved
 from inexact_muon.parallel.strategies import run
 from inexact_muon.parallel.team import Team
 from inexact_muon.polar.batching import limit_on, within, work
-
-if TYPE_CHECKING:
-    from inexact_muon.optim.core import LMOOptimizer
 
 Entry = tuple[dict[str, Any], Tensor]
 Chunk = list[tuple[Batch, list[Tensor], list[Share]]]
@@ -58,7 +56,7 @@ class Shared:
         """Whether a parameter is a DTensor, or other ranks hold copies of it that a strategy uses."""
         return hasattr(p, "device_mesh") or self.team.place(p).shared
 
-    def agree(self, optimizer: LMOOptimizer, entries: Sequence[Entry]) -> list[Entry]:
+    def agree(self, optimizer: Groups, entries: Sequence[Entry]) -> list[Entry]:
         """Takes over what ranks share; returns the rest.
 
         Raises:
@@ -85,7 +83,7 @@ class Shared:
         return dict(sorted(found.items()))
 
     def _said(
-        self, optimizer: LMOOptimizer, place: Place, some: Sequence[Entry], names: dict[int, str]
+        self, optimizer: Groups, place: Place, some: Sequence[Entry], names: dict[int, str]
     ) -> list[bool] | list[Tensor]:
         """Whether the gradient of each is finite on all ranks; what they say travels as one message.
 
@@ -111,7 +109,7 @@ class Shared:
             _check(told.tolist(), some, names)
         return [not bad for bad in told[:, BAD].tolist()] if hosted(told) else list((told.select(1, BAD) == 0).unbind())
 
-    def step(self, optimizer: LMOOptimizer) -> None:
+    def step(self, optimizer: Groups) -> None:
         """One step of the agreed entries."""
         moving = [(group, p) for group, p in self.entries if group["algorithm"] == "lmo"]
         runs = ((chunk, self._run(optimizer, chunk)) for chunk in self._chunks(optimizer, moving))
@@ -123,12 +121,12 @@ class Shared:
                 remember_(batch, seen)
         self.adamw(optimizer, [(group, p) for group, p in self.entries if group["algorithm"] == "adamw"])
 
-    def _run(self, optimizer: LMOOptimizer, chunk: Chunk) -> Any:
+    def _run(self, optimizer: Groups, chunk: Chunk) -> Any:
         return run(
             self.team.strategy, [s for *_, shares in chunk for s in shares], optimizer.directions, self.team.wire
         )
 
-    def _chunks(self, optimizer: LMOOptimizer, moving: Sequence[Entry]) -> Iterator[Chunk]:
+    def _chunks(self, optimizer: Groups, moving: Sequence[Entry]) -> Iterator[Chunk]:
         """What one set of ranks holds after the other, within the memory; each chunk begins when it is asked for."""
         drafts = []
         for group, p in moving:
@@ -145,7 +143,7 @@ class Shared:
             for chunk in within(((draft, work(draft[1])) for draft in some), limit):
                 yield self._started(optimizer, chunk)
 
-    def _started(self, optimizer: LMOOptimizer, drafts: Sequence[tuple[dict[str, Any], Tensor, Place, int]]) -> Chunk:
+    def _started(self, optimizer: Groups, drafts: Sequence[tuple[dict[str, Any], Tensor, Place, int]]) -> Chunk:
         """The momenta of these parameters; those that are known not to be finite are counted and left out."""
         kinds: dict[Any, list[tuple[Member, Share, bool | Tensor]]] = {}
         for group, p, place, owner in drafts:
@@ -170,7 +168,7 @@ class Shared:
             chunk.append((batch, seen, [share for _, share, _ in some]))
         return chunk
 
-    def adamw(self, optimizer: LMOOptimizer, entries: Sequence[Entry]) -> None:
+    def adamw(self, optimizer: Groups, entries: Sequence[Entry]) -> None:
         """AdamW on the pieces."""
         given = []
         for group, p in entries:
@@ -194,7 +192,7 @@ class Shared:
                 sizes = [float(y.double().square().sum()) if once else 0.0 for y in (moved, old)]
                 optimizer.telemetry.sizes(id(p), *sizes)
 
-    def settle(self, optimizer: LMOOptimizer) -> None:
+    def settle(self, optimizer: Groups) -> None:
         """Samples from what the ranks noted, the same on all of them."""
         telemetry = optimizer.telemetry
         for place, some in self._sets(self.entries).values():
@@ -207,7 +205,7 @@ class Shared:
 
 
 def walk(
-    optimizer: LMOOptimizer, batch: Batch, shares: Sequence[Share], found: Sequence[Direction], once: bool = False
+    optimizer: Groups, batch: Batch, shares: Sequence[Share], found: Sequence[Direction], once: bool = False
 ) -> None:
     """W <- (1 - lr decay) W - lr length z on the pieces, and what is to be measured.
 
@@ -254,7 +252,7 @@ def lengthened(member: Member, share: Share, direction: Direction) -> tuple[Tens
     return scaled, direction.factor
 
 
-def show(optimizer: LMOOptimizer, share: Share, m: Tensor, z: Tensor, estimable: bool) -> None:
+def show(optimizer: Groups, share: Share, m: Tensor, z: Tensor, estimable: bool) -> None:
     """Shows z, the answer to m, both whole."""
     pairs = [(a, b) for a, b in zip(share.view.cut(m), share.view.cut(z), strict=True) if a.numel()]
     if pairs:
@@ -273,7 +271,7 @@ def _patterned(grads: Sequence[Tensor | None], device: torch.device) -> tuple[Te
     return there.to(device), sparse.to(device), dense.to(device)
 
 
-def _line(name: str, p: Tensor, group: dict[str, Any], optimizer: LMOOptimizer) -> str:
+def _line(name: str, p: Tensor, group: dict[str, Any], optimizer: Groups) -> str:
     """What ranks must agree on about a parameter."""
     what = f"{group['algorithm']} {group['ball']} {group['view']}" if group["algorithm"] == "lmo" else "adamw"
     dtypes = f"{p.dtype}, state {optimizer.dtype_of(p)}".replace("torch.", "")

@@ -9,7 +9,7 @@ from inexact_muon.parallel.compressors import TopK as TopK
 from inexact_muon.parallel.team import Team as Team
 from inexact_muon.parallel.wire import Wire as Wire
 from inexact_muon.strategies import STRATEGIES as STRATEGIES
-from inexact_muon.strategies import Auto as Auto
+from inexact_muon.strategies import AutoStrategy as AutoStrategy
 from inexact_muon.strategies import BlockPeriodic as BlockPeriodic
 from inexact_muon.strategies import GramReduced as GramReduced
 from inexact_muon.strategies import OwnerRank as OwnerRank

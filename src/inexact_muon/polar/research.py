@@ -54,8 +54,8 @@ class Shaped(Decomposed):
         super().__post_init__()
 
     @cached_property
-    def map(self) -> schedules.Shaped:
-        return schedules.Shaped(0.0, "product of shapes", self.factors)
+    def map(self) -> schedules.ShapedMap:
+        return schedules.ShapedMap(0.0, "product of shapes", self.factors)
 
     def solve_one(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         u, s, vh, kept = decompose(x, dtype)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.series import ENDED, Grid, iterations
-from inexact_muon.statistics import OPEN, Cell, Interval, Optimum, PValues, optimum
+from inexact_muon.statistics import OPEN, Cell, GridOptimum, Interval, PValues, optimum
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ def alpha_moves_up(grid: Grid) -> Finding:
 def _shift(
     grid: Grid,
     name: str,
-    of: Callable[[Optimum], float],
-    edge: Callable[[Optimum], bool],
+    of: Callable[[GridOptimum], float],
+    edge: Callable[[GridOptimum], bool],
     side: Callable[[Interval], PValues],
 ) -> Finding:
     found = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "loss")))

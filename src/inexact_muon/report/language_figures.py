@@ -13,7 +13,7 @@ from inexact_muon.report.load import Results, RunRecord
 from inexact_muon.report.optimum import inexactness, predicted
 from inexact_muon.report.series import Grid, Ladder, grids, iterations, ladders
 from inexact_muon.report.sources import GPT_HEATMAP, GPT_ITERATIONS
-from inexact_muon.statistics import Cell, Optimum, interval, optimum
+from inexact_muon.statistics import Cell, GridOptimum, interval, optimum
 
 PAPER = "The paper's figures, in its order"
 THEIRS = f"the paper: {paper.SIZE} parameters, FineWeb, {paper.STEPS:,} steps"
@@ -123,7 +123,7 @@ def mean_table(grid: Grid, count: int, metric: str) -> dict[tuple[float, float],
     return {cell: sum(found) / len(found) for cell, found in values.items()}
 
 
-def _marks(grid: Grid, count: int, best: Optimum | None, carried: dict[str, Cell]) -> list[Row]:
+def _marks(grid: Grid, count: int, best: GridOptimum | None, carried: dict[str, Cell]) -> list[Row]:
     if best is None:
         return []
     lr, momentum = best.cell

@@ -8,7 +8,7 @@ import numpy as np
 
 from inexact_muon.report.load import Results
 from inexact_muon.report.series import Grid
-from inexact_muon.statistics import Cell, Optimum
+from inexact_muon.statistics import Cell, GridOptimum
 from inexact_muon.tune.rules import RULES
 
 SHOWN = ("paper", "descent")
@@ -40,7 +40,7 @@ def inexactness(results: Results, problem: str, family: str, count: int) -> Inex
     return Inexact(*(float(np.mean(values)) for values in sums.values()))
 
 
-def predicted(results: Results, grid: Grid, found: dict[int, Optimum]) -> dict[int, dict[str, Cell]]:
+def predicted(results: Results, grid: Grid, found: dict[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
     """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle carried to the others."""
     carried: dict[int, dict[str, Cell]] = {}
     if not found:

@@ -11,6 +11,6 @@ CNN_ITERATIONS = SWEEP.format("cnn-iterations")
 CNN_STEPS = SWEEP.format("cnn-steps")
 OPTIMIZERS = SWEEP.format("optimizers")
 ORACLES = "inexact-muon demo"
-THEORY = "python -m inexact_muon.lab.verify_study --out FOLDER"
+THEORY = "python studies/theory/study.py --out FOLDER"
 COTUNING = "python studies/cotuning/judge.py --out FOLDER, after the sweeps that it names"
 PRECISION = "docs/figures/precision-study.json, recorded before policies were removed: nothing makes it again"

@@ -96,7 +96,7 @@ class Cotuning(Struct, frozen=True):
     origin: str = ""
 
 
-class Choice(Struct, frozen=True):
+class LayerChoice(Struct, frozen=True):
     """The oracle of a layer from a step on."""
 
     layer: str
@@ -113,7 +113,7 @@ class Policy(Struct, frozen=True):
     seeds: list[int]
     loss: list[float | None]
     oracle_flops: list[Positive]
-    steps_per_layer: list[Choice] = []
+    steps_per_layer: list[LayerChoice] = []
     steps: int = 0
     """How long the run was; if 0, as long as the choices tell."""
 

@@ -24,7 +24,7 @@ Rows = Callable[[Site, int, int], Split | None]
 
 
 @dataclass(frozen=True)
-class Layout:
+class Known:
     """A row of the table.
 
     Attributes:
@@ -221,21 +221,21 @@ def delta_net(site: Site, rows: int, columns: int) -> Split | None:
 
 
 LAYOUTS = (
-    Layout(("query_key_value", "linear_qkv"), query_key_value, "query, key, value"),
-    Layout(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, "query, key, value"),
-    Layout(("c_attn",), c_attn, "query, key, value"),
-    Layout(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, "key, value"),
-    Layout(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, "key, value"),
-    Layout(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, "gate, up"),
-    Layout(
+    Known(("query_key_value", "linear_qkv"), query_key_value, "query, key, value"),
+    Known(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, "query, key, value"),
+    Known(("c_attn",), c_attn, "query, key, value"),
+    Known(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, "key, value"),
+    Known(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, "key, value"),
+    Known(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, "gate, up"),
+    Known(
         ("wi", "weights_in", "dense_h_to_4h", "input_linear", "fc1", "fc_in", "c_fc", "linear_fc1", "w1", "up_proj"),
         halves,
         "gate, up",
         must=False,
     ),
-    Layout(("in_proj",), state_space, "parts of the input projection", must=False),
-    Layout(("x_proj",), selection, "dt, B, C", must=False),
-    Layout(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, "query, key, value and gates"),
+    Known(("in_proj",), state_space, "parts of the input projection", must=False),
+    Known(("x_proj",), selection, "dt, B, C", must=False),
+    Known(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, "query, key, value and gates"),
 )
 
 

@@ -22,7 +22,7 @@ WEIGHT = re.compile(r"weights?\d*|kernel|[wW]\d?")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Decision:
     """What a parameter gets.
 
     Attributes:
@@ -58,33 +58,33 @@ class Facts:
         return cls(frozenset(tables), frozenset(tables & others), outputs.found, outputs.doubtful)
 
 
-def decide(site: Site, facts: Facts) -> Finding:
+def decide(site: Site, facts: Facts) -> Decision:
     """The role of a parameter."""
     if id(site.parameter) in facts.embeddings:
         tied = id(site.parameter) in facts.tied
-        return Finding("embedding", "adamw", "tied with an embedding" if tied else "embedding")
+        return Decision("embedding", "adamw", "tied with an embedding" if tied else "embedding")
     if any(part in LORA_EMBEDDINGS for part in (*site.path, site.own)):
-        return Finding("embedding", "adamw", "low-rank change of an embedding")
+        return Decision("embedding", "adamw", "low-rank change of an embedding")
     if site.path[-2:-1] == ("parametrizations",):
         return _parametrised(site, facts)
     if site.parameter.ndim < 2 or site.own.lower().endswith("bias") or is_norm(site.module):
         return _vector(site)
     if site.own.endswith("_g") and hasattr(site.module, site.own[:-1] + "v"):
-        return Finding("vector", "adamw", "length of a weight-normed weight")
+        return Decision("vector", "adamw", "length of a weight-normed weight")
     if site.own.endswith(("_v", "_orig")) and hasattr(site.module, site.own.rpartition("_")[0]):
         site = replace(site, own=site.own.rpartition("_")[0])
     return _checked(_matrix(site, facts), site)
 
 
-def _vector(site: Site) -> Finding:
+def _vector(site: Site) -> Decision:
     if is_norm(site.module):
-        return Finding("norm", "adamw", f"norm ({site.kind})")
+        return Decision("norm", "adamw", f"norm ({site.kind})")
     if site.own.lower().endswith("bias"):
-        return Finding("bias", "adamw", "bias")
-    return Finding("vector", "adamw", f"{site.parameter.ndim}-D ({site.kind})")
+        return Decision("bias", "adamw", "bias")
+    return Decision("vector", "adamw", f"{site.parameter.ndim}-D ({site.kind})")
 
 
-def _parametrised(site: Site, facts: Facts) -> Finding:
+def _parametrised(site: Site, facts: Facts) -> Decision:
     """torch.nn.utils.parametrize: the parameter is what the weight is computed from.
 
     The direction of a weight norm and the matrix under a spectral norm are used up to a factor, so they get what the
@@ -92,7 +92,7 @@ def _parametrised(site: Site, facts: Facts) -> Finding:
     """
     kinds = [type(module).__name__ for module in site.module.children()]
     if kinds == ["_WeightNorm"] and site.own == "original0":
-        return Finding("vector", "adamw", "length of a weight-normed weight")
+        return Decision("vector", "adamw", "length of a weight-normed weight")
     layer = site.up(2, site.path[-1])
     if kinds in (["_WeightNorm"], ["_SpectralNorm"]):
         return decide(layer, facts)
@@ -100,64 +100,64 @@ def _parametrised(site: Site, facts: Facts) -> Finding:
         return _vector(layer)
     named = "an orthogonal map" if kinds == ["_Orthogonal"] else " and ".join(kinds)
     why = f"the weight is computed from it by {named}"
-    return Finding("other", "adamw", why, decay=False, sure=kinds == ["_Orthogonal"])
+    return Decision("other", "adamw", why, decay=False, sure=kinds == ["_Orthogonal"])
 
 
-def _matrix(site: Site, facts: Facts) -> Finding:
+def _matrix(site: Site, facts: Facts) -> Decision:
     """A parameter of two or more dimensions."""
     view = stored(site.module, site.own, site.parameter)
     lora = any(part in LORA for part in (*site.path[-1:], site.own))
     if view is None:
         return _lora_of(site) if lora else _loose(site)
     if lora:
-        return Finding("lora", "lmo", "half of a low-rank change (LoRA)", view, True)
+        return Decision("lora", "lmo", "half of a low-rank change (LoRA)", view, True)
     if isinstance(view, Flatten):
         return _convolution(site, view, facts)
     if not isinstance(view, Whole | Transposed):
-        return Finding("hidden", "lmo", f"fused gates or projections ({site.kind})", view, True)
+        return Decision("hidden", "lmo", f"fused gates or projections ({site.kind})", view, True)
     rows, columns = view.shapes(site.parameter.shape)[0]
     if site.own == "weight" and experts.is_router(site, rows):
-        return Finding("router", "lmo", "router: LMO or AdamW is a matter of taste", view, True)
+        return Decision("router", "lmo", "router: LMO or AdamW is a matter of taste", view, True)
     if id(site.module) in facts.heads:
-        return Finding("head", "adamw", facts.heads[id(site.module)], view, True)
+        return Decision("head", "adamw", facts.heads[id(site.module)], view, True)
     fused = layouts.fused(site, rows, columns)
     if fused is not None and fused.cut is not None:
-        return Finding("hidden", "lmo", f"fused {fused.what}: split", layouts.within(fused.cut, view), True)
+        return Decision("hidden", "lmo", f"fused {fused.what}: split", layouts.within(fused.cut, view), True)
     if fused is not None:
         why = f"called like a fused {fused.what}, but the numbers do not fit: not split"
-        return Finding("hidden", "lmo", why, view, True, sure=False)
+        return Decision("hidden", "lmo", why, view, True, sure=False)
     if id(site.module) in facts.doubtful:
         why = f"hidden matrix ({site.kind}), unless it is an output: no layer takes just its width"
-        return Finding("hidden", "lmo", why, view, True, sure=False)
-    return Finding("hidden", "lmo", f"hidden matrix ({site.kind})", view, True)
+        return Decision("hidden", "lmo", why, view, True, sure=False)
+    return Decision("hidden", "lmo", f"hidden matrix ({site.kind})", view, True)
 
 
-def _convolution(site: Site, view: Flatten, facts: Facts) -> Finding:
+def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
     module = site.module
     assert is_convolution(module)
     if module.groups > 1 and module.groups == module.in_channels:  # type: ignore[operator]
-        return Finding("conv", "adamw", "depthwise convolution", view, True)
+        return Decision("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.heads:
-        return Finding("head", "adamw", facts.heads[id(module)], view, True)
+        return Decision("head", "adamw", facts.heads[id(module)], view, True)
     if layouts.called_fused(site):
         why = "convolution called like a fused weight: flattened, not split"
-        return Finding("conv", "lmo", why, view, True, sure=False)
+        return Decision("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"
     grouped = f", a matrix for each of {view.groups} groups" if view.groups > 1 else ""
-    return Finding("conv", "lmo", f"{kind}, flattened{grouped}", view, True)
+    return Decision("conv", "lmo", f"{kind}, flattened{grouped}", view, True)
 
 
-def _lora_of(site: Site) -> Finding:
+def _lora_of(site: Site) -> Decision:
     """LoRA matrices that are parameters of the layer itself."""
     if site.parameter.ndim != 2:
-        return Finding("lora", "adamw", "part of a low-rank change (LoRA)", decay=True, sure=False)
+        return Decision("lora", "adamw", "part of a low-rank change (LoRA)", decay=True, sure=False)
     sides, (rows, columns) = linear_sides(site.module), site.parameter.shape
     first = site.own == "lora_A"  # (rank, in), the other one is (out, rank)
     turned = sides is not None and (rows == sides[1] != columns if first else columns == sides[0] != rows)
-    return Finding("lora", "lmo", "half of a low-rank change (LoRA)", Transposed() if turned else Whole(), True)
+    return Decision("lora", "lmo", "half of a low-rank change (LoRA)", Transposed() if turned else Whole(), True)
 
 
-def _loose(site: Site) -> Finding:
+def _loose(site: Site) -> Decision:
     """Not the weight of a known layer: experts, or AdamW."""
     if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
         named = isinstance(site.module, nn.ParameterDict)
@@ -166,21 +166,21 @@ def _loose(site: Site) -> Finding:
     if found is not None:
         view, sure = found
         if sure:
-            return Finding("expert", "lmo", "a matrix for each expert", view, True)
+            return Decision("expert", "lmo", "a matrix for each expert", view, True)
         why = "a matrix for each expert; which side is the input is not known: taken as (out, in)"
-        return Finding("expert", "lmo", why, view, True, sure=False)
+        return Decision("expert", "lmo", why, view, True, sure=False)
     if len(shape) == 2 and experts.is_router(site, shape[0]):
-        return Finding("router", "lmo", "router: LMO or AdamW is a matter of taste", Whole(), True)
+        return Decision("router", "lmo", "router: LMO or AdamW is a matter of taste", Whole(), True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):
-        return Finding("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
+        return Decision("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
     flat = sum(side > 1 for side in shape) <= 1
     known = flat or shape[0] == 1 or TABLE.search(site.own.lower()) is not None
     decay = WEIGHT.fullmatch(site.own) is not None
     why = f"{len(shape)}-D parameter of {site.kind}: not the weight of a known layer"
-    return Finding("other", "adamw", why, decay=decay and not known, sure=known)
+    return Decision("other", "adamw", why, decay=decay and not known, sure=known)
 
 
-def _checked(finding: Finding, site: Site) -> Finding:
+def _checked(finding: Decision, site: Site) -> Decision:
     """A matrix with one row or column is a vector: its polar factor is its direction."""
     if finding.algorithm == "lmo":
         shapes = finding.view.shapes(site.parameter.shape)

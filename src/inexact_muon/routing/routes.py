@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from inexact_muon.routing.layers import WRAPPERS, Site, sites
 from inexact_muon.routing.layouts import within
-from inexact_muon.routing.roles import Facts, Finding, decide
+from inexact_muon.routing.roles import Decision, Facts, decide
 from inexact_muon.views import Flatten, Split, View, Whole, parse
 
 Rules = Sequence[tuple[str, str | Mapping[str, Any]]]
@@ -122,7 +122,7 @@ def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
             )
 
 
-def _split(finding: Finding, site: Site, split: Splits) -> Finding:
+def _split(finding: Decision, site: Site, split: Splits) -> Decision:
     rows = next((rows for glob, rows in split.items() if matches(site.name, glob)), None)
     if rows is None or site.parameter.ndim < 2:
         return finding
@@ -138,7 +138,7 @@ def _split(finding: Finding, site: Site, split: Splits) -> Finding:
     return replace(finding, view=view, why="split as asked", sure=True)
 
 
-def _ruled(site: Site, finding: Finding, rules: Rules) -> Route:
+def _ruled(site: Site, finding: Decision, rules: Rules) -> Route:
     glob, wanted = next(((g, w) for g, w in rules if matches(site.name, g)), (None, {}))
     options = {"algorithm": wanted} if isinstance(wanted, str) else dict(wanted)
     algorithm = options.pop("algorithm", finding.algorithm)

@@ -5,6 +5,7 @@ the whole error of an oracle is the error of a function of one variable. This pa
 functions, their design and their cost, and never imports torch.
 """
 
+from inexact_muon.schedules.decomposition import Exact as Exact
 from inexact_muon.schedules.design import cans as cans
 from inexact_muon.schedules.design import newton_schulz as newton_schulz
 from inexact_muon.schedules.design import polar_express as polar_express
@@ -17,11 +18,10 @@ from inexact_muon.schedules.published import jordan as jordan
 from inexact_muon.schedules.published import polynomial as polynomial
 from inexact_muon.schedules.published import you as you
 from inexact_muon.schedules.remez import minimax as minimax
-from inexact_muon.schedules.scalar_map import Exact as Exact
 from inexact_muon.schedules.scalar_map import Polished as Polished
 from inexact_muon.schedules.scalar_map import Rational as Rational
 from inexact_muon.schedules.scalar_map import ScalarMap as ScalarMap
 from inexact_muon.schedules.scalar_map import Schedule as Schedule
 from inexact_muon.schedules.shapes import SHAPES as SHAPES
-from inexact_muon.schedules.shapes import Shaped as Shaped
+from inexact_muon.schedules.shapes import ShapedMap as ShapedMap
 from inexact_muon.schedules.zolotarev import zolotarev as zolotarev

@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from inexact_muon._text import call, nearest, read, write
 from inexact_muon.schedules import design, published, zolotarev
+from inexact_muon.schedules.decomposition import Exact
 from inexact_muon.schedules.judge import Judgement, judge
 from inexact_muon.schedules.operations import Operation, dtype_name
-from inexact_muon.schedules.scalar_map import FORMS, Exact, ScalarMap
+from inexact_muon.schedules.scalar_map import FORMS, ScalarMap
 
 NORMALISERS = ("frobenius", "schatten4", "schatten8", "gershgorin", "tightest")
 """Upper bounds on the largest singular value. All but the first come free with the Gram matrix.

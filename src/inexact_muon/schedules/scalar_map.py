@@ -1,4 +1,4 @@
-"""The kinds of scalar map: composed odd polynomials, a rational function, the two in turn, the exact sign.
+"""The kinds of scalar map: composed odd polynomials, a rational function, the two in turn.
 
 A map is one object: numbers, the interval it was designed for and where the numbers come from. Its
 error is computed from the numbers and never looked up by name.
@@ -259,37 +259,6 @@ class Polished(ScalarMap):
 
     def image(self, low: float, high: float) -> tuple[float, float]:
         return polynomial_image(self.step, *self.rational.image(low, high))
-
-
-@dataclass(frozen=True)
-class ByDecomposition(ScalarMap):
-    """A map that no iteration computes: it is applied to a singular value decomposition."""
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return FULL
-
-    def computes_in(self, dtype: str | None) -> str:
-        return dtype or "float64"
-
-    def operations(self, n: int, m: int, dtype: str = "float64", form: str = "auto") -> tuple[Operation, ...]:
-        """Golub and Van Loan's count for U, S, V by R-SVD, 6 m n^2 + 20 n^3, and the product U V^T."""
-        parts = Operation("decomposition", n, n, m, 3, dtype), Operation("decomposition", n, n, n, 10, dtype)
-        return *parts, Operation("product", n, m, n, 1, dtype)
-
-
-@dataclass(frozen=True)
-class Exact(ByDecomposition):
-    """The sign function: 1 on every positive singular value, 0 at zero."""
-
-    lower: float = 0.0
-    source: str = "singular value decomposition"
-
-    def scalar(self, s: ArrayLike) -> Array:
-        return np.sign(np.asarray(s, dtype=np.float64))
-
-    def image(self, low: float, high: float) -> tuple[float, float]:
-        return float(np.sign(low)), float(np.sign(high))
 
 
 def polynomial_image(step: tuple[float, ...], low: float, high: float) -> tuple[float, float]:

@@ -15,7 +15,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from inexact_muon.schedules.scalar_map import Array, ByDecomposition
+from inexact_muon.schedules.decomposition import ByDecomposition
+from inexact_muon.schedules.scalar_map import Array
 
 POINTS = 64
 """Points of a search for extrema in each factor e of s; more where a factor oscillates."""
@@ -196,7 +197,7 @@ SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Power, Floor, 
 
 
 @dataclass(frozen=True)
-class Shaped(ByDecomposition):
+class ShapedMap(ByDecomposition):
     """The product of factors; 1 without any, and 0 at s = 0."""
 
     factors: tuple[Shape, ...]

@@ -4,7 +4,7 @@ Every claim of a page and every study uses these functions; `tests/test_statisti
 and counts wrong verdicts.
 """
 
-from inexact_muon.statistics.families import Member as Member
+from inexact_muon.statistics.families import Tested as Tested
 from inexact_muon.statistics.families import holm as holm
 from inexact_muon.statistics.intervals import Interval as Interval
 from inexact_muon.statistics.intervals import exactly as exactly
@@ -14,7 +14,7 @@ from inexact_muon.statistics.intervals import quantile as quantile
 from inexact_muon.statistics.intervals import seeds_needed as seeds_needed
 from inexact_muon.statistics.intervals import spread as spread
 from inexact_muon.statistics.optima import Cell as Cell
-from inexact_muon.statistics.optima import Optimum as Optimum
+from inexact_muon.statistics.optima import GridOptimum as GridOptimum
 from inexact_muon.statistics.optima import extended as extended
 from inexact_muon.statistics.optima import optimum as optimum
 from inexact_muon.statistics.verdicts import ALPHA as ALPHA

@@ -9,14 +9,14 @@ from inexact_muon.statistics.verdicts import PValues
 
 
 @dataclass(frozen=True)
-class Member:
+class Tested:
     """The p-values of one claim, one pair for each body of evidence (study and oracle family)."""
 
     claim: str
     parts: tuple[PValues, ...]
 
 
-def holm(members: Sequence[Member], size: int = 0) -> dict[str, tuple[PValues, ...]]:
+def holm(members: Sequence[Tested], size: int = 0) -> dict[str, tuple[PValues, ...]]:
     """Adjusted p-values: compared with LEVEL, the chance of any wrong verdict of the family is at most ALPHA.
 
     A claim's p is its smallest, times its number of bodies (Bonferroni). Claims are taken in the order of their p; the
@@ -39,5 +39,5 @@ def holm(members: Sequence[Member], size: int = 0) -> dict[str, tuple[PValues, .
     return adjusted
 
 
-def _least(member: Member) -> float:
+def _least(member: Tested) -> float:
     return len(member.parts) * min(p.least for p in member.parts)

@@ -13,7 +13,7 @@ Cell = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Optimum:
+class GridOptimum:
     """The best cell, and the lowest point of a quadratic in (log lr, log alpha) through its neighbourhood.
 
     Attributes:
@@ -29,7 +29,7 @@ class Optimum:
     alpha_edge: bool
 
 
-def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> Optimum | None:
+def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> GridOptimum | None:
     """The optimum of the lowest sign * value; None for an empty table.
 
     The quadratic has six terms and is fitted to the 3 x 3 cells around the best one. Where some of them are missing, or
@@ -46,7 +46,7 @@ def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> Optimum | None:
     fitted = _quadratic(points, here) if len(points) == 9 else None
     rows = [sorted((p[k], v) for p, v in points.items() if p[1 - k] == here[1 - k]) for k in (0, 1)]
     lr, alpha = fitted or (_parabola(rows[0], here[0]), _parabola(rows[1], here[1]))
-    return Optimum(
+    return GridOptimum(
         cell=best,
         value=table[best],
         lr=lr,

@@ -13,7 +13,7 @@ from inexact_muon.lab.problems.task import Batch, Task
 from inexact_muon.lab.spec.spec import Cnn, RunSpec
 
 
-class Block(nn.Module):
+class ConvBlock(nn.Module):
     """Convolution, pooling, normalisation, GELU; convolution, normalisation, GELU."""
 
     def __init__(self, into: int, out: int) -> None:
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
     def __init__(self, channels: int, widths: tuple[int, int, int], classes: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(a, b) for a, b in zip((channels, *widths[:2]), widths, strict=True))
+        self.blocks = nn.ModuleList(ConvBlock(a, b) for a, b in zip((channels, *widths[:2]), widths, strict=True))
         self.head = nn.Linear(widths[-1], classes, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

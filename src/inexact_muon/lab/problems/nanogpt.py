@@ -13,7 +13,7 @@ from inexact_muon.lab.problems.task import Batch, Task
 from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x <- x + attention(norm(x)); x <- x + mlp(norm(x))."""
 
     def __init__(self, options: NanoGPT) -> None:
@@ -47,7 +47,7 @@ class GPT(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, options.width)
         self.positions = nn.Embedding(options.context, options.width) if options.positions == "learned" else None
-        self.blocks = nn.ModuleList(Block(options) for _ in range(options.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(options) for _ in range(options.layers))
         self.head = nn.Linear(options.width, vocabulary, bias=False)
         cos, sin = rotary(options.context, options.width // options.heads)
         self.register_buffer("cos", cos, persistent=False)

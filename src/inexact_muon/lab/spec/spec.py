@@ -147,7 +147,7 @@ READS: dict[type, tuple[type[Named], ...]] = {
 # optimizers -----------------------------------------------------------------------------------------------------------
 
 
-class Muon(Named, frozen=True, tag="muon"):
+class MuonSpec(Named, frozen=True, tag="muon"):
     """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, and the README's lr."""
 
     lr: Positive = 0.02
@@ -160,7 +160,7 @@ class Muon(Named, frozen=True, tag="muon"):
     betas: tuple[Decay, Decay] = (0.9, 0.95)
 
 
-class Scion(Named, frozen=True, tag="scion"):
+class ScionSpec(Named, frozen=True, tag="scion"):
     """Scion: spectral balls inside, the sign ball at the output, both sized by shape."""
 
     lr: Positive = 0.0009765625
@@ -195,13 +195,13 @@ class AdamW(Named, frozen=True, tag="adamw"):
     weight_decay: NotNegative = 0.0
 
 
-Optimizer = Muon | Scion | SignSGD | SGD | AdamW
+Optimizer = MuonSpec | ScionSpec | SignSGD | SGD | AdamW
 
 
 # the rest -------------------------------------------------------------------------------------------------------------
 
 
-class Schedule(Section, frozen=True):
+class ScheduleSpec(Section, frozen=True):
     """The step size over time: linear warm-up, constant, then a cool-down over the last share of the steps."""
 
     warmup: Number = 0
@@ -210,7 +210,7 @@ class Schedule(Section, frozen=True):
     floor: Share = 0.0
 
 
-class Telemetry(Section, frozen=True):
+class TelemetrySpec(Section, frozen=True):
     """LMO error per layer at the first, every `every`-th and the last step; 0 for never."""
 
     every: Number = 0
@@ -223,9 +223,9 @@ class RunSpec(Section, frozen=True):
 
     problem: Problem
     data: Data | None = None
-    optimizer: Optimizer = Muon()
-    schedule: Schedule = Schedule()
-    telemetry: Telemetry = Telemetry()
+    optimizer: Optimizer = MuonSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    telemetry: TelemetrySpec = TelemetrySpec()
     seed: Number = 0
     steps: Count = 250
     batch: Count = 32

@@ -80,7 +80,7 @@ class Study(Section, frozen=True):
         msgspec.structs.force_setattr(self, "decide", msgspec.structs.replace(self.decide, pilot=pilot))
 
 
-class Plan(Section, frozen=True):
+class StudyRuns(Section, frozen=True):
     """A study expanded: its runs in order, and the dotted fields in which they differ."""
 
     name: str
@@ -91,7 +91,7 @@ class Plan(Section, frozen=True):
     decide: Decide | None = None
 
 
-def load(path: Path, changes: dict[str, Any] | None = None) -> Plan:
+def load(path: Path, changes: dict[str, Any] | None = None) -> StudyRuns:
     """The plan of a study file.
 
     Args:
@@ -104,7 +104,7 @@ def load(path: Path, changes: dict[str, Any] | None = None) -> Plan:
     return plan(decode(raw, Study, str(path)), str(path), changes)
 
 
-def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Plan:
+def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> StudyRuns:
     """Every combination of every grid with every seed, each run once."""
     runs: dict[str, RunSpec] = {}
     fields: dict[str, list[Any]] = {}
@@ -133,7 +133,7 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Pla
     varied = tuple(field for field, values in fields.items() if any(v != values[0] for v in values))
     several = len(study.grid) > 1  # then a field that one grid lacks varies too
     varied = tuple(dict.fromkeys((*varied, *(f for g in study.grid if several for f, _ in leaves(g, where)))))
-    return Plan(
+    return StudyRuns(
         name=study.name,
         title=study.title,
         figure=study.figure,

@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 
 from inexact_muon.lab.errors import LabError, writing
-from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store import pack, store
 from inexact_muon.lab.store.outcome import CURVES, OUTCOME, write_outcome
 from inexact_muon.lab.store.pack import PackedRun, PackedStore
@@ -66,7 +66,7 @@ def names(file: Path) -> set[str]:
     return {packed(place).name for place in store.places(file)}
 
 
-def take_in(files: Sequence[Path], folder: Path, plan: Plan) -> int:
+def take_in(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
     """Puts the runs of packed evidence that have ended into the plan's store; says how many were new there.
 
     Runs of the same study that the plan does not have, such as other seeds, come along.

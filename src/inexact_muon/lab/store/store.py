@@ -14,21 +14,18 @@ the next sweep repeats the run.
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from inexact_muon._text import nearest
 from inexact_muon.lab.errors import LabError, warn, writing
-from inexact_muon.lab.spec.spec import RunSpec, Section, canonical, from_json
-from inexact_muon.lab.spec.study import Plan
-from inexact_muon.lab.store import curves, pack
+from inexact_muon.lab.spec.spec import RunSpec, canonical
+from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store.files import Lock
 from inexact_muon.lab.store.index import beyond_use, readable, reading
 from inexact_muon.lab.store.outcome import CHECKPOINT as CHECKPOINT
@@ -38,14 +35,23 @@ from inexact_muon.lab.store.outcome import End as End
 from inexact_muon.lab.store.outcome import Outcome as Outcome
 from inexact_muon.lab.store.outcome import read_outcome as read_outcome
 from inexact_muon.lab.store.outcome import sound_outcome as sound_outcome
-from inexact_muon.lab.store.outcome import unseal, write
+from inexact_muon.lab.store.outcome import write
 from inexact_muon.lab.store.outcome import write_outcome as write_outcome
+from inexact_muon.lab.store.reading import INDEX as INDEX
+from inexact_muon.lab.store.reading import REFERENCE as REFERENCE
+from inexact_muon.lab.store.reading import Run as Run
+from inexact_muon.lab.store.reading import State as State
+from inexact_muon.lab.store.reading import about as about
+from inexact_muon.lab.store.reading import checksum
+from inexact_muon.lab.store.reading import find as find
+from inexact_muon.lab.store.reading import is_store as is_store
+from inexact_muon.lab.store.reading import places as places
+from inexact_muon.lab.store.reading import read as read
+from inexact_muon.lab.store.reading import read_curves as read_curves
+from inexact_muon.lab.store.reading import run_folder as run_folder
+from inexact_muon.lab.store.reading import runs as runs
 
-State = Literal["waiting", "running", "finished", "diverged", "failed"]
-INDEX, LOCK = "store.sqlite", "lock"
-REFERENCE = "reference"
-"""A folder beside stores with somebody else's evidence."""
-
+LOCK = "lock"
 _SCHEMA = """
 begin;
 create table if not exists about (key text primary key, value text not null);
@@ -57,22 +63,10 @@ commit;
 """
 
 
-class Run(Section, frozen=True):
-    """One row of the index."""
-
-    id: str
-    spec: RunSpec
-    state: State
-    attempts: int
-    started: float | None
-    ended: float | None
-    outcome: Outcome | None
-
-
 class Store:
     """The store of a study, opened for writing by one process at a time."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: StudyRuns) -> None:
         """Opens or makes the store, adds the runs it lacks, and takes in what a killed sweep left."""
         self.folder = folder
         _same_study(folder, plan)
@@ -93,7 +87,7 @@ class Store:
                 raise beyond_use(folder / INDEX, error) from None
             raise
 
-    def _add(self, plan: Plan) -> None:
+    def _add(self, plan: StudyRuns) -> None:
         about = {"name": plan.name, "title": plan.title, "figure": plan.figure, "varied": ",".join(plan.varied)}
         about |= self._declaration(plan)
         with self._transaction():
@@ -103,11 +97,11 @@ class Store:
                 [(spec.id, position, canonical(spec).decode()) for position, spec in enumerate(plan.runs)],
             )
             about["runs"] = str(self._index.execute("select count(*) from runs").fetchone()[0])
-            about["sha256"] = _sum(about)
+            about["sha256"] = checksum(about)
             self._index.execute("delete from about")
             self._index.executemany("insert into about values (?, ?)", about.items())
 
-    def _declaration(self, plan: Plan) -> dict[str, str]:
+    def _declaration(self, plan: StudyRuns) -> dict[str, str]:
         """What the study is to decide; a declaration that was changed after runs had ended is marked for good."""
         old = dict(self._index.execute("select key, value from about where key in ('decide', 'redeclared')").fetchall())
         if plan.decide is None:
@@ -135,7 +129,7 @@ class Store:
         """Where a run keeps its curves, checkpoint and outcome."""
         return run_folder(self.folder, run)
 
-    def waiting(self, plan: Plan) -> list[RunSpec]:
+    def waiting(self, plan: StudyRuns) -> list[RunSpec]:
         """The runs of the plan that are still to do, in order."""
         states = dict(self._index.execute("select id, state from runs").fetchall())
         return [spec for spec in plan.runs if states[spec.id] == "waiting"]
@@ -191,123 +185,7 @@ class Store:
                 raise
 
 
-# reading, while a sweep runs or not -----------------------------------------------------------------------------------
-
-
-def about(folder: Path) -> dict[str, str]:
-    """Name, title, figure and varied fields of the study."""
-    return read(folder)[0]
-
-
-def runs(folder: Path) -> list[Run]:
-    """Every run of a store, in the order of its study; with a warning without those whose row cannot be read."""
-    return read(folder)[1]
-
-
-def places(folder: Path) -> list[Path]:
-    """Where there are stores: the folder itself, at most two levels below it, or in packed files there (FILE/NAME).
-
-    Not in its folder "reference", which holds somebody else's evidence: that has to be named.
-    """
-    if folder.is_file():
-        found = pack.read(folder)
-        return [folder] if len(found) == 1 else [folder / one.name for one in found]
-    if is_store(folder):
-        return [folder]
-    depths = ("*", "*/*")
-    stores = sorted(path.parent for depth in depths for path in folder.glob(f"{depth}/{INDEX}"))
-    files = sorted(path for depth in depths for path in folder.glob(f"{depth}{pack.SUFFIX}") if path.is_file())
-    lent = folder / REFERENCE
-    own = [place for place in stores if lent not in (place, *place.parents)]
-    return own + [place for file in files if lent not in file.parents for place in _inside(file)]
-
-
-def is_store(place: Path) -> bool:
-    """Whether there is a store, or packed evidence."""
-    return (place / INDEX).is_file() or pack.is_packed(place)
-
-
-def _inside(file: Path) -> list[Path]:
-    """The stores of a packed file; itself if it cannot be read, which whoever reads it will say."""
-    try:
-        return places(file)
-    except LabError:
-        return [file]
-
-
-def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
-    """What the store (or packed evidence) is about, and its runs; warns of what is left out."""
-    if pack.is_packed(folder):
-        one = pack.read_one(folder)
-        return one.about, [Run(**{name: getattr(run, name) for name in Run.__struct_fields__}) for run in one.runs]
-    query = "select id, spec, state, attempts, started, ended, outcome from runs order by position, id"
-    with reading(folder / INDEX) as index:
-        if index is None:
-            return {}, []
-        about = dict(index.execute("select key, value from about").fetchall())
-        rows = index.execute(query).fetchall()
-    found, bad = [], []
-    for row in rows:
-        try:
-            found.append(_run(folder, *row))
-        except (LabError, msgspec.MsgspecError, ValueError, TypeError) as error:
-            bad.append(f"{row[0]}: {error}")
-    if bad:
-        warn(f"{folder}: {len(bad)} of {len(rows)} runs cannot be read and are left out ({'; '.join(bad[:3])})")
-    if about and (about.get("sha256") != _sum(about) or about["runs"] != str(len(rows))):
-        warn(f"{folder / INDEX} is damaged: it has lost runs or its description; the same sweep mends it")
-    return about, found
-
-
-def _run(folder: Path, run: str, text: str, state: str, *rest: Any) -> Run:
-    """A row of the index; a run whose outcome the index has not seen yet has ended all the same."""
-    spec = from_json(text)
-    if spec.id != run:
-        raise LabError("its spec is that of another run")
-    *times, ended = rest
-    outcome = unseal(ended.encode()) if ended else None
-    if outcome is None and state in ("waiting", "running"):
-        outcome = sound_outcome(run_folder(folder, run))
-        state = outcome.state if outcome else state
-    if (outcome.state if outcome else "open") != (state if state not in ("waiting", "running") else "open"):
-        raise LabError(f"it is {state} but its outcome says {outcome.state if outcome else 'nothing'}")
-    attempts, started, at = times
-    values = {"attempts": attempts, "started": started, "ended": at}
-    return msgspec.convert({"id": run, "spec": spec, "state": state, "outcome": outcome, **values}, Run)
-
-
-def find(folder: Path, text: str) -> Run:
-    """The run whose id begins with a text."""
-    every = runs(folder)
-    found = [run for run in every if run.id.startswith(text)]
-    if len(found) != 1:
-        why = f"{len(found)} runs begin" if found else "no run begins"
-        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in found or every][:12])}")
-    return found[0]
-
-
-def run_folder(folder: Path, run: str) -> Path:
-    """Where a run keeps its files."""
-    return folder / "runs" / run
-
-
-def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
-    """The curves of a run so far; of one that has ended, those that it ended with."""
-    if pack.is_packed(folder):
-        return next((list(one.curves) for one in pack.read_one(folder).runs if one.id == run), [])
-    path = run_folder(folder, run) / CURVES
-    if outcome is not None and not curves.holds(path, outcome.curves):
-        raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")
-    return curves.read(path)
-
-
-def _sum(about: dict[str, str]) -> str:
-    """The checksum of a description."""
-    plain = {key: value for key, value in about.items() if key != "sha256"}
-    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
-
-
-def _same_study(folder: Path, plan: Plan) -> None:
+def _same_study(folder: Path, plan: StudyRuns) -> None:
     """Raises if the folder is another study's, or its index is beyond use."""
     with reading(folder / INDEX) if (folder / INDEX).exists() else nullcontext() as index:
         rows = index.execute("select value from about where key = 'name'").fetchall() if index else []

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inexact_muon.lab.spec.spec import Named, RunSpec
-from inexact_muon.lab.spec.study import Plan, field_of
+from inexact_muon.lab.spec.study import StudyRuns, field_of
 from inexact_muon.lab.store.store import Outcome
 from inexact_muon.terminal import number
 
@@ -26,7 +26,7 @@ LIVE_EVERY, PLAIN_EVERY = 0.25, 10.0
 class Board:
     """The state of a sweep, for showing."""
 
-    plan: Plan
+    plan: StudyRuns
     console: Console
     ended: dict[str, Outcome] = field(default_factory=dict)
     running: dict[str, tuple[int, float | None]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec import spec as specs
 from inexact_muon.lab.spec import study
 from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.spec.study import MOST_RUNS, Plan, read_changes
+from inexact_muon.lab.spec.study import MOST_RUNS, StudyRuns, read_changes
 from inexact_muon.lab.store.packing import take_in
 from inexact_muon.lab.store.store import Outcome, Store
 from inexact_muon.lab.sweep.board import Board, best, figures, label, skips
@@ -51,7 +51,7 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
         raise SystemExit(1)
 
 
-def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[Plan, RunSpec]:
+def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[StudyRuns, RunSpec]:
     """The run of a spec file, or the one of a study whose id begins with `pick`."""
     if not pick:
         spec = _load(path, changes)
@@ -74,8 +74,8 @@ def _load(path: Path, changes: dict[str, Any]) -> RunSpec:
         raise
 
 
-def _alone(spec: RunSpec, name: str) -> Plan:
-    return Plan(name=name, title=name, figure="", varied=(), runs=(spec,))
+def _alone(spec: RunSpec, name: str) -> StudyRuns:
+    return StudyRuns(name=name, title=name, figure="", varied=(), runs=(spec,))
 
 
 def _train(spec: RunSpec, opened: Store, console: Console) -> Outcome:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from inexact_muon.lab.errors import LabError, writing
 from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.spec.study import Plan
+from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store import store
 from inexact_muon.lab.store.store import Outcome, Store
 from inexact_muon.lab.sweep.board import Board
@@ -24,7 +24,7 @@ DEATHS = 5
 
 
 def sweep(
-    plan: Plan,
+    plan: StudyRuns,
     folder: Path,
     start: Callable[[], Engine],
     console: Console,
@@ -57,7 +57,7 @@ def sweep(
 class Sweep:
     """A sweep in progress."""
 
-    def __init__(self, plan: Plan, opened: Store, engine: Engine, console: Console) -> None:
+    def __init__(self, plan: StudyRuns, opened: Store, engine: Engine, console: Console) -> None:
         self.plan, self.store, self.engine = plan, opened, engine
         self.board = Board(plan, console)
         self.active: dict[str, RunSpec] = {}
@@ -149,7 +149,7 @@ class Sweep:
         self.left.appendleft(spec)
 
 
-def _different(plan: Plan) -> list[RunSpec]:
+def _different(plan: StudyRuns) -> list[RunSpec]:
     """One run for each combination of what `check` looks at."""
     found = {(str(s.problem), str(s.data), getattr(s.optimizer, "polar", None)): s for s in plan.runs}
     return list(found.values())

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from inexact_muon.inexactness import assess
 from inexact_muon.lab.train.clock import Clock
@@ -32,10 +33,11 @@ class LMOErrors(Observer):
         self.exact, self.watch, self._clock = exact, False, clock
         self.found: dict[str, dict[str, float]] = {}
 
-    def wants(self, optimizer: LMOOptimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> set[int]:
+    def wants(self, optimizer: Optimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> set[int]:
         self.found = {"delta": {}, "gap": {}, "overshoot": {}}
         if not self.watch:
             return set()
+        assert isinstance(optimizer, LMOOptimizer)
         spectral = (p for g, p in entries if g["algorithm"] == "lmo" and isinstance(optimizer.ball(g), Spectral))
         return {id(p) for p in spectral}
 

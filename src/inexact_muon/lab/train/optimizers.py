@@ -11,7 +11,7 @@ from torch import nn
 from inexact_muon import lmo, optim, polar
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.problems.noisy import Point
-from inexact_muon.lab.spec.spec import SGD, AdamW, Muon, RunSpec, Scion, SignSGD
+from inexact_muon.lab.spec.spec import SGD, AdamW, MuonSpec, RunSpec, ScionSpec, SignSGD
 from inexact_muon.routing.routes import Rules
 
 
@@ -22,7 +22,7 @@ def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
 
 def check(spec: RunSpec) -> None:
     """Raises if the oracle's text cannot be read."""
-    if isinstance(spec.optimizer, Muon | Scion):
+    if isinstance(spec.optimizer, MuonSpec | ScionSpec):
         oracle(spec.optimizer.polar)
 
 
@@ -39,7 +39,7 @@ def rules(model: nn.Module) -> Rules:
     return (("*", "lmo"),) if isinstance(model, Point) else ()
 
 
-def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
+def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
     """Muon for hidden matrices and AdamW for the rest."""
     return optim.Muon.for_model(
         model,
@@ -54,7 +54,7 @@ def muon(model: nn.Module, options: Muon) -> torch.optim.Optimizer:
     )
 
 
-def scion(model: nn.Module, options: Scion) -> torch.optim.Optimizer:
+def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
     """Spectral balls for hidden matrices, the sign ball for the output, and of radius 1 for everything else.
 
     A kernel's radius is sqrt(out/in)/k^2, as in Scion's own code; the ball of the flattened kernel gives
@@ -98,8 +98,8 @@ def adamw(model: nn.Module, options: AdamW) -> torch.optim.Optimizer:
 
 
 BUILDERS: dict[type, Callable[[nn.Module, Any], torch.optim.Optimizer]] = {
-    Muon: muon,
-    Scion: scion,
+    MuonSpec: muon,
+    ScionSpec: scion,
     SignSGD: sign_sgd,
     SGD: sgd,
     AdamW: adamw,

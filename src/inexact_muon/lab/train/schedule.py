@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import cos, pi
 
-from inexact_muon.lab.spec.spec import Schedule
+from inexact_muon.lab.spec.spec import ScheduleSpec
 
 
-def factor(schedule: Schedule, step: int, steps: int) -> float:
+def factor(schedule: ScheduleSpec, step: int, steps: int) -> float:
     """The factor of a step, counted from 0.
 
     (step + 1)/warmup while warming up; in the last `cooldown * steps` steps from 1 to `floor`, which the step after

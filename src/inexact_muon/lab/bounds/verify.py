@@ -27,7 +27,7 @@ Step = Callable[[int, float, float, float, float], float]
 
 
 @dataclass(frozen=True)
-class Row:
+class BoundRow:
     """One statement on one run.
 
     Attributes:
@@ -120,7 +120,7 @@ def follow(
     return Trace(*columns)
 
 
-def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[Row]:
+def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[BoundRow]:
     """Theorems 1 and 3 and Corollaries 1, 2 and 5, with full gradients."""
     D0, L = problem.initial_gap, problem.smoothness(ball)
     names = (problem.name, str(ball))
@@ -128,7 +128,7 @@ def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[Row]:
     d, gap, nu, gamma = (a[:, 0] for a in (run.delta, run.gap, run.overshoot, run.gamma))
     paper = theory.deterministic_general(D0, L, gamma, d) if d.max() < 1 else inf
     ours = theory.measured_deterministic_general(D0, L, gamma, gap, nu)
-    yield Row("Theorem 1", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+    yield BoundRow("Theorem 1", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
     yield from _constant(problem, ball, K, D0, L)
     paper_run, run = _adaptive(problem, ball, K, lambda dual: L)
     if paper_run:
@@ -138,10 +138,10 @@ def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[Row]:
     d, gap, nu = (a[:, 0] for a in (run.delta, run.gap, run.overshoot))
     paper = theory.adaptive_bound(D0, L, d) if d.max() < 1 else inf
     ours = theory.measured_adaptive_bound(D0, L, gap, nu)
-    yield Row("Theorem 3, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+    yield BoundRow("Theorem 3, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
 
 
-def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -> Iterator[Row]:
+def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -> Iterator[BoundRow]:
     names, exact = (problem.name, str(ball)), theory.deterministic_optimal(D0, L, K, 0.0).gamma
 
     def bounds(run: Trace, least: float = 0.0) -> tuple[float, float, float]:
@@ -153,15 +153,15 @@ def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -
         return float(run.dual[:-1].mean()), paper, theory.measured_deterministic_bound(D0, L, K, gamma, gap, nu)
 
     left, paper, ours = bounds(follow(problem, ball, K, lambda *_: exact))
-    yield Row("Corollary 1", *names, left, 0.0, paper, ours)
+    yield BoundRow("Corollary 1", *names, left, 0.0, paper, ours)
     run, delta = _foreseen(lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), lambda r: r.worst()[0])
     if delta < 1:
         left, _, ours = bounds(run)
-        yield Row("Corollary 2", *names, left, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
+        yield BoundRow("Corollary 2", *names, left, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
     run, nu = _foreseen(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), lambda r: r.worst()[2], 1.0)
     left, paper, _ = bounds(run, nu - 1.0)
     ours = theory.measured_deterministic_optimal(D0, L, K, run.worst()[1], nu).bound
-    yield Row("Corollary 2, two numbers", *names, left, 0.0, paper, ours)
+    yield BoundRow("Corollary 2, two numbers", *names, left, 0.0, paper, ours)
 
 
 def _foreseen(
@@ -191,12 +191,12 @@ def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], f
     return (run if run.worst()[0] < 1 else None), ours
 
 
-def _alone(statement: str, problem: str, oracle: str, left: float, bound: float) -> Row:
+def _alone(statement: str, problem: str, oracle: str, left: float, bound: float) -> BoundRow:
     """A row with a single bound, for a run whose step is that of one version."""
-    return Row(statement, problem, oracle, left, 0.0, bound, bound)
+    return BoundRow(statement, problem, oracle, left, 0.0, bound, bound)
 
 
-def stochastic(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, delta: float) -> Iterator[Row]:
+def stochastic(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, delta: float) -> Iterator[BoundRow]:
     """Theorem 2, Lemma 1 and Theorem 4 under noise; parameters from Corollary 3 at `delta`; lemmas as means over k."""
     D0, L, rho_sigma = problem.initial_gap, problem.smoothness(ball), ball.rho((problem.n, problem.m)) * sigma
     names = (problem.name, str(ball))
@@ -205,17 +205,17 @@ def stochastic(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: i
     worst, gap, nu = run.worst()
     paper = theory.stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, worst) if worst < 1 else inf
     ours = theory.measured_stochastic_bound_next(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
-    yield Row("Theorem 2", *names, *_interval(run.dual[1:].mean(0)), paper, ours)
+    yield BoundRow("Theorem 2", *names, *_interval(run.dual[1:].mean(0)), paper, ours)
     ours = theory.measured_stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
-    yield Row("Theorem 2, k < K", *names, *_interval(run.dual[:-1].mean(0)), ours, ours)
+    yield BoundRow("Theorem 2, k < K", *names, *_interval(run.dual[:-1].mean(0)), ours, ours)
     gammas, alphas = np.full(K, gamma), np.full(K, alpha)
     errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, run.overshoot.max(1))
     papers = [theory.momentum_error(k, L, rho_sigma, gamma, alpha, worst) if worst < 1 else inf for k in range(K)]
-    yield Row("Lemma 1", *names, *_interval(run.error.mean(0)), float(np.mean(papers)), float(errors.mean()))
+    yield BoundRow("Lemma 1", *names, *_interval(run.error.mean(0)), float(np.mean(papers)), float(errors.mean()))
     yield from _varying(problem, ball, K, sigma, runs, gamma * K**0.75)
 
 
-def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, gamma: float) -> Iterator[Row]:
+def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, gamma: float) -> Iterator[BoundRow]:
     D0, L, rho_sigma = problem.initial_gap, problem.smoothness(ball), ball.rho((problem.n, problem.m)) * sigma
     names = (problem.name, str(ball))
     gammas, alphas = theory.agnostic_schedule(K, gamma, 1.0)
@@ -224,18 +224,18 @@ def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int
     sure = d.max() < 1
     errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, nu)
     papers = theory.momentum_errors(L, rho_sigma, gammas, alphas, d) if sure else np.full(K, inf)
-    yield Row("Lemma 3", *names, *_interval(run.error.mean(0)), float(papers.mean()), float(errors.mean()))
+    yield BoundRow("Lemma 3", *names, *_interval(run.error.mean(0)), float(papers.mean()), float(errors.mean()))
     ours = theory.measured_varying_bound(D0, L, rho_sigma, gammas, alphas, gap, nu)
     paper = theory.varying_bound(D0, L, rho_sigma, gammas, alphas, d) if sure else inf
     # The paper's minimum is over k = 1..K, ours over k < K: the larger of the two is below both bounds.
     left = max(_interval(dual[dual.mean(1).argmin()]) for dual in (run.dual[1:], run.dual[:-1]))
-    yield Row("Theorem 4", *names, *left, paper, ours)
+    yield BoundRow("Theorem 4", *names, *left, paper, ours)
     paper = theory.time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(d.max())) if sure else inf
     ours = theory.measured_time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(gap.max()), float(nu.max()))
-    yield Row("Theorem 4, closed", *names, *left, paper, ours)
+    yield BoundRow("Theorem 4, closed", *names, *left, paper, ours)
 
 
-def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[Row]:
+def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[BoundRow]:
     """Theorem 5 with its adaptive step."""
     D0, (L0, L1) = problem.initial_gap, problem.local_smoothness()
     names = (problem.name, str(ball))
@@ -246,10 +246,10 @@ def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[Row]:
     worst, gap, nu = run.worst()
     paper = theory.l0l1_bound(D0, L0, L1, K, worst) if worst < 1 else inf
     ours = theory.measured_l0l1_bound(D0, L0, L1, K, gap, nu)
-    yield Row("Theorem 5, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+    yield BoundRow("Theorem 5, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
 
 
-def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[Row]:
+def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[BoundRow]:
     """Theorems 6 and 7, a ball and an adaptive step for each block."""
     D0, Ls = problem.initial_gap, problem.smoothness(balls)
     names = ("blocks", " + ".join(str(ball) for ball in balls))
@@ -262,7 +262,7 @@ def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[Row]
             yield _alone("Theorem 6, two numbers", *names, left, bound)
             paper = theory.layerwise_bound(D0, K, delta.max(0)) if sure else inf
             ours = theory.measured_layerwise_bound(D0, K, gap.max(0), nu.max(0))
-            yield Row("Theorem 7, two numbers", *names, least, 0.0, paper, ours)
+            yield BoundRow("Theorem 7, two numbers", *names, least, 0.0, paper, ours)
         elif sure:
             left = float((gamma * (1.0 - delta) * dual).sum())
             yield _alone("Theorem 6", *names, left, theory.layerwise_sum(D0, Ls, gamma, delta))

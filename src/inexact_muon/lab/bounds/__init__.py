@@ -1,0 +1,1 @@
+"""Statements about training checked on problems whose constants are proved."""

@@ -1,0 +1,146 @@
+"""Reading a store, while a sweep runs or not: the index, the outcomes and the curves."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from inexact_muon._text import nearest
+from inexact_muon.lab.errors import LabError, warn
+from inexact_muon.lab.spec.spec import RunSpec, Section, from_json
+from inexact_muon.lab.store import curves, pack
+from inexact_muon.lab.store.index import reading
+from inexact_muon.lab.store.outcome import CURVES, Outcome, sound_outcome, unseal
+
+State = Literal["waiting", "running", "finished", "diverged", "failed"]
+INDEX = "store.sqlite"
+REFERENCE = "reference"
+"""A folder beside stores with somebody else's evidence."""
+
+
+class Run(Section, frozen=True):
+    """One row of the index."""
+
+    id: str
+    spec: RunSpec
+    state: State
+    attempts: int
+    started: float | None
+    ended: float | None
+    outcome: Outcome | None
+
+
+def about(folder: Path) -> dict[str, str]:
+    """Name, title, figure and varied fields of the study."""
+    return read(folder)[0]
+
+
+def runs(folder: Path) -> list[Run]:
+    """Every run of a store, in the order of its study; with a warning without those whose row cannot be read."""
+    return read(folder)[1]
+
+
+def places(folder: Path) -> list[Path]:
+    """Where there are stores: the folder itself, at most two levels below it, or in packed files there (FILE/NAME).
+
+    Not in its folder "reference", which holds somebody else's evidence: that has to be named.
+    """
+    if folder.is_file():
+        found = pack.read(folder)
+        return [folder] if len(found) == 1 else [folder / one.name for one in found]
+    if is_store(folder):
+        return [folder]
+    depths = ("*", "*/*")
+    stores = sorted(path.parent for depth in depths for path in folder.glob(f"{depth}/{INDEX}"))
+    files = sorted(path for depth in depths for path in folder.glob(f"{depth}{pack.SUFFIX}") if path.is_file())
+    lent = folder / REFERENCE
+    own = [place for place in stores if lent not in (place, *place.parents)]
+    return own + [place for file in files if lent not in file.parents for place in _inside(file)]
+
+
+def is_store(place: Path) -> bool:
+    """Whether there is a store, or packed evidence."""
+    return (place / INDEX).is_file() or pack.is_packed(place)
+
+
+def _inside(file: Path) -> list[Path]:
+    """The stores of a packed file; itself if it cannot be read, which whoever reads it will say."""
+    try:
+        return places(file)
+    except LabError:
+        return [file]
+
+
+def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
+    """What the store (or packed evidence) is about, and its runs; warns of what is left out."""
+    if pack.is_packed(folder):
+        one = pack.read_one(folder)
+        return one.about, [Run(**{name: getattr(run, name) for name in Run.__struct_fields__}) for run in one.runs]
+    query = "select id, spec, state, attempts, started, ended, outcome from runs order by position, id"
+    with reading(folder / INDEX) as index:
+        if index is None:
+            return {}, []
+        about = dict(index.execute("select key, value from about").fetchall())
+        rows = index.execute(query).fetchall()
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(_run(folder, *row))
+        except (LabError, msgspec.MsgspecError, ValueError, TypeError) as error:
+            bad.append(f"{row[0]}: {error}")
+    if bad:
+        warn(f"{folder}: {len(bad)} of {len(rows)} runs cannot be read and are left out ({'; '.join(bad[:3])})")
+    if about and (about.get("sha256") != checksum(about) or about["runs"] != str(len(rows))):
+        warn(f"{folder / INDEX} is damaged: it has lost runs or its description; the same sweep mends it")
+    return about, found
+
+
+def _run(folder: Path, run: str, text: str, state: str, *rest: Any) -> Run:
+    """A row of the index; a run whose outcome the index has not seen yet has ended all the same."""
+    spec = from_json(text)
+    if spec.id != run:
+        raise LabError("its spec is that of another run")
+    *times, ended = rest
+    outcome = unseal(ended.encode()) if ended else None
+    if outcome is None and state in ("waiting", "running"):
+        outcome = sound_outcome(run_folder(folder, run))
+        state = outcome.state if outcome else state
+    if (outcome.state if outcome else "open") != (state if state not in ("waiting", "running") else "open"):
+        raise LabError(f"it is {state} but its outcome says {outcome.state if outcome else 'nothing'}")
+    attempts, started, at = times
+    values = {"attempts": attempts, "started": started, "ended": at}
+    return msgspec.convert({"id": run, "spec": spec, "state": state, "outcome": outcome, **values}, Run)
+
+
+def find(folder: Path, text: str) -> Run:
+    """The run whose id begins with a text."""
+    every = runs(folder)
+    found = [run for run in every if run.id.startswith(text)]
+    if len(found) != 1:
+        why = f"{len(found)} runs begin" if found else "no run begins"
+        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in found or every][:12])}")
+    return found[0]
+
+
+def run_folder(folder: Path, run: str) -> Path:
+    """Where a run keeps its files."""
+    return folder / "runs" / run
+
+
+def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
+    """The curves of a run so far; of one that has ended, those that it ended with."""
+    if pack.is_packed(folder):
+        return next((list(one.curves) for one in pack.read_one(folder).runs if one.id == run), [])
+    path = run_folder(folder, run) / CURVES
+    if outcome is not None and not curves.holds(path, outcome.curves):
+        raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")
+    return curves.read(path)
+
+
+def checksum(about: dict[str, str]) -> str:
+    """The checksum of a description."""
+    plain = {key: value for key, value in about.items() if key != "sha256"}
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()

@@ -1,0 +1,211 @@
+"""Parameter groups whose ball, length and view are values, the states of parameters, and what is measured of a step.
+
+Values live on the optimizer; a group carries their text, so that a checkpoint is plain data.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from inexact_muon._text import nearest, write
+from inexact_muon.inexactness import Inexactness
+from inexact_muon.lmo import Ball, parse
+from inexact_muon.optim.adamw import buffer_dtype
+from inexact_muon.optim.lengths import Length
+from inexact_muon.optim.lengths import parse as parse_length
+from inexact_muon.optim.observers import Answer, Observer
+from inexact_muon.optim.options import (
+    GROUP_ONLY,
+    check_options,
+    check_parameter,
+    check_state_dtype,
+    named_betas,
+    nonfinite,
+    parameters,
+    tensors_of,
+    unique_name,
+)
+from inexact_muon.optim.telemetry import Telemetry, combine, costs, stats_of
+from inexact_muon.polar.batching import limit_on
+from inexact_muon.views import View, Whole
+from inexact_muon.views import parse as parse_view
+
+
+class Groups(Optimizer):
+    """What every optimizer of this library keeps; `LMOOptimizer` adds the step.
+
+    Attributes:
+        telemetry: samples of some parameters at some steps.
+        observers: see what oracles are asked and what they answer.
+        wanted: ids of the parameters whose answers are measured or shown in this step.
+        why: by parameter name, why it has its algorithm; `unsure`: names for which that is a guess.
+        ordered: groups are in the order in which the caller gave them.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        options: dict[str, Any],
+        ball: Ball | str,
+        length: Length | str,
+        telemetry: Telemetry,
+        *,
+        state_dtype: torch.dtype | None,
+        on_nonfinite: str,
+        memory_limit: int | None,
+    ) -> None:
+        self._values: dict[str, Any] = {}
+        self.why: dict[str, str] = {}
+        self.unsure: set[str] = set()
+        self.ordered = True
+        self.telemetry = telemetry
+        self.observers: list[Observer] = []
+        self.wanted: set[int] = set()
+        self._names: dict[int, str] = {}
+        self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
+        self.state_dtype = check_state_dtype(state_dtype)
+        values = {
+            "ball": self._register(ball, Ball, parse),
+            "length": self._register(length, Length, parse_length),
+            "view": self._register(Whole(), View, parse_view),
+        }
+        super().__init__(parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
+
+    def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
+        """The text of a ball or length; the value is kept, since one of somebody else's cannot be read from text."""
+        value = read(given) if isinstance(given, str) else given
+        if not isinstance(value, kind):
+            name = kind.__name__
+            raise TypeError(f"{name.lower()} must be a {name} or its text, got {type(given).__name__}")
+        text = write(value, full=True)
+        self._values[text] = value
+        return text
+
+    def text_of(self, ball: Ball) -> str:
+        """What to write into a parameter group as `ball` so that it has this one."""
+        return self._register(ball, Ball, parse)
+
+    def ball(self, group: dict[str, Any]) -> Ball:
+        """The ball of a parameter group."""
+        ball: Ball = self._values[group["ball"]]
+        return ball
+
+    def length(self, group: dict[str, Any]) -> Length:
+        """The step length of a parameter group."""
+        length: Length = self._values[group["length"]]
+        return length
+
+    def view(self, group: dict[str, Any]) -> View:
+        """How the parameters of a group are cut into matrices."""
+        view: View = self._values[group["view"]]
+        return view
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in torch; options are checked before the group is added."""
+        group = named_betas(param_group)
+        group["name"] = unique_name(group, self.param_groups)
+        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names", "name"}
+        if unknown:
+            name = sorted(unknown)[0]
+            raise ValueError(f"parameter group has an unknown option {name!r}: {nearest(name, self.defaults)}")
+        for key, kind, read in (("ball", Ball, parse), ("length", Length, parse_length), ("view", View, parse_view)):
+            if key in group:
+                group[key] = self._register(group[key], kind, read)
+        if not isinstance(group["params"], Tensor):
+            group["params"] = list(group["params"])
+        filled = {**self.defaults, **group}
+        check_options(filled)
+        for p in tensors_of(group["params"]):
+            self._check_parameter(p, filled)
+        super().add_param_group(group)
+
+    def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
+        check_parameter(p, group, self.ball(group), self.view(group))
+
+    def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+        """(name or running index, parameter, group) of every parameter."""
+        count = 0
+        for group in self.param_groups:
+            names = group.get("param_names")
+            for i, p in enumerate(group["params"]):
+                yield (names[i] if names else str(count)), p, group
+                count += 1
+
+    def dtype_of(self, p: Tensor) -> torch.dtype:
+        """The dtype in which the state sees a gradient."""
+        buffers = (self.state.get(p, {}).get(key) for key in ("momentum_buffer", "exp_avg"))
+        return next((b.dtype for b in buffers if b is not None), self.state_dtype or p.dtype)
+
+    def state_of(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
+        """The state of a parameter; what is missing starts at zero."""
+        state: dict[str, Any] = self.state[p]
+        for key in buffers:
+            if key not in state:
+                dtype = buffer_dtype(key, self.state_dtype or p.dtype)
+                state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
+        for key in ("step", "skipped"):  # float32 as in torch's AdamW, whose fused kernel takes no other dtype
+            if key not in state:
+                state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
+        return state
+
+    def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+        """One call of each ball for all of its matrices: all that the oracles do in a step."""
+        for observer in self.observers:
+            observer.asking()
+        found: list[list[Tensor]] = [[] for _ in balls]
+        for ball in dict.fromkeys(balls):
+            places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
+            given = [m for i, other in enumerate(balls) if other == ball for m in matrices[i]]
+            if given:
+                limit = limit_on(given[0].device, self.memory_limit)
+                for i, z in zip(places, ball.directions(given, limit), strict=True):
+                    found[i].append(z)
+        for observer in self.observers:
+            observer.answered()
+        return found
+
+    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> None:
+        """Chooses the parameters whose answers are measured or shown in this step."""
+        self.telemetry.begin(lambda: costs(self, entries))
+        self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
+        self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
+
+    def show(self, key: int, answers: Sequence[Answer], estimable: bool = True) -> None:
+        """Measures the answers of a parameter if it is its turn, and shows them to observers."""
+        if key in self.telemetry.chosen:
+            self.telemetry.note(key, combine(answers, exact=not estimable))
+        for observer in self.observers:
+            observer.seen(self._names[key], answers)
+
+    def inexactness(self) -> dict[str, Inexactness]:
+        """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).
+
+        A parameter of several matrices counts as one point of the product of their balls.
+        """
+        if self.telemetry.every == 0:
+            warnings.warn("nothing is measured: pass sample_every=10 to the optimizer", stacklevel=2)
+        found = {name: self.telemetry.samples.get(id(p)) for name, p, _ in self.named()}
+        return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Per parameter: lr, steps made and skipped; at the last sampled step the update's RMS and its ratio to W."""
+        return {
+            name: stats_of(group, self.state.get(p, {}), self.telemetry.samples.get(id(p)))
+            for name, p, group in self.named()
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_values": self._values, **self._options()}
+
+    def _options(self) -> dict[str, Any]:
+        """What a copy takes over, and what it begins anew: samples are of parameters that it lacks."""
+        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure")
+        telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
+        fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}}
+        return {key: getattr(self, key) for key in kept} | fresh

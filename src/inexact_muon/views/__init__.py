@@ -1,0 +1,30 @@
+"""How a parameter is seen as matrices: what the ball and the scale rule are applied to.
+
+A view is a frozen value with a text, like balls and lengths. It cuts a whole tensor, or a rank's piece of one: `first`
+is then the index of the piece's first entry in every dimension of the whole tensor, and `shape` the whole shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inexact_muon._text import read
+from inexact_muon.views.base import BATCH as BATCH
+from inexact_muon.views.base import COLUMNS as COLUMNS
+from inexact_muon.views.base import ROWS as ROWS
+from inexact_muon.views.base import Transposed as Transposed
+from inexact_muon.views.base import View as View
+from inexact_muon.views.base import Whole as Whole
+from inexact_muon.views.blocks import Flatten as Flatten
+from inexact_muon.views.blocks import Stacked as Stacked
+from inexact_muon.views.split import Split as Split
+
+VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Stacked, Split, Transposed)}
+"""Name -> class, for text only."""
+
+
+def parse(text: str) -> View:
+    """The view that a text names: "whole", "flatten", "split:3", "transposed(inner=split(rows=(512, 128, 128)))"."""
+    view: Any = read(text, VIEWS)
+    assert isinstance(view, View)
+    return view

@@ -1,0 +1,139 @@
+"""Kernels of convolutions and stacks of matrices in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.views.base import COLUMNS, ROWS, Shape, View, unflatten
+
+
+@dataclass(frozen=True)
+class Flatten(View):
+    """out x (in * kernel): convolution kernels; one such matrix for each group of channels.
+
+    Attributes:
+        groups: of the convolution.
+        transposed: the kernel is (in, out / groups, ...) as in transposed convolutions, not (out, in / groups, ...).
+    """
+
+    name: ClassVar[str] = "flatten"
+
+    groups: int = field(default=1, kw_only=True)
+    transposed: bool = field(default=False, kw_only=True)
+
+    def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
+        if self.groups == 1:
+            return [self._matrix(x, 0)]
+        return _cut_runs(x, first[0], self._size(shape), self._matrix)
+
+    def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
+        if self.groups == 1:
+            return self._kernel(parts[0], 0, size)
+        return _join_runs(parts, size, first[0], self._size(shape), self._kernel)
+
+    def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
+        if self.groups == 1:
+            out, into = (shape[1], shape[0]) if self.transposed else (shape[0], shape[1])
+            return [(out, into * prod(shape[2:]))]
+        size = self._size(shape)
+        out, into = (shape[1], size) if self.transposed else (size, shape[1])
+        return [(self.groups, out, into * prod(shape[2:]))]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        return None if self.transposed else (self.groups, self._size(shape), prod(shape[1:]))
+
+    def axes(self, ndim: int) -> tuple[int | None, ...]:
+        rows = 1 if self.transposed else 0
+        found: list[int | None] = [ROWS if dim == rows else COLUMNS for dim in range(ndim)]
+        if self.groups > 1:
+            found[0] = None
+        return tuple(found)
+
+    def _matrix(self, x: Tensor, batch: int) -> Tensor:
+        return (x.transpose(batch, batch + 1) if self.transposed else x).flatten(batch + 1)
+
+    def _kernel(self, z: Tensor, batch: int, size: Shape) -> Tensor:
+        if not self.transposed:
+            return z.reshape(tuple(size))
+        swapped = (*size[:batch], size[batch + 1], size[batch], *size[batch + 2 :])
+        return z.reshape(swapped).transpose(batch, batch + 1).contiguous()
+
+    def _size(self, shape: Shape) -> int:
+        return _divided(self, shape, self.groups)
+
+
+@dataclass(frozen=True)
+class Stacked(View):
+    """A stack of `count` matrices of equal size under each other in one matrix: experts in blocks of rows.
+
+    Attributes:
+        transposed: each block is (in, out).
+    """
+
+    name: ClassVar[str] = "stacked"
+
+    count: int = 1
+    transposed: bool = field(default=False, kw_only=True)
+
+    def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
+        return _cut_runs(x, first[0], _divided(self, shape, self.count), self._turned)
+
+    def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
+        return _join_runs(parts, size, first[0], _divided(self, shape, self.count), self._turned)
+
+    def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
+        rows = _divided(self, shape, self.count)
+        return [(self.count, shape[1], rows) if self.transposed else (self.count, rows, shape[1])]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        return None if self.transposed else (self.count, _divided(self, shape, self.count), shape[1])
+
+    def axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (None, ROWS if self.transposed else COLUMNS)
+
+    def _turned(self, x: Tensor, batch: int, size: Shape = ()) -> Tensor:
+        return x.mT.contiguous() if self.transposed else x
+
+
+def _divided(view: View, shape: Shape, count: int) -> int:
+    if shape[0] % count:
+        raise ValueError(f"{view} does not divide the {shape[0]} rows of a parameter of shape {tuple(shape)}")
+    return shape[0] // count
+
+
+def _runs(first: int, count: int, size: int) -> list[tuple[int, int]]:
+    """Rows `first` to `first + count` as (rows, whole blocks of `size` rows in them; 0 for a part of a block)."""
+    lead = min(-first % size, count)
+    whole = (count - lead) // size
+    runs = [(lead, 0), (whole * size, whole), (count - lead - whole * size, 0)]
+    return [run for run in runs if run[0]]
+
+
+def _cut_runs(x: Tensor, first: int, size: int, matrix: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
+    parts, low = [], 0
+    for rows, blocks in _runs(first, x.shape[0], size):
+        run = x.narrow(0, low, rows)
+        parts.append(matrix(unflatten(run, 0, size), 1) if blocks else matrix(run, 0))
+        low += rows
+    return parts
+
+
+def _join_runs(
+    parts: Sequence[Tensor],
+    size: Shape,
+    first: int,
+    block: int,
+    kernel: Callable[[Tensor, int, Sequence[int]], Tensor],
+) -> Tensor:
+    rest, joined = tuple(size[1:]), []
+    for (rows, blocks), part in zip(_runs(first, size[0], block), parts, strict=True):
+        joined.append(
+            kernel(part, 1, (blocks, block, *rest)).flatten(0, 1) if blocks else kernel(part, 0, (rows, *rest))
+        )
+    return torch.cat(joined)

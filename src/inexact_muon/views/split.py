@@ -1,0 +1,88 @@
+"""Fused weights: blocks of rows, each a matrix of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from inexact_muon.views.base import BATCH, COLUMNS, ROWS, Shape, View, unflatten
+
+
+@dataclass(frozen=True)
+class Split(View):
+    """Blocks of rows, each a matrix of its own: fused query, key and value; gate and up.
+
+    Attributes:
+        rows: the number of equal blocks, or the rows of each block; if groups > 1, of each block in a group.
+        groups: how often the blocks are repeated: 1 for [q; k; v], the number of heads for [q1; k1; v1; q2; k2; v2].
+            Each matrix has the rows of its block in all groups.
+    """
+
+    name: ClassVar[str] = "split"
+
+    rows: int | tuple[int, ...] = 3
+    groups: int = 1
+
+    def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
+        sizes, start = self._sizes(shape), first[-2]
+        if self.groups == 1:
+            return [x.narrow(-2, low, high - low) for low, high in self._spans(sizes, start, x.shape[-2])]
+        if start % sum(sizes) == 0 and x.shape[-2] % sum(sizes) == 0:
+            return [block.flatten(-3, -2) for block in torch.split(unflatten(x, -2, sum(sizes)), sizes, -2)]
+        return [x.index_select(-2, rows.to(x.device)) for rows in self._rows(sizes, start, x.shape[-2])]
+
+    def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
+        sizes, start = self._sizes(shape), first[-2]
+        if self.groups == 1:
+            return torch.cat(list(parts), -2)
+        if start % sum(sizes) == 0 and size[-2] % sum(sizes) == 0:
+            blocks = [unflatten(part, -2, rows) for part, rows in zip(parts, sizes, strict=True)]
+            return torch.cat(blocks, -2).flatten(-3, -2)
+        joined = parts[0].new_empty(tuple(size))
+        for rows, part in zip(self._rows(sizes, start, size[-2]), parts, strict=True):
+            joined.index_copy_(-2, rows.to(joined.device), part)
+        return joined
+
+    def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
+        return [(*shape[:-2], rows * self.groups, shape[-1]) for rows in self._sizes(shape)]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        sizes = self._sizes(shape)
+        return (
+            (len(sizes), sizes[0], shape[-1]) if len(shape) == 2 and self.groups == 1 and len(set(sizes)) == 1 else None
+        )
+
+    def axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (*(BATCH,) * (ndim - 2), ROWS, COLUMNS)
+
+    def _sizes(self, shape: Shape) -> list[int]:
+        """The rows of each block in a group."""
+        total = shape[-2]
+        sizes = list(self.rows) if isinstance(self.rows, tuple) else [total // (self.rows * self.groups)] * self.rows
+        if sum(sizes) * self.groups != total or min(sizes) < 1:
+            raise ValueError(f"{self} does not divide the {total} rows of a parameter of shape {tuple(shape)}")
+        return sizes
+
+    @staticmethod
+    def _spans(sizes: Sequence[int], start: int, count: int) -> list[tuple[int, int]]:
+        """Where the blocks of one group begin and end in a piece of `count` rows from `start` on."""
+        spans, low = [], 0
+        for rows in sizes:
+            edges = [min(max(edge - start, 0), count) for edge in (low, low + rows)]
+            spans.append((edges[0], edges[1]))
+            low += rows
+        return spans
+
+    @staticmethod
+    def _rows(sizes: Sequence[int], start: int, count: int) -> list[Tensor]:
+        """Which rows of a piece belong to each matrix. On the CPU: nothing waits for an accelerator."""
+        place = torch.arange(start, start + count) % sum(sizes)
+        found, low = [], 0
+        for rows in sizes:
+            found.append(((place >= low) & (place < low + rows)).nonzero().flatten())
+            low += rows
+        return found
