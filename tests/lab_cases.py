@@ -38,6 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "measured": {"problem": GPT, "telemetry": {"every": 5}},
     "estimated": {"problem": CNN, "telemetry": {"every": 5, "exact": False}},
     "bfloat16": {"problem": GPT, "precision": "bfloat16"},
+    "fast": {"problem": GPT, "optimizer": {"name": "muon", "polar": "auto:fast"}},
     "adaptive": {"problem": GPT, "optimizer": {"name": "muon", "polar": "adaptive(target=1.2, every=5)"}},
     "budget": {"problem": GPT, "optimizer": {"name": "muon", "polar": "budget(flops=6e5, every=5)"}},
     "custom with dropout": {"problem": CUSTOM, "optimizer": {"name": "adamw"}},
