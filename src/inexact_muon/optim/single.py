@@ -1,4 +1,4 @@
-"""The step of one process: what moves together, what the balls answer, and AdamW for the rest."""
+"""The step without a process group: batches, observation of directions, and AdamW."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import adamw_, by_options
+from inexact_muon.optim.adamw import by_options, sampled_adamw_
 from inexact_muon.optim.batches import Batch, Member, chunks
-from inexact_muon.optim.finite import Flags, hosted, looked
+from inexact_muon.optim.finite import Flags, finite_on_host, is_host_readable
 from inexact_muon.optim.groups import Groups
 from inexact_muon.polar import Auto
 
@@ -21,17 +21,21 @@ Entry = tuple[dict[str, Any], Tensor]
 
 
 COMPOSING = ("ball", "length", "view", "nesterov", "momentum_init", "maximize", "radius", "scale")
-"""Options of a group on which the composition of batches, or what they keep, depends."""
+"""Group options that determine how batches are composed or what they cache."""
 
 
 @dataclass
-class Alone:
-    """Batches are made once and used until groups, parameters or states change."""
+class SingleProcess:
+    """The step of one process. Batches are cached until groups, parameters or states change."""
 
     _plan: tuple[Any, list[Member], list[list[Batch]]] | None = None
 
     def batches(self, optimizer: Groups, entries: Sequence[Entry]) -> list[list[Batch]]:
-        """What moves together. Where the host may look, only what has a finite gradient; elsewhere flags say it."""
+        """Batches within the memory limit.
+
+        Parameters on the CPU whose gradient is not finite are counted as skipped and left out; elsewhere flags mark
+        them.
+        """
         options = tuple(tuple(group[k] for k in COMPOSING) for group in optimizer.param_groups)
         key = (options, tuple((id(p), p.shape, p.dtype, p.device) for _, p in entries))
         known = self._plan is not None and self._plan[0] == key
@@ -40,22 +44,23 @@ class Alone:
             self._plan = (key, members, list(chunks(members, optimizer.memory_limit)))
         assert self._plan is not None
         _, members, made = self._plan
-        here = [member for member in members if hosted(member.p)]
-        if here:
-            fine = looked([m.p.grad for m in here], [m.state["momentum_buffer"].dtype for m in here])
-            if not all(fine):
-                bad = [member for member, finite in zip(here, fine, strict=True) if not finite]
+        readable = [member for member in members if is_host_readable(member.p)]
+        if readable:
+            dtypes = [member.state["momentum_buffer"].dtype for member in readable]
+            finite = finite_on_host([member.p.grad for member in readable], dtypes)
+            if not all(finite):
+                bad = [member for member, fine in zip(readable, finite, strict=True) if not fine]
                 for member in bad:
                     member.state["skipped"] += 1
                 rest = [member for member in members if not any(member is other for other in bad)]
                 return list(chunks(rest, optimizer.memory_limit))
-        if len(here) < len(members):
-            self._flag([batch for chunk in made for batch in chunk if not hosted(batch.members[0].p)])
+        if len(readable) < len(members):
+            self._flag([batch for chunk in made for batch in chunk if not is_host_readable(batch.members[0].p)])
         return made
 
     @staticmethod
     def _flag(batches: Sequence[Batch]) -> None:
-        """Flags of the members of all batches, one vector for each device."""
+        """Set the flags of all batches, with one vector per device."""
         for device in dict.fromkeys(batch.members[0].p.device for batch in batches):
             some = [batch for batch in batches if batch.members[0].p.device == device]
             members = [member for batch in some for member in batch.members]
@@ -68,44 +73,38 @@ class Alone:
                 first += len(batch.members)
 
     @staticmethod
-    def show(optimizer: Groups, batch: Batch, given: Sequence[Tensor], found: Sequence[Tensor]) -> None:
-        """Shows the answers that are wanted, but for members whose gradient is not finite."""
-        for k, (member, m, z) in enumerate(zip(batch.members, batch.joined(given), batch.joined(found), strict=True)):
+    def observe(optimizer: Groups, batch: Batch, ms: Sequence[Tensor], zs: Sequence[Tensor]) -> None:
+        """Measure and report the wanted directions, except those of gradients that are not finite."""
+        pairs = zip(batch.per_parameter(ms), batch.per_parameter(zs), strict=True)
+        for k, (member, (m, z)) in enumerate(zip(batch.members, pairs, strict=True)):
             if id(member.p) in optimizer.wanted and (batch.flags is None or bool(batch.flags.vector[k])):
-                pairs = zip(member.view.cut(m), member.view.cut(z.to(m.dtype)), strict=True)
-                answers = [(batch.ball, a, -batch.ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
-                if answers:
-                    optimizer.show(id(member.p), answers)
+                optimizer.observe(id(member.p), batch.ball, member.view, m, z)
 
     @staticmethod
-    def sizes(optimizer: Groups, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
-        """Notes the sizes of updates and weights that are sampled."""
+    def record_sizes(optimizer: Groups, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
+        """Record update and weight norms of sampled parameters."""
         for member, z, length in zip(batch.members, zs, lengths, strict=True):
             if id(member.p) in optimizer.telemetry.chosen:
-                rate = float(member.group["lr"]) * length
-                sizes = [float(x.double().square().sum()) for x in (z, member.p)]
-                optimizer.telemetry.sizes(id(member.p), rate * rate * sizes[0], sizes[1])
+                optimizer.telemetry.record_sizes(id(member.p), z, member.p, float(member.group["lr"]) * length)
 
     @staticmethod
     def adamw(optimizer: Groups, entries: Sequence[Entry]) -> None:
-        """One step of the parameters that AdamW moves."""
+        """Update the AdamW parameters."""
         for p in (p for _, p in entries if "exp_avg_sq" not in optimizer.state[p]):
             optimizer.state_of(p, ("exp_avg", "exp_avg_sq"))
-        mine = [(p, optimizer.state[p], group) for group, p in entries]
-        here = [entry for entry in mine if hosted(entry[0])]
-        if here:
-            found = looked([p.grad for p, _, _ in here], [state["exp_avg"].dtype for _, state, _ in here])
-            bad = [entry for entry, fine in zip(here, found, strict=True) if not fine]
+        ready = [(p, optimizer.state[p], group) for group, p in entries]
+        readable = [entry for entry in ready if is_host_readable(entry[0])]
+        if readable:
+            dtypes = [state["exp_avg"].dtype for _, state, _ in readable]
+            finite = finite_on_host([p.grad for p, _, _ in readable], dtypes)
+            bad = [entry for entry, fine in zip(readable, finite, strict=True) if not fine]
             for _, state, _ in bad:
                 state["skipped"] += 1
-            mine = [entry for entry in mine if not any(entry is other for other in bad)]
-        for some in by_options(mine):
-            before = [(p, g, p.detach().clone()) for p, _, g in some if id(p) in optimizer.telemetry.chosen]
+            ready = [entry for entry in ready if not any(entry is other for other in bad)]
+        for some in by_options(ready):
             dtypes = [state["exp_avg"].dtype for _, state, _ in some]
-            adamw_(some, None if hosted(some[0][0]) else Flags.of([p.grad for p, _, _ in some], dtypes))
-            for p, group, old in before:
-                moved = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
-                optimizer.telemetry.sizes(id(p), float(moved.square().sum()), float(old.double().square().sum()))
+            flags = None if is_host_readable(some[0][0]) else Flags.of([p.grad for p, _, _ in some], dtypes)
+            sampled_adamw_(optimizer.telemetry, some, [id(p) for p, _, _ in some], flags)
 
 
 def _member(optimizer: Groups, group: dict[str, Any], p: Tensor) -> Member:
