@@ -36,6 +36,7 @@ def test_committed_table_is_what_the_command_writes() -> None:
     assert (ROOT / "docs/figures/oracles.md").read_text() == catalogue.markdown(catalogue.rows())
 
 
+@pytest.mark.data
 def test_tables_of_oracles_are_what_the_command_writes() -> None:
     made = CHOOSE.table(*CHOOSE.load())
     for page in CHOOSE.PAGES:
@@ -52,8 +53,7 @@ def test_the_answer_follows_the_figures() -> None:
     assert "`polar-express(steps=5)`" not in CHOOSE.table(oracles, bench)
 
 
-def test_the_readme_is_short_and_starts_with_the_page_of_the_demo() -> None:
-    assert README.count("\n") < 250
+def test_the_readme_starts_with_the_page_of_the_demo_and_its_links_lead_somewhere() -> None:
     assert re.findall(r"!\[.*?\]\((.*?)\)", README)[0] == "docs/figures/report.png"
     for name in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
         assert (ROOT / name).exists(), name
@@ -90,6 +90,7 @@ def test_the_file_tree_is_complete() -> None:
     assert not {part for part in parts if part not in tree}
 
 
+@pytest.mark.data
 def test_the_table_of_speed_is_the_measured_one() -> None:
     steps = json.loads((ROOT / "benchmarks/results/bench.json").read_text())["steps"]
     ours = {(r["set"], r["optimizer"]): f"{r['ours']:.2f}" for r in steps}
@@ -99,6 +100,7 @@ def test_the_table_of_speed_is_the_measured_one() -> None:
         assert (small, large) == (ours["18 small matrices", name], ours["GPT-2 layer", name])
 
 
+@pytest.mark.data
 def test_figures_about_peers_are_the_measured_ones() -> None:
     page = (ROOT / "docs/peers.md").read_text()
     steps = json.loads((ROOT / "benchmarks/results/bench.json").read_text())["steps"]
@@ -107,9 +109,14 @@ def test_figures_about_peers_are_the_measured_ones() -> None:
     layer = {name: ours["GPT-2 layer", name] for _, name in ours}
     assert f"torch.optim.Muon {layer['torch.optim.Muon']}, pytorch_optimizer {layer['pytorch_optimizer.Muon']}" in page
     assert f"muon-optimizer {layer['muon.SingleDeviceMuon']}, heavyball {layer['heavyball.Muon']}" in page
+
+
+def test_the_error_about_peers_is_that_of_the_default_oracle() -> None:
+    page = (ROOT / "docs/peers.md").read_text()
     assert f"| here | {polar.PolarExpress(5).error_bound(1e-3):.3f} |" in page
 
 
+@pytest.mark.data
 def test_the_benchmark_table_has_the_sizes_of_the_claims() -> None:
     rows = json.loads((ROOT / "benchmarks/results/estimate.json").read_text())
     useful = [r for r in rows if polar.parse(r["oracle"]).error_bound(1e-2) < 0.35]
