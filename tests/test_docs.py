@@ -13,7 +13,7 @@ from inexact_muon.cli import catalogue
 from pages import load_module
 
 ROOT = Path(__file__).parent.parent
-DOCTESTS = [f"inexact_muon.{name}" for name in ("inexactness", "lmo", "polar", "tune.carry")]
+DOCTESTS = [f"inexact_muon.{name}" for name in ("inexactness.measuring", "lmo", "polar", "tune.carry")]
 README = (ROOT / "README.md").read_text()
 CHOOSE = load_module(ROOT / "benchmarks/choose.py")
 
@@ -86,8 +86,14 @@ def test_the_readme_shows_what_explain_prints(monkeypatch: pytest.MonkeyPatch, t
 def test_the_file_tree_is_complete() -> None:
     package = {p.name.removesuffix("/") for p in (ROOT / "src/inexact_muon").iterdir()}
     parts = {n for n in package if not n.startswith("__") and n not in ("py.typed", "studies")}
-    tree = README[README.index("src/inexact_muon/\n") :]
+    tree = README[README.index("src/inexact_muon/\n") :].partition("\nexamples/")[0]
     assert not {part for part in parts if part not in tree}
+    rooms = re.split(r"\n  (?=\w)", tree)[1:]
+    for room in rooms:
+        folder = ROOT / "src/inexact_muon" / room.split()[0]
+        for name in re.findall(r"\w+\.py", room):
+            found = [*folder.rglob(name), *(ROOT / "src/inexact_muon").glob(name)]
+            assert found, f"{room.split()[0]} has no {name}"
 
 
 @pytest.mark.data
