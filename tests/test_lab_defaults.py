@@ -45,7 +45,7 @@ def test_scale_and_the_step_size_of_adamw_are_the_library_s() -> None:
 
 
 def test_the_step_size_is_the_one_that_the_readme_recommends() -> None:
-    assert f"Muon.for_model(model, lr={spec.Muon().lr}" in (ROOT / "README.md").read_text()
+    assert f"Muon.for_model(model, lr={spec.MuonSpec().lr}" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
