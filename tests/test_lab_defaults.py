@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from inexact_muon import defaults, optim
-from inexact_muon.lab.spec.spec import spec, study
+from inexact_muon.lab.spec import spec, study
 
 ROOT = Path(__file__).parents[1]
 STUDIES = sorted((ROOT / "studies").glob("*/*.toml"))

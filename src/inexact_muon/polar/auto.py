@@ -24,7 +24,7 @@ AUTO_TARGET = "accurate"
 
 
 @dataclass(frozen=True)
-class Target:
+class AutoTarget:
     """What `auto` asks `cheapest` for: error at most delta on [lower, 1], among these oracles; () for its own."""
 
     delta: float
@@ -44,7 +44,7 @@ def trained() -> tuple[PolarMethod, ...]:
     return Zolotarev(1, lower), PolarExpress(4, lower), PolarExpress(3, lower, degree=9)
 
 
-TARGETS: dict[str, Target] = {"accurate": Target(0.065, 1e-3), "fast": Target(0.5, 3e-3, trained)}
+TARGETS: dict[str, AutoTarget] = {"accurate": AutoTarget(0.065, 1e-3), "fast": AutoTarget(0.5, 3e-3, trained)}
 """What the word after "auto:" stands for."""
 
 Key = tuple[int, int, str]
