@@ -23,7 +23,7 @@ from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.shared import Shared, apply_directions_
 from inexact_muon.parallel.compressors import Compressor, LowRank
 from inexact_muon.parallel.shares import Share, solve
-from inexact_muon.parallel.wire import has_messages
+from inexact_muon.parallel.wire import has_point_to_point
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Exchange(Shared):
     down: Compressor = field(default_factory=LowRank)
 
     def __post_init__(self) -> None:
-        if dist.is_available() and dist.is_initialized() and not has_messages(self.team.process_group):
+        if dist.is_available() and dist.is_initialized() and not has_point_to_point(self.team.process_group):
             backend = dist.get_backend(self.team.process_group)
             raise ValueError(f"EF21Muon needs point-to-point messages, which backend {backend} does not support")
 
