@@ -89,11 +89,11 @@ def test_lists_and_shows_like_its_store(
 
 def test_500_runs_are_small(tmp_path: Path) -> None:
     """Curves as of the tiny byte GPT with telemetry: 25 losses, 10 validations, 11 LMO errors of 12 matrices."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     layers = [f"blocks.{i}.{name}.weight" for i in range(3) for name in ("qkv", "out", "up", "down")]
 
     def numbers(size: int) -> list[float]:
-        return (2.0 + 0.1 * chance.standard_normal(size)).tolist()
+        return (2.0 + 0.1 * rng.standard_normal(size)).tolist()
 
     runs = []
     for case in ladder(seeds=100, losses=LOSSES):

@@ -88,8 +88,8 @@ class TopK(Compressor):
 class LowRank(Compressor):
     """P P^T x of rank r, with P from two passes of subspace iteration: r (n + m) numbers.
 
-    Trailing dimensions are flattened. Contractive, since P has orthonormal columns that are not orthogonal to x. If r (n + m) is not less than the size of
-    the matrix, x itself is sent.
+    Trailing dimensions are flattened. Contractive, since P has orthonormal columns that are not orthogonal to x. x
+    itself is sent if r (n + m) is not less than its size.
     """
 
     name: ClassVar[str] = "low-rank"

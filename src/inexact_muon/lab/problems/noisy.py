@@ -43,9 +43,9 @@ def build(spec: RunSpec) -> Task:
     size = options.noise / sqrt(options.rows * options.columns)
 
     def examples(step: int) -> Batch:
-        chance = torch.Generator().manual_seed(SALT + 1_000_003 * spec.seed + step)
+        generator = torch.Generator().manual_seed(SALT + 1_000_003 * spec.seed + step)
         shape = (spec.batch, options.rows, options.columns)
-        return (size * torch.randn(shape, generator=chance, dtype=torch.float64),)
+        return (size * torch.randn(shape, generator=generator, dtype=torch.float64),)
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         x = model()
