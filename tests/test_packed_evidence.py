@@ -254,7 +254,7 @@ def test_a_sweep_goes_on_from_a_file(tmp_path: Path) -> None:
     run_all(first, part)
     file = packed(tmp_path, first)
     second = tmp_path / "second"
-    assert packing.take_in([file], second, msgspec.structs.replace(PLAN, runs=PLAN.runs[1:])) == 2
+    assert packing.import_packed([file], second, msgspec.structs.replace(PLAN, runs=PLAN.runs[1:])) == 2
     half(second, PLAN.runs[2])
     assert run_all(second, PLAN) == []
     assert {run.id for run in store.runs(second)} == set(IDS)
@@ -263,9 +263,9 @@ def test_a_sweep_goes_on_from_a_file(tmp_path: Path) -> None:
     third = tmp_path / "third"
     run_all(third, PLAN)
     assert listed(second) == listed(third)
-    assert packing.take_in([file], second, PLAN) == 0
+    assert packing.import_packed([file], second, PLAN) == 0
     with pytest.raises(LabError, match="no run of the study 'other'"):
-        packing.take_in([file], tmp_path / "x", msgspec.structs.replace(PLAN, name="other"))
+        packing.import_packed([file], tmp_path / "x", msgspec.structs.replace(PLAN, name="other"))
 
 
 def test_nothing_to_pack_is_one_sentence(tmp_path: Path) -> None:

@@ -21,15 +21,15 @@ from inexact_muon.statistics import (
     Interval,
     PValues,
     Tested,
-    both,
-    deny,
+    all_of,
+    any_of,
     extended,
     holm,
     interval,
+    negate,
     optimum,
     paired,
     seeds_needed,
-    some,
 )
 
 REPEATS = 1000
@@ -209,22 +209,22 @@ def test_a_count_is_not_known_better_than_its_rounding() -> None:
 
 def test_composite_claims_take_the_largest_p() -> None:
     a, b = PValues(0.01, 0.9), PValues(0.2, 0.03)
-    assert both(a, b) == PValues(0.2, 0.06)
-    assert some(a, b) == PValues(0.02, 0.9)
-    assert both(a, TRUE) == a
-    assert some(a, FALSE) == a
-    assert both(a, FALSE) == FALSE
-    assert some(b, TRUE) == TRUE
-    assert (both(), some()) == (TRUE, FALSE)
-    assert both(a, OPEN) == PValues(1.0, 1.0)
-    assert deny(a) == PValues(0.9, 0.01)
+    assert all_of(a, b) == PValues(0.2, 0.06)
+    assert any_of(a, b) == PValues(0.02, 0.9)
+    assert all_of(a, TRUE) == a
+    assert any_of(a, FALSE) == a
+    assert all_of(a, FALSE) == FALSE
+    assert any_of(b, TRUE) == TRUE
+    assert (all_of(), any_of()) == (TRUE, FALSE)
+    assert all_of(a, OPEN) == PValues(1.0, 1.0)
+    assert negate(a) == PValues(0.9, 0.01)
 
 
-@pytest.mark.parametrize(("wrong", "any_of"), [(REFUTED, both), (CONFIRMED, some)])
-def test_one_of_several_parts_is_corrected(wrong: str, any_of: Callable[..., PValues]) -> None:
+@pytest.mark.parametrize(("wrong", "any_of"), [(REFUTED, all_of), (CONFIRMED, any_of)])
+def test_one_of_several_parts_is_corrected(wrong: str, combined: Callable[..., PValues]) -> None:
     """Five parts on their threshold: without Bonferroni one of them would be sure in 12 % of repeats."""
     values = np.random.default_rng(3).standard_normal((REPEATS, 5, 6))
-    found = [any_of(*(interval(part.tolist()).above() for part in study)).verdict() for study in values]
+    found = [combined(*(interval(part.tolist()).above() for part in study)).verdict() for study in values]
     assert lower_limit(found.count(wrong)) <= LEVEL
 
 

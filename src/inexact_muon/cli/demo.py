@@ -52,7 +52,7 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
             title = f"study {index + 1} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
             console.print(title, highlight=False)
             over = lambda: time.monotonic() - began > ENOUGH  # noqa: E731
-            sweep(planned, out / name, lambda: command.Kept(engine), console, enough=over)
+            sweep(planned, out / name, lambda: command.SharedEngine(engine), console, enough=over)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
     finally:

@@ -8,7 +8,7 @@ from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Cotuned, Target, named
-from inexact_muon.statistics import CONFIRMED, OPEN, both, interval, paired, some
+from inexact_muon.statistics import CONFIRMED, OPEN, all_of, any_of, interval, paired
 
 KEEP = "keep"
 SHARE = 1 / 3
@@ -104,7 +104,7 @@ def a_third_of_keep(p: Cotuned) -> Finding:
         else f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
     )
     note = "; ".join(filter(None, (less, _left_out(p, known[best].n))))
-    found = both(there.above(), some(*(m.above() for m in known.values())))
+    found = all_of(there.above(), any_of(*(m.above() for m in known.values())))
     return Finding(title(p), text, known[best], found, note, "target")
 
 

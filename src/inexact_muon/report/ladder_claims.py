@@ -17,9 +17,9 @@ from inexact_muon.statistics import (
     TRUE,
     Interval,
     PValues,
-    both,
-    exactly,
+    all_of,
     interval,
+    known_value,
     paired,
     quantile,
 )
@@ -51,7 +51,7 @@ def lower_loss(ladder: Ladder) -> Finding:
     counts = ladder.counts
     gain = _gain(ladder, counts[0], counts[-1], of)
     steps = {f"{a} to {b}": _gain(ladder, a, b, of).above() for a, b in pairwise(counts)}
-    refute = both(gain.above(), *steps.values()).refute
+    refute = all_of(gain.above(), *steps.values()).refute
     worse = [step for step, p in steps.items() if min(1.0, (1 + len(steps)) * p.refute) <= LEVEL]
     p = PValues(gain.above().confirm, refute)
     note = f"surely worse from {', '.join(worse)} iterations" if worse else _left_out(ladder, of)
@@ -84,7 +84,7 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
     margin = ladder.interval({s: values[0][s] - values[1][s] - wanted * (values[0][s] - values[2][s]) for s in seeds})
     share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
     text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
-    return Finding(ladder.title, text, margin, both(whole.above(), margin.above()))
+    return Finding(ladder.title, text, margin, all_of(whole.above(), margin.above()))
 
 
 def time_grows(ladder: Ladder) -> Finding:
@@ -93,7 +93,7 @@ def time_grows(ladder: Ladder) -> Finding:
     slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
     ratio = ladder.interval({s: slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())})
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
-    p = both(ratio.above(1.0), ratio.below(SLIGHTLY))
+    p = all_of(ratio.above(1.0), ratio.below(SLIGHTLY))
     return Finding(
         ladder.title,
         text if ratio.n else "",
@@ -151,7 +151,7 @@ def bounds_hold(ladder: Ladder) -> Finding:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
     seeds = len({run.seed for run in ladder.runs})
     text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    count = exactly(len(broken), seeds)
+    count = known_value(len(broken), seeds)
     return Finding(ladder.title, text, count, FALSE if broken else TRUE, "; ".join(broken[:3]), counted=True)
 
 

@@ -20,11 +20,11 @@ from inexact_muon.statistics import (
     UNDECIDED,
     Interval,
     PValues,
-    both,
-    deny,
+    all_of,
+    any_of,
     interval,
+    negate,
     paired,
-    some,
 )
 
 SAVED = 0.15
@@ -126,9 +126,9 @@ def control_saves(p: Precise) -> Finding:
     test = {run.policy: _reaches(run, exact, p.margin) for run in p.runs}
     reach = {policy: found.verdict() for policy, found in test.items()}
     fixed = [run for run in p.runs if run.kind in ("exact", "fixed")]
-    found = some(
+    found = any_of(
         *(
-            both(test[c.policy], *(some(deny(test[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
+            all_of(test[c.policy], *(any_of(negate(test[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
             for c in policies
         )
     )

@@ -8,7 +8,7 @@ from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Bound, Theory, named
-from inexact_muon.statistics import FALSE, OPEN, TRUE, exactly, quantile
+from inexact_muon.statistics import FALSE, OPEN, TRUE, known_value, quantile
 
 ROUNDING = 1e-9
 """Relative slack of an inequality that rounding may use up."""
@@ -68,4 +68,4 @@ def every_bound_holds(table: Theory) -> Finding:
     text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
     note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
     p = FALSE if broken else OPEN if close or not checked else TRUE
-    return Finding(named(STUDY, table.origin), text, exactly(len(broken), checked), p, note, "bound", counted=True)
+    return Finding(named(STUDY, table.origin), text, known_value(len(broken), checked), p, note, "bound", counted=True)

@@ -1,4 +1,4 @@
-"""A small convolutional network for small images, in the manner of airbench: what Scion's CIFAR-10 example trains."""
+"""A small convolutional network for small images, similar to airbench: the model of Scion's CIFAR-10 example."""
 
 from __future__ import annotations
 

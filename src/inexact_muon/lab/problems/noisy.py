@@ -1,4 +1,4 @@
-"""The functions of `matrix` as a problem to train: one matrix, gradients with noise of a known size."""
+"""The functions of `matrix` as a training problem: one matrix, gradient noise of known size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from inexact_muon.lab.problems.task import Batch, Task
 from inexact_muon.lab.spec.spec import Matrix, RunSpec
 
 SALT = 7919
-"""Keeps the noise of a step apart from the numbers of which the function is made."""
+"""Separates the seeds of the noise from those of the function."""
 
 
 class Point(nn.Module):
-    """The matrix that is trained."""
+    """The matrix to train."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Point(nn.Module):
 
 
 def function(options: Matrix, seed: int) -> MatrixProblem:
-    """The function that a section names."""
+    """The function of a spec section."""
     if options.function == "quadratic":
         return Quadratic(options.rows, options.columns, seed, condition=options.condition)
     kind = Logistic if options.function == "logistic" else Exponential
