@@ -150,5 +150,5 @@ def test_ball_proximal_point_of_the_plain_distance_is_a_projection() -> None:
 def test_ball_proximal_errors() -> None:
     with pytest.raises(ValueError, match="no projection is known here for the ball nuclear"):
         broximal_step(Quadratic(), lmo.Nuclear(), Quadratic().start, 0.1)
-    with pytest.raises(RuntimeError, match="did not reach"):
+    with pytest.raises(RuntimeError, match="did not converge"):
         broximal_step(Quadratic(), EXACT, Quadratic().start, 0.1, most=2)

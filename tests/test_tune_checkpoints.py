@@ -111,7 +111,7 @@ def test_safetensors(tmp_path: Path) -> None:
         torch.testing.assert_close(entry.matrix, buffer, rtol=0.0, atol=0.0)
     save_file({"model.0": torch.ones(3, 3)}, tmp_path / "weights.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(b"half")
-    for file, words in (("weights", "holds no momentum matrix"), ("cut", "not a whole safetensors file")):
+    for file, words in (("weights", "has no momentum matrix"), ("cut", "not a whole safetensors file")):
         with pytest.raises(ValueError, match=words):
             checkpoints.read(tmp_path / f"{file}.safetensors")
 
@@ -250,8 +250,8 @@ def test_wrong_files(tmp_path: Path) -> None:
     diverged = {"state": {0: {"momentum_buffer": torch.full((3, 3), torch.nan)}}, "param_groups": [{"params": [0]}]}
     torch.save(diverged, tmp_path / "nan.pt")
     for name, error, words in (
-        ("weights.pt", ValueError, "holds no momentum matrix"),
-        ("adamw.pt", ValueError, "holds no momentum matrix"),
+        ("weights.pt", ValueError, "has no momentum matrix"),
+        ("adamw.pt", ValueError, "has no momentum matrix"),
         ("objects.pt", ValueError, "Python objects, which are not opened for safety"),
         ("text.pt", ValueError, "is not a"),
         ("empty.pt", ValueError, "is not a"),

@@ -43,8 +43,8 @@ DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
 def overview() -> str:
     """What `--help` alone prints, without building the parser of every command."""
     wide = shutil.get_terminal_size((120, 24)).columns
-    said = [f"  {name:10}{str(command.__doc__).partition(chr(10))[0]}" for name, command in COMMANDS.items()]
-    lines = [textwrap.fill(line, wide, subsequent_indent=" " * 12) for line in said]
+    rows = [f"  {name:10}{str(command.__doc__).partition(chr(10))[0]}" for name, command in COMMANDS.items()]
+    lines = [textwrap.fill(line, wide, subsequent_indent=" " * 12) for line in rows]
     return "\n".join((f"usage: inexact-muon [-h] {{{','.join(COMMANDS)}}}\n", DESCRIPTION, "\ncommands:", *lines))
 
 
@@ -63,7 +63,7 @@ def main() -> None:
         print(f"inexact-muon: interrupted{'; ' if str(error) else ''}{error}", file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
-        if interrupts.seen and not isinstance(error, ValueError):  # an import turns Ctrl-C into errors of its own
+        if interrupts.triggered and not isinstance(error, ValueError):  # an import turns Ctrl-C into errors of its own
             print("inexact-muon: interrupted", file=sys.stderr)
             raise SystemExit(130) from None
         if not isinstance(error, ValueError | TypeError | OSError):

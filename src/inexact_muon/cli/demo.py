@@ -43,7 +43,7 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
     began = time.monotonic()
     save_oracles(out, console)
     replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
-    lend(out)
+    copy_reference(out)
     check_theory(out, console)
     engine = workers(out)
     try:
@@ -77,15 +77,15 @@ def check_theory(out: Path, console: Console) -> None:
         replace(out / "theory.json", json.dumps({"rows": rows}).encode())
 
 
-def lend(out: Path) -> None:
+def copy_reference(out: Path) -> None:
     """The project's own evidence, which took hours: packed runs and tables, in a folder that the page tells apart."""
-    for path in lent():
+    for path in reference_files():
         (out / REFERENCE).mkdir(parents=True, exist_ok=True)
         if not (out / REFERENCE / path.name).exists():
             shutil.copyfile(path, out / REFERENCE / path.name)
 
 
-def lent() -> list[Path]:
+def reference_files() -> list[Path]:
     """Those files: in an installed package, or in the repository."""
     here = Path(__file__).parent
     root = here.parent.parent

@@ -24,12 +24,12 @@ class Interrupts:
     """Notes Ctrl-C before Python raises it: extension modules that are being imported may swallow the exception."""
 
     def __init__(self) -> None:
-        self.seen = False
+        self.triggered = False
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.seen = True
+        self.triggered = True
         raise KeyboardInterrupt
 
 

@@ -111,12 +111,12 @@ def _spend(
     plans: Sequence[StudyRuns], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float | None
 ) -> list[Need]:
     """Repeatedly run what the cheapest undecided claim within the budget needs."""
-    told = False
+    announced = False
     while True:
         found = assess(plans, out, engine.slots, claims)
-        if not told:
+        if not announced:
             show(found, console)
-            told = True
+            announced = True
         left = None if until is None else until - time.monotonic()
         cheapest = min((n for n in found if _fits(n, left)), key=lambda n: n.seconds or 0.0, default=None)
         if cheapest is None:

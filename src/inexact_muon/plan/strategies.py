@@ -1,11 +1,11 @@
-"""Ways to run the oracle on many ranks: what is sent, how often, what is held, and who computes.
+"""Cost of running the oracle on many ranks: communication, memory, and distribution of work.
 
 Conventions. A matrix has n x m entries, n <= m; a group of p = `layout.pieces` ranks holds its pieces, c =
-`layout.copies` groups hold copies. Pieces are taken as even, S/p of the S entries. Gradients have been averaged
-before, and each rank has updated its piece of the momentum; what that sends is counted apart (`Cost.gradients`).
-Momentum and answers travel in the oracle's dtype, w bytes a number. Collectives are rings: all-gather and reduce-
-scatter of S numbers send (p-1)/p S from each rank, all-reduce twice that. One matrix is worked on at a time. `flops`
-and `sent` are those of the busiest rank, totals those of all.
+`layout.copies` groups hold replicas. Pieces are assumed equal, S/p of the S entries. Gradients have been averaged
+before, and each rank has updated its piece of the momentum; that communication is counted separately
+(`Cost.gradients`). Momentum and directions are sent in the oracle's dtype, w bytes a number. Collectives are rings:
+all-gather and reduce-scatter of S numbers send (p-1)/p S from each rank, all-reduce twice that. Matrices are processed
+one at a time. `flops` and `sent` are those of the busiest rank, totals those of all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from inexact_muon.strategies import BlockPeriodic, GramReduced, OwnerRank, Repli
 DEVICE = ACCELERATOR.device
 DOUBLE = 8
 INDEX = 4
-"""Bytes of a position in a matrix."""
+"""Bytes of an index into a matrix."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One step, on average.
+    """Cost of one step, on average.
 
     Attributes:
         work: floating point operations of the busiest rank, by dtype.
@@ -38,7 +38,7 @@ class Cost:
         sent: bytes that the busiest rank sends for the oracle.
         total_sent: of all ranks together.
         gradients: bytes that each rank sends to average gradients, or instead of it.
-        memory: bytes held by the fullest rank: weights, gradients, state, and what the oracle needs at once.
+        memory: bytes held by the fullest rank: weights, gradients, state, and the oracle's work space.
     """
 
     work: Mapping[str, float]
@@ -50,16 +50,16 @@ class Cost:
 
     @property
     def flops(self) -> float:
-        """Of the busiest rank, in all dtypes."""
+        """Flops of the busiest rank, over all dtypes."""
         return sum(self.work.values())
 
 
 @dataclass(frozen=True)
 class Compressed(Strategy):
-    """EF21-Muon (arXiv 2510.00643), which `optim.EF21Muon` runs: momenta go to a server and weights come back.
+    """EF21-Muon (arXiv 2510.00643), as run by `optim.EF21Muon`: momenta are sent to a server, which sends back weights.
 
     Attributes:
-        title: of the compressor.
+        title: name of the compressor.
         message: (bytes, flops) of C(x) from n, m and the bytes of a number.
     """
 
@@ -76,7 +76,7 @@ def low_rank(n: int, m: int, size: int, *, rank: int) -> tuple[float, int]:
 
 
 def top_k(n: int, m: int, size: int, *, share: float) -> tuple[float, int]:
-    """The largest `share` of the entries: a number and a position for each, or all of it if smaller."""
+    """The largest `share` of the entries, each with an index; or all entries if that is smaller."""
     return min(share * (size + INDEX), size) * n * m, 0
 
 
@@ -86,7 +86,7 @@ def natural(n: int, m: int, size: int) -> tuple[float, int]:
 
 
 def all_strategies(period: int, rank: int, top: float) -> tuple[Strategy, ...]:
-    """Every strategy of a plan."""
+    """All strategies of a plan."""
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}")
     if not 0 < top <= 1:
@@ -100,7 +100,7 @@ def all_strategies(period: int, rank: int, top: float) -> tuple[Strategy, ...]:
 
 
 def title(strategy: Strategy) -> str:
-    """What a plan calls it."""
+    """Display name of a strategy."""
     match strategy:
         case BlockPeriodic(period=period):
             return f"{strategy.name}, P={period}"
@@ -110,7 +110,7 @@ def title(strategy: Strategy) -> str:
 
 
 def refusal(strategy: Strategy, layout: Layout) -> str:
-    """Why it makes no sense on this layout; empty if it does."""
+    """Why a strategy does not apply to this layout; empty if it does."""
     match strategy:
         case GramReduced() if layout.pieces == 1:
             return "no matrix is divided"
@@ -123,7 +123,7 @@ def refusal(strategy: Strategy, layout: Layout) -> str:
 
 @singledispatch
 def cost(strategy: Strategy, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """Of one step."""
+    """Cost of one step."""
     raise TypeError(f"a plan has no cost of {strategy}")
 
 
@@ -249,7 +249,7 @@ def _(strategy: Compressed, model: Model, layout: Layout, oracle: Oracle) -> Cos
 
 
 def flops_of(oracle: Oracle, shape: Sequence[int]) -> int:
-    """Of one matrix in one place."""
+    """Flops of one matrix on one rank."""
     return _total(oracle.operations(shape[0], shape[1], DEVICE))
 
 
@@ -263,13 +263,13 @@ def _total(operations: Sequence[Operation]) -> int:
 
 
 def added(*works: Mapping[str, float]) -> dict[str, float]:
-    """The sum by dtype, without dtypes that have nothing to do."""
+    """The sum by dtype, without zeros."""
     dtypes = sorted({dtype for work in works for dtype, flops in work.items() if flops})
     return {dtype: sum(work.get(dtype, 0) for work in works) for dtype in dtypes}
 
 
 def gathered(loads: Sequence[Load], p: int, size: int) -> list[float]:
-    """Bytes that each rank sends so that owners get whole matrices and give the answers back, in groups of p."""
+    """Bytes that each rank sends to gather matrices on owners and scatter the directions, in groups of p."""
     sent = []
     for first in range(0, len(loads), p):
         group = loads[first : first + p]

@@ -30,8 +30,8 @@ def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: 
     """
     check_positive(L=L, gamma=gamma)
     gap, overshoot = worst_pair(delta)
-    reach = gamma * overshoot
-    return float(f - gamma * (1.0 - gap) * dual_momentum + reach * error_next + 3.0 * L / 2.0 * reach**2)
+    step_length = gamma * overshoot
+    return float(f - gamma * (1.0 - gap) * dual_momentum + step_length * error_next + 3.0 * L / 2.0 * step_length**2)
 
 
 def measured_momentum_error_step(

@@ -69,8 +69,8 @@ def thinned(records: Sequence[Record]) -> list[Record]:
     kept: list[Record] = [r for r in records if r["kind"] not in (*THINNED, "time")]
     for kind in THINNED:
         mine = [r for r in records if r["kind"] == kind]
-        drawn = [r for r in mine if (r.get("loss") or 0) > 0]
-        kept += thin(drawn) + [r for r in mine if not (r.get("loss") or 0) > 0]
+        plotted = [r for r in mine if (r.get("loss") or 0) > 0]
+        kept += thin(plotted) + [r for r in mine if not (r.get("loss") or 0) > 0]
     return sorted(kept, key=lambda r: int(r["step"]))
 
 
