@@ -129,9 +129,9 @@ def cost(strategy: Strategy, model: Model, layout: Layout, oracle: Oracle) -> Co
 
 @cost.register
 def _(strategy: Replicated, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """Sent: an all-gather of each momentum in its group, every step, (p-1)/p S w from each rank.
+    """Sent every step: an all-gather of each momentum in its group, (p-1)/p S w from each rank.
 
-    Nothing under DDP without tensor parallelism. Held: one whole matrix and the work on it.
+    Nothing under DDP without tensor parallelism. Memory: one whole matrix and its work space.
     """
     flops = sum(w.count * flops_of(oracle, w.shape) for w in model.matrices)
     sent = (layout.pieces - 1) / layout.pieces * model.lmo_parameters * size_of(oracle)
@@ -147,21 +147,21 @@ def _(strategy: Replicated, model: Model, layout: Layout, oracle: Oracle) -> Cos
 
 @cost.register
 def _(strategy: OwnerRank, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """Each matrix is orthogonalised by one rank among all.
+    """Each matrix is orthogonalised by one of all ranks.
 
-    Sent, every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends each
-    of them its piece of the answer; if there are copies, a ring hands the pieces of the answers on ((c-1)/c S/p from
-    each rank). So under DDP each matrix reaches every other rank once; under FSDP it travels to its owner once and
-    back once. Held: one whole matrix and the work on it.
+    Sent every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends back
+    the pieces of the direction; between replicas, a ring distributes these pieces ((c-1)/c S/p from each rank). So
+    under DDP each matrix is sent to every other rank once; under FSDP it is sent to its owner and back. Memory: one
+    whole matrix and its work space.
     """
     loads = owners(model.matrices, layout.gpus, lambda w: flops_of(oracle, w.shape))
-    there_and_back = gathered(loads, layout.pieces, size_of(oracle))
+    round_trip = gathered(loads, layout.pieces, size_of(oracle))
     ring = (layout.copies - 1) / layout.copies * model.lmo_parameters / layout.pieces * size_of(oracle)
     return Cost(
         work={oracle.dtype_on(DEVICE): max(load.flops for load in loads)},
         total_flops=sum(load.flops for load in loads),
-        sent=max(there_and_back) + ring,
-        total_sent=sum(there_and_back) + ring * layout.gpus,
+        sent=max(round_trip) + ring,
+        total_sent=sum(round_trip) + ring * layout.gpus,
         gradients=gradient_bytes(model.parameters, layout),
         memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
     )
@@ -169,14 +169,14 @@ def _(strategy: OwnerRank, model: Model, layout: Layout, oracle: Oracle) -> Cost
 
 @cost.register
 def _(strategy: GramReduced, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """No whole matrix anywhere, where the long side alone is cut and the oracle works from X X^T.
+    """No rank assembles a whole matrix, if exactly the long side is divided and the oracle works from X X^T.
 
-    Every step, each rank forms the Gram matrix of its piece; a reduce-scatter sums them so that each matrix's sum is at
-    one owner in the group (n^2 numbers of 8 bytes); the owner works out Q with answer Q X on n x n; an all-gather
-    brings Q to all (n^2 again); each rank multiplies its piece. All of it in float64 and without restarts, because
-    the order of a float32 sum over shards moves the answer of an ill-conditioned matrix by 1e-3. Copies repeat it and
-    send nothing to each other. Matrices whose short side is cut are done as in owner-rank: bringing them onto the
-    long side and back would send as much. Held: four n x n matrices in float64.
+    Every step, each rank forms the Gram matrix of its piece; a reduce-scatter sums them at one owner per matrix in the
+    group (n^2 numbers of 8 bytes); the owner computes Q such that z = Q X, on n x n matrices; an all-gather sends Q to
+    all (n^2 again); each rank multiplies its piece. In float64 and without restarts, because the order of a float32 sum
+    over shards changes z by 1e-3 for an ill-conditioned matrix. Replicas repeat the work and do not communicate.
+    Matrices whose short side is divided are processed as in owner-rank: redistributing them would send as much. Memory:
+    four n x n matrices in float64.
     """
     p = layout.pieces
     summed = tuple(w for w in model.matrices if oracle.from_gram and layout.cuts_long_side_only(w))
@@ -200,10 +200,10 @@ def _(strategy: GramReduced, model: Model, layout: Layout, oracle: Oracle) -> Co
 
 @cost.register
 def _(strategy: BlockPeriodic, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """On P - 1 of P steps each rank orthogonalises its own piece and sends nothing; copies repeat each other.
+    """On P - 1 of P steps each rank orthogonalises its own piece and sends nothing; replicas repeat the work.
 
-    On the P-th step it is owner-rank. The two kinds of step need two step sizes. Another update than Muon's unless
-    P = 1. Held: as owner-rank.
+    The P-th step is owner-rank. The two kinds of step need two step sizes. A different update from Muon's unless P = 1.
+    Memory: as owner-rank.
     """
     full, often = cost(OwnerRank(), model, layout, oracle), 1 / strategy.period
     blocks = sum(w.count * flops_of(oracle, layout.piece(w)) for w in model.matrices)
@@ -220,16 +220,16 @@ def _(strategy: BlockPeriodic, model: Model, layout: Layout, oracle: Oracle) -> 
 def _(strategy: Compressed, model: Model, layout: Layout, oracle: Oracle) -> Cost:
     """The dp groups are the workers, and the owner of a matrix is its server.
 
-    Every step worker j sends C(M_j - G_j) to the server in place of a gradient; the server orthogonalises G = mean_j
-    G_j and sends C(X - W) to all. C works on the piece of a rank under tensor parallelism; there the server puts the
-    pieces of G together and hands the answer back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed
-    pieces up, and as much down (a ring). AdamW's gradients are averaged by all-reduce. Held: momenta and G_j differ
-    between workers, so nothing is divided over dp: weight W, gradient, M_j and G_j of the rank's piece, and X and G of
-    what it owns. Another update than Muon's unless C keeps everything.
+    Every step worker j sends C(M_j - G_j) to the server instead of a gradient; the server orthogonalises G = mean_j G_j
+    and sends C(X - W) to all. Under tensor parallelism C applies to a rank's piece; the server gathers the pieces of G
+    and scatters the direction as in owner-rank. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much
+    down (a ring). AdamW's gradients are averaged by all-reduce. Memory: momenta and G_j differ between workers, so
+    nothing is divided over dp: W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. A different
+    update from Muon's unless C is the identity.
     """
     layout = replace(layout, sharded=False)
     loads = owners(model.matrices, layout.gpus, lambda w: flops_of(oracle, w.shape))
-    together = gathered(loads, layout.tp, size_of(oracle))
+    assembly = gathered(loads, layout.tp, size_of(oracle))
     messages = [(w.count, *strategy.message(*layout.piece(w), size_of(oracle))) for w in model.matrices]
     once = (layout.dp - 1) / layout.dp * sum(count * size for count, size, _ in messages)
     packing = sum(count * flops for count, _, flops in messages)
@@ -239,8 +239,8 @@ def _(strategy: Compressed, model: Model, layout: Layout, oracle: Oracle) -> Cos
     return Cost(
         work=added(busiest, {"float32": packing + server}),
         total_flops=sum(load.flops for load in loads) + (packing + server) * layout.gpus,
-        sent=max(together) + once,
-        total_sent=sum(together) + once * layout.gpus,
+        sent=max(assembly) + once,
+        total_sent=sum(assembly) + once * layout.gpus,
         gradients=once + gradient_bytes(rest, layout),
         memory=state_bytes(model, layout)
         + NUMBER * (model.lmo_parameters / layout.tp + 2 * max(load.entries for load in loads))
