@@ -125,7 +125,7 @@ def test_curves_are_the_statements() -> None:
         (("deterministic-bound", "--set", "delta=small"), "delta must be a number"),
         (("deterministic-bound", "--set", "delta=0.1,0.2"), "delta is one number"),
         (("deterministic-bound", "--set", "delta=1"), "so no bound can hold"),
-        (("measured-deterministic-bound", "--set", "gap=1"), "does not go downhill"),
+        (("measured-deterministic-bound", "--set", "gap=1"), "not a descent direction"),
         (("deterministic-bound", "--plot", "bound.txt"), "--plot writes .svg"),
         (("momentum-errors", "--plot", "errors.svg"), "gives a sequence"),
     ],

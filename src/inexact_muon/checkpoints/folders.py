@@ -56,10 +56,10 @@ def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor
         metadata = read_pickle((folder / ".metadata").read_bytes(), NAMES)
     except NameNotAllowed as error:
         raise ValueError(
-            f"{folder}/.metadata names {_printable(str(error))}, which torch never does there: nothing of it was run"
+            f"{folder}/.metadata names {_printable(str(error))}, which torch never does there: nothing was executed"
         ) from None
     except ValueError:
-        raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be cut short") from None
+        raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be truncated") from None
     try:
         layouts = {name: (size, pieces) for name, size, pieces in _layouts(folder, metadata) if wanted(name)}
         everything = [piece for _, pieces in layouts.values() for piece in pieces]

@@ -102,15 +102,17 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
         return
     whole = getattr(x, "full_tensor", lambda: x)()
     if whole.layout != torch.strided or whole.is_meta or whole.nbytes > whole.untyped_storage().nbytes():
-        raise ValueError(f"the momentum of {name} is sparse, expanded or without data: no optimizer here saves that")
+        raise ValueError(
+            f"the momentum of {name} is sparse, expanded or without data: no supported optimizer saves that"
+        )
     if whole.dtype.itemsize < 2:  # torch has few operations for 8-bit dtypes
         whole = whole.float()
     if not bool(whole.isfinite().all()):
-        raise ValueError(f"the momentum of {name} holds a NaN or an infinity: that run had diverged")
+        raise ValueError(f"the momentum of {name} contains a NaN or an infinity: the run has diverged")
     try:
         parts = cut(whole.detach(), view)
     except (ValueError, TypeError, RuntimeError, LookupError, ArithmeticError, SyntaxError):
-        raise ValueError(f"the momentum of {name}, {tuple(x.shape)}, cannot be cut as its view {view!r} says") from None
+        raise ValueError(f"the momentum of {name}, {tuple(x.shape)}, does not fit its view {view!r}") from None
     for i, part in enumerate(parts):
         if min(part.shape) > 1 and bool(part.any()):
             used = oracle.at(part.shape[0], part.shape[1]) if oracle is not None else None

@@ -23,7 +23,9 @@ SMALL = 128
 CERTAIN = 0.9
 """Certificates from products are used below this value; above it an SVD is computed."""
 
-UPHILL = "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
+UPHILL = (
+    "d_hat is an ascent direction (<m, d_hat> > 0): pass the LMO's output, for the spectral ball minus the polar factor"
+)
 
 LARGE = 1024
 """Up to this short side a doubtful estimate is replaced by a decomposition of the Gram matrix."""

@@ -274,6 +274,6 @@ def _check(reduced: Sequence[Sequence[int]], some: Sequence[Entry], names: dict[
             raise TypeError(f"sparse gradients are not supported, got one for {name} on some rank; nothing was changed")
         if status[PRESENT] and status[MISSING]:
             raise ValueError(
-                f"{name} has a gradient on some ranks and none on others; nothing was changed: give it one everywhere "
-                "(zeros will do), or none anywhere"
+                f"{name} has a gradient on some ranks and none on others; nothing was changed: give it one on all "
+                "ranks (zeros suffice), or on none"
             )

@@ -65,6 +65,6 @@ class Team:
         i = next(i for i in range(len(mine) + 1) if mine[i : i + 1] != theirs[i : i + 1])
         here, there = ((some[i : i + 1] or ["nothing"])[0] for some in (mine, theirs))
         raise ValueError(
-            f"ranks do not share the same parameters, nothing was changed: number {i} is {here} on rank {first} and "
-            f"{there} on rank {rank}; build model and optimizer alike everywhere"
+            f"parameters differ between ranks, nothing was changed: number {i} is {here} on rank {first} and "
+            f"{there} on rank {rank}; build the same model and optimizer on every rank"
         )

@@ -18,7 +18,7 @@ def report(folder: Path, out: Path | None, console: Console, open_page: bool, wa
     if out is None:
         out = folder.with_suffix("") if folder.is_file() else folder
         if out == folder and folder.is_file():
-            raise LabError(f"{folder} is a file without suffix: say where the page goes, with --out FOLDER")
+            raise LabError(f"{folder} is a file without suffix: name a folder for the page with --out FOLDER")
     built = build(folder, console, out=out)
     announce(built, console)
     with ExitStack() as stack:

@@ -117,9 +117,7 @@ def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
     for what, glob in [("rules", glob) for glob, _ in rules] + [("split", glob) for glob in split]:
         if not any(matches(name, glob) for name in names):
             near = (difflib.get_close_matches(glob, names, n=1, cutoff=0.0) or ["none"])[0]
-            raise ValueError(
-                f"{what}: {glob!r} matches no parameter (one that is tied has its first name); near: {near}"
-            )
+            raise ValueError(f"{what}: {glob!r} matches no parameter (a tied one has its first name); similar: {near}")
 
 
 def _split(finding: Decision, site: Site, split: Splits) -> Decision:

@@ -96,7 +96,9 @@ def judged(source: Any, target: Any, spectrum: Any = None) -> tuple[str, tuple[I
     given = (("source", source), ("target", target))
     if all(isinstance(oracle, Inexactness) for _, oracle in given):
         if spectrum is not None:
-            raise ValueError("spectrum is for polar methods: source and target are measured already, leave it out")
+            raise ValueError(
+                "spectrum applies to polar methods only: source and target are already measured, leave it out"
+            )
         name, layers = "", list[spectra.Layer]()
     else:
         name, layers = spectra.resolve(spectra.DEFAULT if spectrum is None else spectrum)
@@ -114,7 +116,7 @@ def _inexactness(what: str, oracle: Any, layers: list[spectra.Layer]) -> Inexact
     else:
         raise TypeError(f"{what} must be an Inexactness, a polar method or its text, got {type(oracle).__name__}")
     if not found.gap < 1.0:
-        raise ValueError(f"{what} does not go downhill (gap {found.gap:.4g}): nothing can be carried")
+        raise ValueError(f"{what} gives no descent (gap {found.gap:.4g}): there is nothing to transfer")
     if not (0.0 < found.overshoot < inf and 0.0 <= found.delta < inf and found.gap > -inf):
         raise ValueError(f"{what} must have finite delta >= 0, gap < 1 and overshoot > 0, got {found}")
     return found

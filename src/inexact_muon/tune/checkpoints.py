@@ -43,7 +43,7 @@ def read(path: Path) -> list[Momentum]:
     try:
         found = momenta(loaded)
     except RecursionError:
-        raise ValueError(f"{path} is nested too deeply, or holds itself: no optimizer saves that") from None
+        raise ValueError(f"{path} is nested too deeply or contains itself: no optimizer saves that") from None
     if not found:
         raise ValueError(
             f"{path} has no momentum matrix: save optimizer.state_dict() of a Muon after a step; "
@@ -125,7 +125,7 @@ def _read_torch(path: Path) -> Any:
     except UnpicklingError:
         if zipped:
             raise ValueError(
-                f"{path} holds Python objects, which are not opened for safety: save optimizer.state_dict() alone"
+                f"{path} contains Python objects, which are not loaded for safety: save only optimizer.state_dict()"
             ) from None
         raise ValueError(f"{path} is not a file that torch.save wrote") from None
     except (
@@ -134,7 +134,7 @@ def _read_torch(path: Path) -> Any:
         ValueError,
         LookupError,
     ):  # LookupError: the unpickler's stack is empty, for a text file
-        raise ValueError(f"{path} is not a whole file of torch.save: it may be cut short") from None
+        raise ValueError(f"{path} is not a complete file of torch.save: it may be truncated") from None
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -146,7 +146,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys() if "momentum" in name}  # noqa: SIM118
     except SafetensorError:
-        raise ValueError(f"{path} is not a whole safetensors file") from None
+        raise ValueError(f"{path} is not a complete safetensors file") from None
 
 
 def _read_distributed(path: Path) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
 def damaged_index(path: Path, error: sqlite3.DatabaseError) -> LabError:
     """The error for a damaged index."""
     return LabError(
-        f"{path} cannot be read: {error}; delete it and start the same sweep again, which finds the runs that ended"
+        f"{path} cannot be read: {error}; delete it and run the same sweep again, which recovers the runs that ended"
     )
 
 

@@ -94,7 +94,9 @@ class LocalEngine:
         if not worker.ready:
             self._false_starts += 1
             if self._false_starts >= FALSE_STARTS:
-                raise LabError(f"workers die at their start (exit code {code}); does `python -c 'import torch'` work?")
+                raise LabError(
+                    f"workers exit at startup (exit code {code}); check that `python -c 'import torch'` works"
+                )
         return [] if worker.run is None else [Lost(worker.run, f"its worker died with exit code {code}")]
 
     @staticmethod
