@@ -87,7 +87,8 @@ def _in_order(
         return given
     if sorted_by_size:
         return by_size
-    fitting = [names for names in (given, by_size) if all(map(_shaped, (params[n] for n in names), entries))]
+    orders = (given, by_size)
+    fitting = [x for x in orders if all(_shaped(params[n], e) for n, e in zip(x, entries, strict=True))]
     if len(fitting) == 2:
         raise ValueError(
             "the buffers fit both the order given and the order by size: pass sorted_by_size=True (KellerJordan's "
