@@ -38,7 +38,7 @@ class Exchange(Shared):
             backend = dist.get_backend(self.team.process_group)
             raise ValueError(f"EF21Muon needs point-to-point messages, which backend {backend} does not support")
 
-    def holds(self, p: Tensor) -> bool:
+    def handles(self, p: Tensor) -> bool:
         return True
 
     def step(self, optimizer: Groups) -> None:
@@ -108,8 +108,8 @@ class Exchange(Shared):
         found = solve([share for share, _ in mine], given, optimizer.directions)
         if mine:
             for (share, _), direction in zip(mine, found, strict=True):
-                if direction.seen is not None:
-                    direction.seen, direction.estimable = (share.m, direction.seen[1]), False
+                if direction.observed is not None:
+                    direction.observed, direction.estimable = (share.m, direction.observed[1]), False
             served = Batch([_server(member) for _, member in mine], unstacked=True)
             apply_directions_(optimizer, served, [share for share, _ in mine], found, sole=True)
         sends, receives, shifts = [], [], []

@@ -78,7 +78,7 @@ class Direction:
         shapes: shapes of the matrices passed to the ball: blocks, if each rank works on its own.
         duals: <m, z> of each, (..., 1, 1) in float32 or wider, if requested.
         factor: multiplies the step length.
-        seen: whole (m, z), on the rank that measures them.
+        observed: whole (m, z), on the rank that measures them.
         estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
     """
 
@@ -86,7 +86,7 @@ class Direction:
     shapes: list[tuple[int, ...]]
     duals: list[Tensor] = field(default_factory=list)
     factor: float = 1.0
-    seen: tuple[Tensor, Tensor] | None = None
+    observed: tuple[Tensor, Tensor] | None = None
     estimable: bool = True
 
 
@@ -104,7 +104,7 @@ def solve(shares: Sequence[Share], wholes: Sequence[Tensor], oracle: Oracle) -> 
         zs = [z.to(whole.dtype) for z in answers]  # an oracle may return its compute dtype
         z = share.view.join(zs, whole.shape)
         duals = [inner(m, one) for m, one in zip(ms, zs, strict=True)] if share.dual else []
-        found.append(Direction(z, share.shapes, duals, seen=(whole, z) if share.measured else None))
+        found.append(Direction(z, share.shapes, duals, observed=(whole, z) if share.measured else None))
     return found
 
 
@@ -198,7 +198,9 @@ def scatter_from_owners(
         z, others = direction.z, [(r, j) for row in place.holders for j, r in enumerate(row) if r != place.me]
         if place.shared:
             sends += [(r, x) for r, j in others for x in (place.take(z, j), *direction.duals)]
-        made.append(Direction(place.take(z, place.piece), direction.shapes, direction.duals, seen=direction.seen))
+        made.append(
+            Direction(place.take(z, place.piece), direction.shapes, direction.duals, observed=direction.observed)
+        )
     return made, wire.exchange(sends, receives)
 
 

@@ -94,7 +94,7 @@ def gather_by_collectives(shares: Sequence[Share], oracle: Oracle, wire: Wire) -
     wholes = [whole_of(share.m, share.place.source) for share in shares]
     found = solve(shares, wholes, oracle)
     for share, direction in zip(shares, found, strict=True):
-        direction.seen = direction.seen if share.mine else None
+        direction.observed = direction.observed if share.mine else None
     return found
     yield  # makes this a generator, as the other routes are
 
@@ -133,13 +133,13 @@ def _gather_measured(shares: Sequence[Share], found: Sequence[Direction], wire: 
     first.wait()
     second.wait()
     for (_, direction), m, z in zip(pairs, ms, zs, strict=True):
-        direction.seen = None if m is None or z is None else (m, z)
+        direction.observed = None if m is None or z is None else (m, z)
 
 
 def _local_piece(share: Share, found: Direction) -> Direction:
     """This rank's piece of a whole direction."""
-    seen = found.seen if share.mine else None
-    return replace(found, z=share.place.take(found.z, share.place.piece), seen=seen)
+    observed = found.observed if share.mine else None
+    return replace(found, z=share.place.take(found.z, share.place.piece), observed=observed)
 
 
 def _stacked(share: Share) -> bool:
