@@ -276,3 +276,16 @@ def test_adamw_takes_any_strides(which: str, readable: tuple[str, ...], monkeypa
             optimizer.step()
         ends.append(p.detach().clone())
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_bad_gradient_on_the_host_keeps_the_flags_of_other_devices() -> None:
+    """With parameters on two devices, those of the accelerator are still skipped by their flags."""
+    params = [nn.Parameter(torch.zeros(4, 6, device=device)) for device in ("cpu", "meta")]
+    for p in params:
+        p.grad = torch.full_like(p, torch.nan)
+    optimizer = Muon(params)
+    chunks = optimizer.single.batches(optimizer, [(optimizer.param_groups[0], p) for p in params])
+    (batch,) = (batch for chunk in chunks for batch in chunk)
+    assert batch.members[0].p is params[1]
+    assert batch.flags is not None
+    assert float(optimizer.state[params[0]]["skipped"]) == 1.0

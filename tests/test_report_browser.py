@@ -20,7 +20,7 @@ from inexact_muon.report.build import build
 from inexact_muon.report.claims import CLAIMS
 from report_cases import Case, grid, write
 from test_report_pages import everything
-from test_report_rows import lend
+from test_report_rows import add_reference
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
@@ -45,7 +45,7 @@ def browser() -> Iterator[Any]:
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     catalogue.save(catalogue.rows(), folder)
-    lend(everything(folder), "lent")
+    add_reference(everything(folder), "lent")
     return build(folder, pictures=False).page
 
 

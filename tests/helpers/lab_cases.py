@@ -59,8 +59,8 @@ def linear(
         if step == interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-        chance = torch.Generator().manual_seed(1000 * seed + step)
-        x = torch.randn(batch, width, generator=chance)
+        generator = torch.Generator().manual_seed(1000 * seed + step)
+        x = torch.randn(batch, width, generator=generator)
         return x, x.sum(dim=1, keepdim=True)
 
     def loss(model: nn.Module, pair: tuple[Tensor, ...]) -> Tensor:

@@ -132,7 +132,7 @@ def _obstacles(optimizer: LMOOptimizer) -> Iterator[str]:
     for name, p, group in optimizer.named():
         if group["keep"] < 1.0:
             yield f"keep={group['keep']} selects parameters on the host: set keep=1"
-        if shared is not None and shared.holds(p):
+        if shared is not None and shared.handles(p):
             yield f"parameter {name} is shared among ranks, which communicate in a step: call optimizer.step() instead"
         if is_host_readable(p):
             yield f"parameter {name} is on the {p.device.type}: move the model to a GPU first"

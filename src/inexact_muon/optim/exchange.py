@@ -23,7 +23,7 @@ from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.shared import Shared, apply_directions_
 from inexact_muon.parallel.compressors import Compressor, LowRank
 from inexact_muon.parallel.shares import Share, solve
-from inexact_muon.parallel.wire import has_messages
+from inexact_muon.parallel.wire import has_point_to_point
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Exchange(Shared):
     down: Compressor = field(default_factory=LowRank)
 
     def __post_init__(self) -> None:
-        if dist.is_available() and dist.is_initialized() and not has_messages(self.team.process_group):
+        if dist.is_available() and dist.is_initialized() and not has_point_to_point(self.team.process_group):
             backend = dist.get_backend(self.team.process_group)
             raise ValueError(f"EF21Muon needs point-to-point messages, which backend {backend} does not support")
 
-    def holds(self, p: Tensor) -> bool:
+    def handles(self, p: Tensor) -> bool:
         return True
 
     def step(self, optimizer: Groups) -> None:
@@ -108,8 +108,8 @@ class Exchange(Shared):
         found = solve([share for share, _ in mine], given, optimizer.directions)
         if mine:
             for (share, _), direction in zip(mine, found, strict=True):
-                if direction.seen is not None:
-                    direction.seen, direction.estimable = (share.m, direction.seen[1]), False
+                if direction.observed is not None:
+                    direction.observed, direction.estimable = (share.m, direction.observed[1]), False
             served = Batch([_server(member) for _, member in mine], unstacked=True)
             apply_directions_(optimizer, served, [share for share, _ in mine], found, sole=True)
         sends, receives, shifts = [], [], []

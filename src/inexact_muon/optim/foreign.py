@@ -37,7 +37,7 @@ def load_foreign(
     """
     groups = check_structure(state_dict)
     if all(is_ours(group) for group in groups):
-        raise ValueError("this checkpoint is of this library: optimizer.load_state_dict loads it by name")
+        raise ValueError("this checkpoint was saved by this library: load it with optimizer.load_state_dict")
     mine = {name: p for name, p, _ in optimizer.named()}
     listed = _names(groups, names)
     for name in listed:
@@ -87,13 +87,14 @@ def _in_order(
         return given
     if sorted_by_size:
         return by_size
-    ways = [way for way in (given, by_size) if all(_shaped(params[n], e) for n, e in zip(way, entries, strict=True))]
-    if len(ways) == 2:
+    orders = (given, by_size)
+    fitting = [x for x in orders if all(_shaped(params[n], e) for n, e in zip(x, entries, strict=True))]
+    if len(fitting) == 2:
         raise ValueError(
-            "the buffers fit both the order given and the order by size: say sorted_by_size=True (KellerJordan's Muon, "
-            "MuonWithAuxAdam) or False (the single-device versions, torch)"
+            "the buffers fit both the order given and the order by size: pass sorted_by_size=True (KellerJordan's "
+            "Muon, MuonWithAuxAdam) or False (the single-device versions, torch)"
         )
-    return ways[0] if ways else given
+    return fitting[0] if fitting else given
 
 
 def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
@@ -123,7 +124,11 @@ def _merged(optimizer: LMOOptimizer, found: Mapping[str, tuple[dict[str, Any], d
             laid.update(options(laid, alike))
             warn_of_other_options(group, used, alike)
         elif sources:
-            warnings.warn(f"options of {group['name']} stay as they are: the file has only some of it", stacklevel=3)
+            warnings.warn(
+                f"options of {group['name']} are kept: the file has only some of its parameters", stacklevel=3
+            )
     if misfit:
-        warnings.warn(f"parameters whose algorithm is another one here start afresh: {', '.join(misfit)}", stacklevel=3)
+        warnings.warn(
+            f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}", stacklevel=3
+        )
     return {**result, "state": state}

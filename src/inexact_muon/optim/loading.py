@@ -174,7 +174,7 @@ def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool
 def warn_of_other_options(mine: Mapping[str, Any], used: Sequence[Any], alike: Sequence[Any]) -> None:
     """Warn if a file's entries are used but its options for them are those of another algorithm."""
     if used and not alike:
-        text = f"options of {mine['name']} stay as they are: those of the checkpoint are of another algorithm"
+        text = f"options of {mine['name']} are kept: those of the checkpoint belong to another algorithm"
         warnings.warn(text, stacklevel=7)
 
 
@@ -271,9 +271,9 @@ def _left_over(where: Sequence[tuple[dict[str, Any], Any] | None], groups: Seque
 
 def _warn(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) -> None:
     for names, what in (
-        (fresh, "not in the checkpoint and start afresh"),
-        (misfit, "have the state of another algorithm in the checkpoint and start afresh"),
-        (left_over, "in the checkpoint and not in the optimizer; their state is dropped"),
+        (fresh, "not in the checkpoint start with empty state"),
+        (misfit, "with the state of another algorithm in the checkpoint start with empty state"),
+        (left_over, "in the checkpoint but not in the optimizer are dropped"),
     ):
         if names:
             some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

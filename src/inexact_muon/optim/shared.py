@@ -52,7 +52,7 @@ class Shared:
     _compared: set[Any] = field(default_factory=set)
     _patterns: dict[Any, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
-    def holds(self, p: Tensor) -> bool:
+    def handles(self, p: Tensor) -> bool:
         """Whether a parameter is a DTensor, or replicated on other ranks in a way that the strategy uses."""
         return hasattr(p, "device_mesh") or self.team.place(p).shared
 
@@ -71,13 +71,13 @@ class Shared:
         if optimizer.on_nonfinite == "raise" and not all(map(bool, self.finite.values())):
             name = next(names[key] for key, finite in self.finite.items() if not bool(finite))
             raise ValueError(f"the gradient of parameter {name} is not finite; nothing was changed")
-        return [(group, p) for group, p in entries if not self.holds(p)]
+        return [(group, p) for group, p in entries if not self.handles(p)]
 
     def _by_ranks(self, entries: Iterable[Entry]) -> dict[Any, tuple[Place, list[Entry]]]:
         """Entries grouped by the ranks that hold them, in an order that is equal on all ranks."""
         found: dict[Any, tuple[Place, list[Entry]]] = {}
         for group, p in entries:
-            if self.holds(p):
+            if self.handles(p):
                 place = self.team.place(p)
                 found.setdefault((place.ranks, len(place.groups)), (place, []))[1].append((group, p))
         return dict(sorted(found.items()))
@@ -215,8 +215,8 @@ def apply_directions_(
         z, length = with_length(member, share, direction)
         if share.place.source is not None:
             z = piece_of(z, share.place.source)
-        if direction.seen is not None:
-            optimizer.observe(share.key, share.ball, share.view, *direction.seen, direction.estimable)
+        if direction.observed is not None:
+            optimizer.observe(share.key, share.ball, share.view, *direction.observed, direction.estimable)
         if share.key in optimizer.telemetry.chosen and (sole or share.place.copy == 0):
             optimizer.telemetry.record_sizes(share.key, z, member.p, float(member.group["lr"]) * length)
         if batch.flags is not None:  # `update_weights_` then takes z scaled, up to the factor -decay
@@ -274,6 +274,6 @@ def _check(reduced: Sequence[Sequence[int]], some: Sequence[Entry], names: dict[
             raise TypeError(f"sparse gradients are not supported, got one for {name} on some rank; nothing was changed")
         if status[PRESENT] and status[MISSING]:
             raise ValueError(
-                f"{name} has a gradient on some ranks and none on others; nothing was changed: give it one everywhere "
-                "(zeros will do), or none anywhere"
+                f"{name} has a gradient on some ranks and none on others; nothing was changed: give it one on all "
+                "ranks (zeros suffice), or on none"
             )

@@ -44,18 +44,11 @@ class SingleProcess:
             self._plan = (key, members, list(chunks(members, optimizer.memory_limit)))
         assert self._plan is not None
         _, members, made = self._plan
-        readable = [member for member in members if is_host_readable(member.p)]
-        if readable:
-            dtypes = [member.state["momentum_buffer"].dtype for member in readable]
-            finite = finite_on_host([member.p.grad for member in readable], dtypes)
-            if not all(finite):
-                bad = [member for member, fine in zip(readable, finite, strict=True) if not fine]
-                for member in bad:
-                    member.state["skipped"] += 1
-                rest = [member for member in members if not any(member is other for other in bad)]
-                return list(chunks(rest, optimizer.memory_limit))
-        if len(readable) < len(members):
-            self._flag([batch for chunk in made for batch in chunk if not is_host_readable(batch.members[0].p)])
+        finite = finite_or_skipped([(member.p, member.state) for member in members], "momentum_buffer")
+        if not all(finite):
+            rest = [member for member, fine in zip(members, finite, strict=True) if fine]
+            made = list(chunks(rest, optimizer.memory_limit))
+        self._flag([batch for chunk in made for batch in chunk if not is_host_readable(batch.members[0].p)])
         return made
 
     @staticmethod
@@ -92,19 +85,29 @@ class SingleProcess:
         """Update the AdamW parameters."""
         for p in (p for _, p in entries if "exp_avg_sq" not in optimizer.state[p]):
             optimizer.state_of(p, ("exp_avg", "exp_avg_sq"))
-        ready = [(p, optimizer.state[p], group) for group, p in entries]
-        readable = [entry for entry in ready if is_host_readable(entry[0])]
-        if readable:
-            dtypes = [state["exp_avg"].dtype for _, state, _ in readable]
-            finite = finite_on_host([p.grad for p, _, _ in readable], dtypes)
-            bad = [entry for entry, fine in zip(readable, finite, strict=True) if not fine]
-            for _, state, _ in bad:
-                state["skipped"] += 1
-            ready = [entry for entry in ready if not any(entry is other for other in bad)]
+        finite = finite_or_skipped([(p, optimizer.state[p]) for _, p in entries], "exp_avg")
+        ready = [(p, optimizer.state[p], group) for (group, p), fine in zip(entries, finite, strict=True) if fine]
         for some in by_options(ready):
             dtypes = [state["exp_avg"].dtype for _, state, _ in some]
             flags = None if is_host_readable(some[0][0]) else Flags.of([p.grad for p, _, _ in some], dtypes)
             sampled_adamw_(optimizer.telemetry, some, [id(p) for p, _, _ in some], flags)
+
+
+def finite_or_skipped(entries: Sequence[tuple[Tensor, dict[str, Any]]], key: str) -> list[bool]:
+    """Whether to update each (parameter, state): False on the CPU if its gradient is not finite, which is counted.
+
+    Args:
+        key: the state tensor whose dtype the gradient is cast to.
+    """
+    finite = [True] * len(entries)
+    readable = [i for i, (p, _) in enumerate(entries) if is_host_readable(p)]
+    if readable:
+        dtypes = [entries[i][1][key].dtype for i in readable]
+        for i, fine in zip(readable, finite_on_host([entries[i][0].grad for i in readable], dtypes), strict=True):
+            finite[i] = fine
+            if not fine:
+                entries[i][1]["skipped"] += 1
+    return finite
 
 
 def _member(optimizer: Groups, group: dict[str, Any], p: Tensor) -> Member:

@@ -77,11 +77,11 @@ def _check_kind(group: Mapping[str, Any]) -> None:
             "the checkpoint is torch.optim.SGD's, whose buffer is a sum of gradients and not their average"
         )
     if group.get("amsgrad"):
-        raise ValueError("the checkpoint was made with amsgrad=True, which AdamW has no counterpart for here")
+        raise ValueError("the checkpoint was made with amsgrad=True, which has no counterpart here")
     if "betas" in group and group.get("decoupled_weight_decay") is False and group.get("weight_decay"):
         raise ValueError(
             f"the checkpoint is torch.optim.Adam's with weight_decay={shown(group['weight_decay'])} added to the "
-            "gradient; AdamW here decouples it: set it to 0 in the file's groups to go on without"
+            "gradient; AdamW here decouples it: set it to 0 in the file's groups to continue without"
         )
     if not {"betas", "momentum"} & set(group):
         known = ", ".join(map(shown, sorted(set(group) - {"params"})))

@@ -1,4 +1,4 @@
-"""The section on precision control: loss against the flops of the oracles, and which oracle each layer got when."""
+"""Section on precision control: loss against the flops of the oracles, and the oracle of each layer over time."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from inexact_muon.statistics import (
     UNDECIDED,
     Interval,
     PValues,
-    both,
-    deny,
+    all_of,
+    any_of,
     interval,
+    negate,
     paired,
-    some,
 )
 
 SAVED = 0.15
-"""Share of the flops that precision control is to save."""
+"""Fraction of the flops that precision control should save."""
 SAME = 1.02
-"""A fixed oracle has the flops of a budget if it takes at most so many times as many."""
+"""A fixed oracle matches a budget if it takes at most this many times its flops."""
 MARGIN = 0.0025
-"""What is above the exact oracle's loss by less than this share reaches it, unless the study declares a margin."""
+"""Relative margin above the exact oracle's loss, unless the study declares one."""
 
 
 def figure(problems: tuple[Precise, ...], section: str) -> Figure:
@@ -67,7 +67,7 @@ def _rows(p: Precise) -> Iterator[Row]:
 
 
 def _segments(p: Precise, run: Policy) -> Iterator[Row]:
-    """Steps in a row with one oracle, for each layer; the last one lasts until the end of the run."""
+    """Intervals of steps with one oracle, per layer; the last one ends with the run."""
     end = max((run.steps, *(choice.step for choice in run.steps_per_layer)))
     for layer in dict.fromkeys(choice.layer for choice in run.steps_per_layer):
         mine = sorted((c for c in run.steps_per_layer if c.layer == layer), key=lambda c: c.step)
@@ -105,7 +105,7 @@ def _excess(run: Policy, exact: Policy) -> Interval:
 
 
 def _reaches(run: Policy, exact: Policy, margin: float | None) -> PValues:
-    """Whether the loss, paired by seed, is above the exact oracle's by less than the margin: the 90 % interval is."""
+    """Whether the loss, paired by seed, exceeds the exact oracle's by less than the margin (90 % interval)."""
     if run is exact or None in run.loss:
         return TRUE if run is exact else FALSE
     return _excess(run, exact).no_worse(margin or MARGIN * interval(exact.losses).mean)
@@ -117,38 +117,38 @@ def _saving(run: Policy, fixed: Policy) -> Interval:
 
 
 def control_saves(p: Precise) -> Finding:
-    """Some policy reaches the exact loss and saves SAVED against every fixed oracle that does: three-valued logic."""
+    """Some policy reaches the exact loss and saves SAVED against every fixed oracle that does; three-valued logic."""
     exact = _exact(p)
     policies = [run for run in p.runs if run.kind in ("adaptive", "budget")]
     name = named(p.problem, p.origin)
     if exact is None or not policies:
         return Finding(name, "", interval([]), OPEN, "needs an exact oracle and an adaptive or budget policy")
     test = {run.policy: _reaches(run, exact, p.margin) for run in p.runs}
-    reach = {policy: found.verdict() for policy, found in test.items()}
+    reached = {policy: found.verdict() for policy, found in test.items()}
     fixed = [run for run in p.runs if run.kind in ("exact", "fixed")]
-    found = some(
+    found = any_of(
         *(
-            both(test[c.policy], *(some(deny(test[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
+            all_of(test[c.policy], *(any_of(negate(test[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
             for c in policies
         )
     )
     order = (CONFIRMED, UNDECIDED, REFUTED)
     ours, theirs = (
-        min(runs, key=lambda run: (order.index(reach[run.policy]), run.flops)) for runs in (policies, fixed)
+        min(runs, key=lambda run: (order.index(reached[run.policy]), run.flops)) for runs in (policies, fixed)
     )
     saving = _saving(ours, theirs)
     text = (
         f"{ours.policy} takes {ours.flops / theirs.flops:.0%} of the flops of {theirs.policy}; "
         f"loss {_excess(ours, exact).mean:+.4f} against {exact.policy}"
     )
-    note = f"reaches the exact loss: {ours.policy} {reach[ours.policy]}, {theirs.policy} {reach[theirs.policy]}"
-    cheaper = sum(reach[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
-    said = f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note
-    return Finding(name, text, saving, found, said, zone=(SAVED, inf))
+    note = f"reaches the exact loss: {ours.policy} {reached[ours.policy]}, {theirs.policy} {reached[theirs.policy]}"
+    cheaper = sum(reached[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
+    remark = f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note
+    return Finding(name, text, saving, found, remark, zone=(SAVED, inf))
 
 
 def budget_beats_uniform(p: Precise) -> Finding:
-    """Loss of the best fixed oracle with a budget's flops minus the budget's, by seed; mean over several budgets."""
+    """Loss of the best fixed oracle with a budget's flops minus the budget's, by seed; mean over budgets."""
     gains: dict[int, list[float]] = {}
     uniform: dict[str, int] = {}
     for run in (r for r in p.runs if r.kind == "budget"):

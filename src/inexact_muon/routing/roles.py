@@ -117,14 +117,14 @@ def _matrix(site: Site, facts: Facts) -> Decision:
         return Decision("hidden", "lmo", f"fused gates or projections ({site.kind})", view, True)
     rows, columns = view.shapes(site.parameter.shape)[0]
     if site.own == "weight" and experts.is_router(site, rows):
-        return Decision("router", "lmo", "router: LMO or AdamW is a matter of taste", view, True)
+        return Decision("router", "lmo", "router: either algorithm works", view, True)
     if id(site.module) in facts.heads:
         return Decision("head", "adamw", facts.heads[id(site.module)], view, True)
     fused = layouts.fused(site, rows, columns)
     if fused is not None and fused.cut is not None:
         return Decision("hidden", "lmo", f"fused {fused.what}: split", layouts.within(fused.cut, view), True)
     if fused is not None:
-        why = f"called like a fused {fused.what}, but the numbers do not fit: not split"
+        why = f"named like a fused {fused.what}, but the sizes do not fit: not split"
         return Decision("hidden", "lmo", why, view, True, sure=False)
     if id(site.module) in facts.doubtful:
         why = f"hidden matrix ({site.kind}), unless it is an output: no layer takes just its width"
@@ -140,7 +140,7 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
     if id(module) in facts.heads:
         return Decision("head", "adamw", facts.heads[id(module)], view, True)
     if layouts.called_fused(site):
-        why = "convolution called like a fused weight: flattened, not split"
+        why = "convolution named like a fused weight: flattened, not split"
         return Decision("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"
     grouped = f", a matrix for each of {view.groups} groups" if view.groups > 1 else ""
@@ -170,7 +170,7 @@ def _loose(site: Site) -> Decision:
         why = "a matrix for each expert; which side is the input is not known: taken as (out, in)"
         return Decision("expert", "lmo", why, view, True, sure=False)
     if len(shape) == 2 and experts.is_router(site, shape[0]):
-        return Decision("router", "lmo", "router: LMO or AdamW is a matter of taste", Whole(), True)
+        return Decision("router", "lmo", "router: either algorithm works", Whole(), True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):
         return Decision("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
     flat = sum(side > 1 for side in shape) <= 1

@@ -91,8 +91,8 @@ def undecayed(model: nn.Module) -> set[str]:
     for prefix, module in model.named_modules():
         start = f"{prefix}." if prefix else ""
         inside = [name for name in names if name.startswith(start)]
-        found.update(start + name for name in _asked(module, "no_weight_decay"))
-        words = list(_asked(module, "no_weight_decay_keywords"))
+        found.update(start + name for name in _call_if_defined(module, "no_weight_decay"))
+        words = list(_call_if_defined(module, "no_weight_decay_keywords"))
         found.update(name for name in inside if any(word in name[len(start) :] for word in words))
     return found
 
@@ -103,9 +103,9 @@ def matches(name: str, glob: str) -> bool:
     return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare, glob)
 
 
-def _asked(module: nn.Module, name: str) -> Iterable[str]:
-    ask = getattr(type(module), name, None)
-    return ask(module) or () if callable(ask) else ()
+def _call_if_defined(module: nn.Module, name: str) -> Iterable[str]:
+    method = getattr(type(module), name, None)
+    return method(module) or () if callable(method) else ()
 
 
 def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
@@ -117,9 +117,7 @@ def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
     for what, glob in [("rules", glob) for glob, _ in rules] + [("split", glob) for glob in split]:
         if not any(matches(name, glob) for name in names):
             near = (difflib.get_close_matches(glob, names, n=1, cutoff=0.0) or ["none"])[0]
-            raise ValueError(
-                f"{what}: {glob!r} matches no parameter (one that is tied has its first name); near: {near}"
-            )
+            raise ValueError(f"{what}: {glob!r} matches no parameter (a tied one has its first name); similar: {near}")
 
 
 def _split(finding: Decision, site: Site, split: Splits) -> Decision:
