@@ -40,7 +40,7 @@ FIRST = {
     "inexact_muon.lmo": "Ball Spectral Sign Euclidean ColNorm RowNorm Nuclear Perturbed parse",
     "inexact_muon.tune": "transfer Transfer record",
     "inexact_muon.views": "View Whole Transposed Flatten Split Stacked",
-    "inexact_muon.parallel": "Strategy AutoStrategy OwnerRank Replicated GramReduced BlockPeriodic Team Wire Compressor",
+    "inexact_muon.parallel": "Strategy AutoStrategy OwnerRank Replicated GramReduced BlockPeriodic Team Wire",
     "inexact_muon.lab.problems": "Task",
     "inexact_muon.testing": "check_polar check_ball",
     "inexact_muon.schedules": "Oracle Schedule ScalarMap",
