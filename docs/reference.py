@@ -4,11 +4,11 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from markdown import Extension, Markdown
-from markdown.preprocessors import HtmlBlockPreprocessor
+from markdown.preprocessors import HtmlBlockPreprocessor, Preprocessor
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -16,20 +16,36 @@ from mkdocs.utils import get_relative_url
 from mkdocstrings import HeadingShiftingTreeprocessor
 
 MODULES = {
-    "inexact_muon": "The package: what most people need.",
+    "inexact_muon": "The package: what most people need. `Muon.for_model` is described with `Muon`.",
+    "inexact_muon.optim": "Optimizers, step lengths, routing, telemetry.",
     "inexact_muon.polar": "Polar methods: m to approximately U V^T.",
     "inexact_muon.lmo": "Balls: norm, dual norm and oracle.",
-    "inexact_muon.optim": "Optimizers, step lengths, routing, telemetry.",
+    "inexact_muon.tune": "Transfer between oracles, recorded spectra.",
     "inexact_muon.views": "How a parameter is cut into matrices.",
     "inexact_muon.parallel": "Many ranks: strategies, compressors, bytes on the wire.",
-    "inexact_muon.tune": "Transfer between oracles, recorded spectra.",
-    "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
-    "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
-    "inexact_muon.lab.problems": "What a training problem of your own returns.",
     "inexact_muon.integrations.transformers": "transformers' Trainer.",
     "inexact_muon.testing": "Contract suites for oracles and balls of your own.",
+    "inexact_muon.lab.problems": "What a training problem of your own returns.",
+    "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
+    "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
 }
-"""Module -> what it is for."""
+"""Module -> what it is for, in the order in which people need them."""
+
+FIRST = {
+    "inexact_muon": "Muon explain measure Inexactness transfer predict certify Scion EF21Muon",
+    "inexact_muon.optim": "Muon explain Explanation clip_grad_norm_ load_foreign flat_stats to_tensorboard to_wandb"
+    " Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed Steepest Clipped Smooth",
+    "inexact_muon.polar": "parse PolarMethod Auto PolarExpress Zolotarev Cans Jordan You Cesista NewtonSchulz ExactSVD"
+    " Polynomial cheapest choose Choice calibrate Costs Compiled",
+    "inexact_muon.lmo": "Ball Spectral Sign Euclidean ColNorm RowNorm Nuclear Perturbed parse",
+    "inexact_muon.tune": "transfer Transfer record",
+    "inexact_muon.views": "View Whole Transposed Flatten Split Stacked",
+    "inexact_muon.parallel": "Strategy AutoStrategy OwnerRank Replicated GramReduced BlockPeriodic Team Wire",
+    "inexact_muon.lab.problems": "Task",
+    "inexact_muon.testing": "check_polar check_ball",
+    "inexact_muon.schedules": "Oracle Schedule ScalarMap",
+}
+"""Module -> names that come first, in this order; the others follow in alphabetical order."""
 
 SHIM = "https://unpkg.com/iframe-worker/shim"
 
@@ -46,6 +62,16 @@ class HtmlBlock(HtmlBlockPreprocessor):
         return lines if in_docstring(self.md) else super().run(lines)
 
 
+class Doctests(Preprocessor):
+    """A block that starts with >>> is code in a docstring; Markdown would take it for a quotation."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        if not in_docstring(self.md):
+            return lines
+        text = re.sub(r"(?m)^(>>> .*(?:\n.+)*)", r"\n```pycon\n\1\n```\n", "\n".join(lines))
+        return text.split("\n")
+
+
 class PlainDocstrings(Extension):
     """Shows docstrings as they are written, where <m, d> is an inner product and ||g||* a dual norm.
 
@@ -53,6 +79,7 @@ class PlainDocstrings(Extension):
     """
 
     def extendMarkdown(self, md: Markdown) -> None:
+        md.preprocessors.register(Doctests(md), "doctests", 28)  # before fences are looked for
         md.preprocessors.register(HtmlBlock(md), "html_block", 20)
         for name in ("html", "em_strong"):
             pattern: Any = md.inlinePatterns[name]
@@ -70,7 +97,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def public(module: str) -> list[str]:
-    """Classes and functions that the module offers under its own name, in alphabetical order."""
+    """Classes and functions that the module offers under its own name, those of `FIRST` first."""
     loaded = importlib.import_module(module)
     names = dir(loaded) if hasattr(loaded, "__dir__") else list(vars(loaded))
     own = hasattr(loaded, "__path__")  # a package exports what it imports, a file what it defines
@@ -80,7 +107,9 @@ def public(module: str) -> list[str]:
         known = inspect.isclass(value) or inspect.isfunction(value)
         return known and value.__module__.startswith("inexact_muon") and (own or value.__module__ == module)
 
-    return sorted({name for name in names if not name.startswith("_") and offered(name)}, key=str.lower)
+    found = {name for name in names if not name.startswith("_") and offered(name)}
+    first = FIRST.get(module, "").split()
+    return [*first, *sorted(found - set(first), key=str.lower)]
 
 
 def origin(module: str, name: str) -> str:
@@ -89,13 +118,37 @@ def origin(module: str, name: str) -> str:
     return f"{value.__module__}.{value.__qualname__}"
 
 
+@cache
+def homes() -> dict[str, str]:
+    """Origin of each public name -> the module whose page describes it: the package, else the nearest."""
+    found: dict[str, str] = {}
+    for module in sorted(MODULES, key=len):  # of several the longest that the origin starts with
+        for name in public(module):
+            where = origin(module, name)
+            if where not in found or (where.startswith(f"{module}.") and found[where] != "inexact_muon"):
+                found[where] = module
+    return found
+
+
+def summary(module: str, name: str) -> str:
+    """The first line of the docstring, as text of a cell."""
+    line = (inspect.getdoc(getattr(importlib.import_module(module), name)) or "").split("\n", 1)[0]
+    parts = re.split(r"(`[^`]*`)", line)
+    return "".join(p if p.startswith("`") else re.sub(r"([\\*_{}\[\]<>|])", r"\\\1", p) for p in parts)
+
+
 def page(module: str) -> str:
-    """The page of a module: a table of its names, then each with its docstring."""
-    names = public(module)
-    lines = [f"# {module}", "", MODULES[module], ""]
-    for name in names:
-        lines += [f"::: {origin(module, name)}", f"    options: {{ heading: {name} }}", ""]
-    return "\n".join(lines)
+    """The page of a module: a table of its names, then those whose home it is with their docstrings."""
+    lines = [f"# {module}", "", MODULES[module], "", "| name | what it is |", "|---|---|"]
+    entries = []
+    for name in public(module):
+        where = origin(module, name)
+        home = homes()[where]
+        target = f"#{where}" if home == module else f"{home}.md#{where}"
+        lines.append(f"| [`{name}`]({target}) | {summary(module, name)} |")
+        if home == module:
+            entries += [f"::: {where}", f"    options: {{ heading: {name} }}", ""]
+    return "\n".join([*lines, "", *entries])
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
