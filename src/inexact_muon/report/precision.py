@@ -1,16 +1,14 @@
-"""Section on precision control: loss against the flops of the oracles, and the oracle of each layer over time."""
+"""Section on precision control: loss against the flops of the oracles. The policies themselves were removed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from math import inf
 
 from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Policy, Precise, named
-from inexact_muon.schedules.oracles import parts
 from inexact_muon.statistics import (
     CONFIRMED,
     FALSE,
@@ -36,7 +34,7 @@ MARGIN = 0.0025
 
 
 def figure(problems: tuple[Precise, ...], section: str) -> Figure:
-    """Loss against flops; oracle by layer over time."""
+    """Loss against flops."""
     panels: list[Panel] = []
     lines: list[tuple[str, ...]] = []
     for p in problems:
@@ -45,17 +43,10 @@ def figure(problems: tuple[Precise, ...], section: str) -> Figure:
         if not rows:
             continue
         panels.append(study_charts.trade_off(f"{name}: loss against flops of the oracles", rows))
-        for run in p.runs:
-            segments = list(_segments(p, run)) if run.kind in ("adaptive", "budget") else []
-            if segments:
-                panels.append(study_charts.timeline(f"{name}: {run.policy}", segments))
         lines += _lines(p, name)
-    caption = (
-        "A large mark is a policy, a small one a seed; the band is the range of the exact oracle. Then the oracle "
-        "that a policy gave each layer, over the steps of one run."
-    )
+    caption = "A large mark is an oracle or a policy, a small one a seed; the band is the range of the exact oracle."
     head = ("problem", "policy", "kind", "seeds", "loss", "minus exact", "flops of the oracles", "reaches exact")
-    return Figure("precision", section, "Precision control: loss, flops, oracle by layer", "not in the paper", caption,
+    return Figure("precision", section, "Precision control: loss and flops", "not in the paper", caption,
                   panels, Table(head, lines), sources.PRECISION)  # fmt: skip
 
 
@@ -64,19 +55,6 @@ def _rows(p: Precise) -> Iterator[Row]:
         for seed, loss in run.losses.items():
             yield {"problem": p.problem, "policy": run.policy, "kind": run.kind, "seed": seed, "loss": loss,
                    "oracle_flops": run.spent[seed]}  # fmt: skip
-
-
-def _segments(p: Precise, run: Policy) -> Iterator[Row]:
-    """Intervals of steps with one oracle, per layer; the last one ends with the run."""
-    end = max((run.steps, *(choice.step for choice in run.steps_per_layer)))
-    for layer in dict.fromkeys(choice.layer for choice in run.steps_per_layer):
-        mine = sorted((c for c in run.steps_per_layer if c.layer == layer), key=lambda c: c.step)
-        first = [next(group) for _, group in groupby(mine, key=lambda c: c.oracle)]
-        stops = [*(c.step for c in first[1:]), max(end, first[-1].step + 1)]
-        for choice, stop in zip(first, stops, strict=True):
-            yield {"problem": p.problem, "policy": run.policy, "layer": layer, "oracle": choice.oracle,
-                   "iterations": parts(choice.oracle).iterations,
-                   "first_step": choice.step, "next_change": stop, "flops": choice.flops}  # fmt: skip
 
 
 def _lines(p: Precise, name: str) -> Iterator[tuple[str, ...]]:

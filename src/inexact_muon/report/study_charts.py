@@ -1,4 +1,4 @@
-"""Charts of the tables beside the stores: ratios, regrets, predicted against observed, trade-offs, timelines."""
+"""Charts of the tables beside the stores: ratios, regrets, predicted against observed and trade-offs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import altair as alt
 
-from inexact_muon.report.charts import GREY, by_colour, by_shape, chart, layer_names, of_iterations, spec
+from inexact_muon.report.charts import GREY, by_shape, chart, spec
 from inexact_muon.report.figure import Panel, Row
 
 FAR = 1e4
@@ -101,18 +101,3 @@ def trade_off(title: str, rows: Iterable[Row]) -> Panel:
         ),
     ]
     return Panel(title, kept, spec(alt.layer(*layers)))
-
-
-def timeline(title: str, rows: Iterable[Row]) -> Panel:
-    """The oracle of each layer over the steps; rows contain the oracle's iterations."""
-    kept = tuple(rows)
-    layers = dict.fromkeys(row["layer"] for row in kept)
-    colours = {r["oracle"]: of_iterations(r["iterations"]) for r in sorted(kept, key=lambda row: row["flops"])}
-    bars = chart().mark_rect().encode(
-        x=alt.X("first_step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
-        x2="next_change:Q",
-        y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
-        color=by_colour("oracle", colours),
-        tooltip=["layer:N", "oracle:N", "first_step:Q", "next_change:Q", alt.Tooltip("flops:Q", format=".4~g")],
-    )  # fmt: skip
-    return Panel(title, kept, spec(bars, max(160, 18 * len(layers))) | ROOM)

@@ -96,15 +96,6 @@ class Cotuning(Struct, frozen=True):
     origin: str = ""
 
 
-class LayerChoice(Struct, frozen=True):
-    """The oracle of a layer from a step on."""
-
-    layer: str
-    step: int
-    oracle: str
-    flops: float
-
-
 class Policy(Struct, frozen=True):
     """One way to choose oracles, by seed."""
 
@@ -113,9 +104,6 @@ class Policy(Struct, frozen=True):
     seeds: list[int]
     loss: list[float | None]
     oracle_flops: list[Positive]
-    steps_per_layer: list[LayerChoice] = []
-    steps: int = 0
-    """Length of the run; if 0, inferred from the choices."""
 
     def __post_init__(self) -> None:
         if not len(self.seeds) == len(self.loss) == len(self.oracle_flops) > 0:
