@@ -248,7 +248,7 @@ while True:
         store.write_outcome(opened.run_folder(spec.id), done)
         opened.end(spec.id, done)
         (opened.run_folder(spec.id) / store.OUTCOME).unlink()
-        opened.give_back(spec.id)
+        opened.mark_interrupted(spec.id)
 """
 ONE_END = """
 opened.end(plan.runs[0].id, done)
