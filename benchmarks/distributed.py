@@ -31,6 +31,7 @@ from inexact_muon.lab.problems import Task, build
 from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/helpers"))
 from ranks import on_ranks
 from test_parallel_bytes import PLANS, measured, planned
 

@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/helpers"))
 from inexact_muon import lmo, measure, polar
 from inexact_muon.inexactness import SMALL
 from inexact_muon.inexactness.estimate import choose_plan

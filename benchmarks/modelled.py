@@ -1,6 +1,6 @@
 """Steps on an H100 by a model, nothing timed: `python benchmarks/modelled.py` writes benchmarks/results/modelled.md.
 
-Operations of a whole step are recorded on fake CUDA tensors (tests/fake_cuda.py). Each is priced by its shapes:
+Operations of a whole step are recorded on fake CUDA tensors (tests/helpers/fake_cuda.py). Each is priced by its shapes:
 products at 70 % of 989 TF/s (half precision; 67 TF/s float32) times the share of busy multiprocessors, everything else
 at 85 % of 3.35 TB/s, at least 2 us a kernel; a step takes at least 5 us of host time a launch. Good for ratios only.
 
@@ -23,7 +23,7 @@ from torch import nn
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "benchmarks" / "results" / "modelled.md"
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/helpers"))
 
 from fake_cuda import Launch, Recorder, fake_h100, on_fake_cuda  # noqa: E402
 from fake_models import GPT2, LLAMA, gpt2, llama  # noqa: E402

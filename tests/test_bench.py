@@ -86,6 +86,7 @@ def test_the_page_shows_the_committed_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "bench.md").read_text() == (ROOT / "benchmarks/results/bench.md").read_text()
 
 
+@pytest.mark.data
 def test_telemetry_costs_what_the_page_says() -> None:
     """Under a tenth every step, under a fiftieth every tenth step, beyond what the spread of the machine hides."""
     rows = json.loads((ROOT / "benchmarks/results/telemetry.json").read_text())
@@ -94,6 +95,7 @@ def test_telemetry_costs_what_the_page_says() -> None:
     assert all(r["time"] < allowed[r["sampling"]] for r in rows)
 
 
+@pytest.mark.data
 def test_the_committed_oracles_are_accurate_enough() -> None:
     """What `cheapest` promises by default, measured on the layer of the benchmark; no worse than five quintics."""
     rows = {(r["oracle"], r["spectrum"]): r for r in COMMITTED["oracles"]}

@@ -38,6 +38,7 @@ def cell(lr: float, adamw_lr: float, *losses: float, **changes: Any) -> Any:
     return load_module(SCRIPT).Cell(**{**fields, **changes}, lr=lr, adamw_lr=adamw_lr, losses=by_seed)
 
 
+@pytest.mark.data
 def test_the_committed_page_is_that_of_the_committed_table() -> None:
     table, page = load_module(SCRIPT), (FIGURES / "defaults.md").read_text()
     assert table.markdown(cells()) == page
@@ -47,6 +48,7 @@ def test_the_committed_page_is_that_of_the_committed_table() -> None:
         table.written("no marks", page)
 
 
+@pytest.mark.data
 def test_the_table_has_every_run_of_the_studies() -> None:
     describe, wanted = load_module(SCRIPT).describe, set()
     for path in (ROOT / "studies/defaults").glob("*.toml"):

@@ -234,7 +234,8 @@ def test_a_lock_waits_for_its_holder(tmp_path: Path) -> None:
 OPEN = """
 import sys, time
 from pathlib import Path
-from inexact_muon.lab import store, study
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.store import store
 plan = study.plan(study.Study(name="four", base={"problem": {"name": "nanogpt"}}, seeds=(0, 1, 2, 3)), "four.toml")
 opened = store.Store(Path(sys.argv[1]), plan)
 done = store.Outcome(state="finished", step=1, result={"loss": 1.5})

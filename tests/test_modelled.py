@@ -37,6 +37,7 @@ def test_the_page_is_what_the_script_writes(model: str) -> None:
         assert found[name] == pytest.approx(known[name], rel=0.01), name
 
 
+@pytest.mark.data
 @pytest.mark.parametrize("model", MODELLED.MODELS)
 def test_below_the_others_priced_alike(model: str) -> None:
     known = committed(model)
@@ -44,6 +45,7 @@ def test_below_the_others_priced_alike(model: str) -> None:
         assert known[OURS][column] < min(known[TORCH][column], known[DION][column])
 
 
+@pytest.mark.data
 def test_torch_is_priced_as_it_was() -> None:
     """By the model that the figures for dion come from."""
     assert committed("GPT-2 124M")[TORCH][1] == pytest.approx(8.8, abs=0.05)
@@ -61,6 +63,7 @@ def test_with_better_accuracy() -> None:
         assert worst[OURS][1] < worst[other][1]
 
 
+@pytest.mark.data
 def test_it_says_that_it_is_modelled() -> None:
     assert TEXT.startswith("# Steps on an H100, modelled")
     assert "Nothing here was timed" in TEXT

@@ -16,6 +16,7 @@ from inexact_muon import cli
 from inexact_muon.lab import data
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec.spec import Digits, Nothing, Stdlib
+from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store import pack, packing, store
 from inexact_muon.lab.sweep.listing import records
 from inexact_muon.report.claims import judge
@@ -237,7 +238,7 @@ def test_pairs_of_another_environment_are_refused(tmp_path: Path) -> None:
     (place / store.INDEX).unlink()
     opened = store.Store(
         place,
-        store.Plan(
+        StudyRuns(
             name="gpt", title="", figure="", varied=(), runs=tuple(c.spec for c in ladder({1: 2.0, 5: 1.5}, seeds=4))
         ),
     )

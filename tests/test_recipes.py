@@ -98,7 +98,7 @@ def test_all_of_them_together_are_in_style(copy: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_a_step_that_is_forgotten_is_noticed(copy: Path) -> None:
     for block in recipe("Add an LMO"):
-        if block.language == "diff" and "tests/cases.py" not in block.text:
+        if block.language == "diff" and "tests/helpers/cases.py" not in block.text:
             apply(block.text, copy)
         run_block(block, {}, copy)
     with pytest.raises(AssertionError, match="test_every_ball_is_in_the_table"):

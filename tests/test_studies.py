@@ -116,6 +116,7 @@ def test_precision_is_judged_against_the_exact_oracle_seed_by_seed(tmp_path: Pat
     assert rows[crude["policy"]]["worse"] == pytest.approx(wanted)
 
 
+@pytest.mark.data
 def test_the_committed_pages_are_those_of_the_committed_tables() -> None:
     sys.path.insert(0, str(ROOT / "studies/cotuning"))
     cotuning = json.loads((FIGURES / "cotuning-study.json").read_text())["problems"]
@@ -166,6 +167,7 @@ def test_the_report_reads_both_tables() -> None:
     assert found.precision
 
 
+@pytest.mark.data
 def test_the_page_quotes_the_tables() -> None:
     page = (ROOT / "docs/cotuning.md").read_text()
     gpt, cnn = json.loads((FIGURES / "cotuning-study.json").read_text())["problems"]

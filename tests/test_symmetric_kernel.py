@@ -30,7 +30,7 @@ CUDA = torch.device("cuda")
 
 def ran(code: list[str], tmp_path: Path, **environment: str) -> str:
     """What a Python process of its own prints: Triton looks at its settings when it is imported."""
-    path = os.pathsep.join(str(ROOT / name) for name in ("src", "tests", "benchmarks"))
+    path = os.pathsep.join(str(ROOT / name) for name in ("src", "tests/helpers", "benchmarks"))
     settings = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path), **environment}
     done = subprocess.run([sys.executable, *code], env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -39,7 +39,7 @@ def ran(code: list[str], tmp_path: Path, **environment: str) -> str:
 
 @needs_triton
 def test_the_kernel_is_a_product_in_the_interpreter(tmp_path: Path) -> None:
-    found = json.loads(ran([str(ROOT / "tests" / "kernel_interpreted.py")], tmp_path, TRITON_INTERPRET="1"))
+    found = json.loads(ran([str(ROOT / "tests/helpers/kernel_interpreted.py")], tmp_path, TRITON_INTERPRET="1"))
     assert len(found) == 3 * 3 * 6 * 2
     for case, error, symmetric in found:
         assert error <= 4.0, case  # units in the last place

@@ -34,10 +34,12 @@ def row(**wanted: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.data
 def test_tables_are_those_of_the_data() -> None:
     assert (FIGURES / "theory.md").read_text() == STUDY.markdown(COMMITTED)
 
 
+@pytest.mark.data
 def test_everything_holds() -> None:
     for r in COMMITTED["rows"]:
         assert r["holds"], r
@@ -126,6 +128,7 @@ def test_optima_and_ideals_can_be_repeated() -> None:
                     assert ours[name] == wanted, (key, name)
 
 
+@pytest.mark.data
 def test_what_the_page_says() -> None:
     text = " ".join(PAGE.split("## 13")[1].split())
     exact = row(statement="Corollary 2", problem="quadratic", oracle="exact")

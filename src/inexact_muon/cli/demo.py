@@ -87,7 +87,7 @@ def copy_reference(out: Path) -> None:
 
 def reference_files() -> list[Path]:
     """Those files, in an installed package or in the repository."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     root = here.parent.parent
     tables = (here / "report" / "data", root / "docs" / "figures")
     packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
@@ -126,7 +126,7 @@ def show_oracles(out: Path, console: Console) -> None:
 
 def studies() -> Path:
     """The folder of the tiny studies, in an installed package or in the repository."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     for place in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
         if place.is_dir():
             return place

@@ -189,10 +189,11 @@ def _line(optimizer: LMOOptimizer, entry: Priced, total: int, measured: dict[str
     name, p, group, flops = entry
     lmo = group["algorithm"] == "lmo"
     ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
-    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), False
+    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), ""
     if polar is not None:
         side = sides(max(shapes, key=prod))
-        pending = isinstance(polar, Auto) and polar.known(*side, p.device) is None
+        if isinstance(polar, Auto) and polar.known(*side, p.device) is None:
+            pending = f"{polar.short} (not resolved yet)"
         polar = polar.at(*side, p.device)
     return Line(
         parameter=name,
@@ -204,7 +205,7 @@ def _line(optimizer: LMOOptimizer, entry: Priced, total: int, measured: dict[str
         lr=float(group["lr"]),
         weight_decay=float(group["weight_decay"]),
         scale=SCALES[group["scale"]](*sides(shapes[0])) * group["radius"] if lmo else 1.0,
-        oracle="auto (not resolved yet)" if pending else str(polar) if polar else "",
+        oracle=pending or (str(polar) if polar else ""),
         flops=flops,
         cost=flops / total,
         delta=polar.error_bound(polar.map.lower or 1e-3) if polar else None,

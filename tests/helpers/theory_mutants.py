@@ -9,7 +9,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 PACKAGE = "inexact_muon.theory"
-FOLDER = Path(__file__).parent.parent / "src" / "inexact_muon" / "theory"
+FOLDER = Path(__file__).parents[2] / "src" / "inexact_muon" / "theory"
 SWAPS: dict[type, type] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 
 

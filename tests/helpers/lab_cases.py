@@ -38,6 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "measured": {"problem": GPT, "telemetry": {"every": 5}},
     "estimated": {"problem": CNN, "telemetry": {"every": 5, "exact": False}},
     "bfloat16": {"problem": GPT, "precision": "bfloat16"},
+    "fast": {"problem": GPT, "optimizer": {"name": "muon", "polar": "auto:fast"}},
     "custom with dropout": {"problem": CUSTOM, "optimizer": {"name": "adamw"}},
 }
 
