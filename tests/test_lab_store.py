@@ -280,7 +280,7 @@ def test_not_a_store(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="is not a store"):
         store.runs(tmp_path)
     (tmp_path / store.INDEX).write_bytes(b"nonsense" * 1000)
-    with pytest.raises(LabError, match="cannot be read: file is not a database; delete it and start"):
+    with pytest.raises(LabError, match="cannot be read: file is not a database; delete it and run"):
         store.runs(tmp_path)
 
 

@@ -220,7 +220,7 @@ def test_composite_claims_take_the_largest_p() -> None:
     assert negate(a) == PValues(0.9, 0.01)
 
 
-@pytest.mark.parametrize(("wrong", "any_of"), [(REFUTED, all_of), (CONFIRMED, any_of)])
+@pytest.mark.parametrize(("wrong", "combined"), [(REFUTED, all_of), (CONFIRMED, any_of)])
 def test_one_of_several_parts_is_corrected(wrong: str, combined: Callable[..., PValues]) -> None:
     """Five parts on their threshold: without Bonferroni one of them would be sure in 12 % of repeats."""
     values = np.random.default_rng(3).standard_normal((REPEATS, 5, 6))
