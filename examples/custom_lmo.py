@@ -35,7 +35,7 @@ class Heads(lmo.Ball):
         lengths = self._lengths(m)[..., None, None]
         return (self._blocks(m) / lengths.where(lengths > 0, 1.0)).flatten(-3, -2)
 
-    def unit_rho(self, out: int, into: int) -> float:
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
         return sqrt(self.count)
 
 

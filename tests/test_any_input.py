@@ -93,8 +93,8 @@ def test_a_path_that_is_not_utf8(
 # numbers --------------------------------------------------------------------------------------------------------------
 
 OUT_OF_RANGE = [
-    (("theory", "stochastic-iterations", "--set", "eps=1e-200"), "leaves the range of floating point numbers"),
-    (("theory", "deterministic-iterations", "--set", "eps=1e-200"), "leaves the range of floating point numbers"),
+    (("theory", "stochastic-iterations", "--set", "eps=1e-200"), "is outside the range of floating point numbers"),
+    (("theory", "deterministic-iterations", "--set", "eps=1e-200"), "is outside the range of floating point numbers"),
     (("theory", "deterministic-optimal", "--set", "delta=nan"), "delta must be finite, got 'nan'"),
     (("plan", "gpt2-124m", "--gpus", "100000000"), "gpus must lie between 1 and 100,000, got 100000000"),
     (("plan", "gpt2-124m", "--link", "1e-300"), "link must be positive, between 1e-06 and 1e+12, got 1e-300"),

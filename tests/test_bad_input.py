@@ -95,7 +95,7 @@ def test_bad_tensors_for_balls(name: str) -> None:
 def test_bad_measurements() -> None:
     ball, m = lmo.Spectral(), torch.randn(4, 6)
     for exact in (True, False):
-        with pytest.raises(ValueError, match=r"points uphill.*minus the polar factor"):
+        with pytest.raises(ValueError, match=r"ascent direction.*minus the polar factor"):
             measure(ball, m, METHOD(m), exact=exact)
     with pytest.raises(ValueError, match="d_hat has shape"):
         measure(ball, m, ball(m).mT)

@@ -71,7 +71,7 @@ def test_consecutive_steps_are_the_same_operations(name: str, tensors: bool, mon
 @pytest.mark.parametrize("name", OPTIONS)
 def test_tensors_move_as_numbers_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """lr and momentum as tensors and as floats that change, with flags; a gradient is not finite now and then."""
-    monkeypatch.setattr(finite, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOST_READABLE", ())
     ends = []
     for tensors in (False, True):
         params, gradients = problem(list(SHAPES), 6, torch.float64)
@@ -135,7 +135,7 @@ def feed(params: list[nn.Parameter], gradients: list[torch.Tensor]) -> None:
 
 def test_a_captured_step_trains_as_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With schedules that write into the tensors; every call is one step, the capture too."""
-    monkeypatch.setattr(finite, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOST_READABLE", ())
     ends = []
     for capture in (False, True):
         params, gradients = problem(list(SHAPES), 7, torch.float32)
@@ -198,7 +198,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("message", CHANGES)
 def test_what_was_changed_is_not_replayed(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finite, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOST_READABLE", ())
     params, gradients = problem(list(SHAPES), 6, torch.float32)
     optimizer = made(params, lr=torch.tensor(0.1), weight_decay=0.1)
     step, graph = captured(optimizer)
@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_graph_cannot_repeat_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finite, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOST_READABLE", ())
     options, message = REFUSED[name]
     optimizer = Muon([nn.Parameter(torch.ones(4, 5))], **options)
     with pytest.raises(ValueError, match=message) as error:
@@ -238,16 +238,16 @@ def test_what_is_not_there_yet_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     p = nn.Parameter(torch.ones(4, 5))
     with pytest.raises(ValueError, match="parameter 0 is on the cpu: move the model to a GPU first"):
         CapturedStep(Muon([p]))
-    with pytest.raises(TypeError, match="an optimizer of this library is wanted, got SGD"):
+    with pytest.raises(TypeError, match="expected an optimizer of this library, got SGD"):
         CapturedStep(torch.optim.SGD([p], lr=0.1))  # type: ignore[arg-type]
-    monkeypatch.setattr(finite, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOST_READABLE", ())
     optimizer = Muon([p])
     optimizer.param_groups[0]["lr"] = torch.empty((), device="meta")
     with pytest.raises(ValueError, match="lr of group 'lmo' is a tensor on the meta: put it on cpu"):
         CapturedStep(optimizer)
-    with pytest.raises(ValueError, match="0 has no gradient: give it zeros"):
+    with pytest.raises(ValueError, match="0 has no gradient: set it to zeros"):
         CapturedStep(Muon([p]))()
-    with pytest.raises(ValueError, match=r"keep=0\.5 draws parameters on the host"):
+    with pytest.raises(ValueError, match=r"keep=0\.5 selects parameters on the host"):
         CapturedStep(Muon([{"params": [p], "keep": 0.5}]))
     optimizer = Muon([p])
     optimizer.observers.append(Observer())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inexact_muon import lmo, measure, polar, predict
 from inexact_muon.polar import kernel
-from inexact_muon.polar.choice import _ordered, choose
+from inexact_muon.polar.choice import _candidates, _ordered, choose
 from inexact_muon.polar.rounding import reached
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs, at
 from matrices import matrix, orthonormal
@@ -25,7 +25,7 @@ SIDES = (16, 64, 128, 256, 384, 768, 2048)
 def test_good_enough_and_cheapest(n: int, aspect: int, delta: float, lower: float) -> None:
     choice = choose(n, n * aspect, delta, lower)
     assert choice.method.error_bound(lower) <= delta
-    for cost, other in _ordered(n, n * aspect, (lower,), False, None, CPU):
+    for cost, other in _ordered(n, n * aspect, _candidates(lower, False, None), False, None, CPU):
         if cost < choice.cost:
             assert reached(other, n, n * aspect, lower, torch.float32) > delta
     assert polar.cheapest(n * aspect, n, delta, lower) == choice.method, "orientation does not matter"

@@ -22,13 +22,13 @@ SAME = {"lr": 0.02, "momentum": 0.9}
 
 def walked(make: Callable[[list[torch.nn.Parameter]], Any]) -> list[Tensor]:
     """How far each matrix is from its start after a few steps with the same gradients."""
-    chance = torch.Generator().manual_seed(0)
-    start = [torch.randn(shape, generator=chance) for shape in SHAPES]
+    generator = torch.Generator().manual_seed(0)
+    start = [torch.randn(shape, generator=generator) for shape in SHAPES]
     weights = [torch.nn.Parameter(w.clone()) for w in start]
     optimizer = make(weights)
     for _ in range(STEPS):
         for w in weights:
-            w.grad = torch.randn(w.shape, generator=chance)
+            w.grad = torch.randn(w.shape, generator=generator)
         optimizer.step()
     return [w.detach() - w0 for w, w0 in zip(weights, start, strict=True)]
 

@@ -54,12 +54,12 @@ def test_norm_is_the_dual_of_the_dual(name: str) -> None:
 
 
 SCION = {
-    ("spectral", "rms"): lambda out, into: math.sqrt(out / into),
-    ("spectral", "rms-max"): lambda out, into: max(1.0, math.sqrt(out / into)),
-    ("col-norm", "rms"): lambda out, into: math.sqrt(out),
-    ("row-norm", "rms"): lambda out, into: 1 / math.sqrt(into),
-    ("sign", "rms"): lambda out, into: 1 / into,
-    ("euclidean", "rms"): lambda out, into: math.sqrt(out * into),
+    ("spectral", "rms"): lambda fan_out, fan_in: math.sqrt(fan_out / fan_in),
+    ("spectral", "rms-max"): lambda fan_out, fan_in: max(1.0, math.sqrt(fan_out / fan_in)),
+    ("col-norm", "rms"): lambda fan_out, fan_in: math.sqrt(fan_out),
+    ("row-norm", "rms"): lambda fan_out, fan_in: 1 / math.sqrt(fan_in),
+    ("sign", "rms"): lambda fan_out, fan_in: 1 / fan_in,
+    ("euclidean", "rms"): lambda fan_out, fan_in: math.sqrt(fan_out * fan_in),
 }
 """Section 8 of the digest: radius of the dimension-normalised balls."""
 

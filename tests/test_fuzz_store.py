@@ -58,7 +58,7 @@ class Stores(RuleBasedStateMachine):
         try:
             run_all(self.folder)
         except LabError as error:
-            if "delete it and start the same sweep again" not in str(error):
+            if "delete it and run the same sweep again" not in str(error):
                 raise
             for name in (store.INDEX, *TRANSIENT):
                 (self.folder / name).unlink(missing_ok=True)

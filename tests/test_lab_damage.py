@@ -66,12 +66,12 @@ def result(folder: Path, run: int = 0) -> Any:
 
 
 def test_a_flipped_bit_in_a_checkpoint_starts_the_run_again(tmp_path: Path, undisturbed: Path) -> None:
-    chance, wanted = random.Random(0), result(undisturbed)
+    rng, wanted = random.Random(0), result(undisturbed)
     half(tmp_path / "half")
     for number in range(12):
         folder = shutil.copytree(tmp_path / "half", tmp_path / str(number))
         path = store.run_folder(folder, IDS[0]) / store.CHECKPOINT
-        flip(path, chance.randrange(8 * path.stat().st_size))
+        flip(path, rng.randrange(8 * path.stat().st_size))
         with pytest.warns(LabWarning, match=r"checkpoint\.pt is damaged or cut off; the run starts again"):
             assert result(folder) == wanted
 
@@ -386,13 +386,13 @@ def started(folder: Path) -> Path:
 @pytest.mark.parametrize("flips", at_length([80], 500))
 def test_no_flipped_bit_is_silent(tmp_path: Path, undisturbed: Path, flips: int) -> None:
     """Listed before and swept after: what is shown is as it was, or there is a sentence about it."""
-    chance, silent, noticed = random.Random(18), [], 0
+    rng, silent, noticed = random.Random(18), [], 0
     original = started(tmp_path / "original")
     wanted, final = listed(original)[0], listed(undisturbed)[0]
     for number in range(flips):
         folder = shutil.copytree(original, tmp_path / "flipped")
-        path = chance.choice(files(folder))
-        bit = chance.randrange(8 * path.stat().st_size)
+        path = rng.choice(files(folder))
+        bit = rng.randrange(8 * path.stat().st_size)
         flip(path, bit)
         said: list[str] = []
         try:

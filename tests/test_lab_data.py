@@ -203,9 +203,9 @@ def test_digits() -> None:
 
 
 def write_cifar(folder: Path) -> None:
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for name in (*images.TRAINING, "test_batch.bin"):
-        records = chance.integers(0, 256, (images.PER_FILE, images.RECORD), dtype=np.uint8)
+        records = rng.integers(0, 256, (images.PER_FILE, images.RECORD), dtype=np.uint8)
         records[:, 0] %= 10
         records.tofile(folder / name)
 

@@ -52,6 +52,6 @@ def test_the_step_size_is_the_one_that_the_readme_recommends() -> None:
 def test_a_study_names_its_oracles_and_repeats_the_paper_without_decay(path: Path) -> None:
     for run in study.load(path).runs:
         if isinstance(run.optimizer, spec.MuonSpec):
-            assert run.optimizer.polar != "auto"
+            assert not run.optimizer.polar.startswith("auto")
             if path.parent.name not in ("defaults", "reference", "maps"):  # these have the defaults of the library
                 assert (run.optimizer.weight_decay, run.optimizer.adamw_lr) == (0.0, 0.003)

@@ -33,17 +33,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("kills", at_length([4], 20))
 def test_kills_at_random_moments(tmp_path: Path, undisturbed: dict[str, Any], kills: int) -> None:
     """The sweep and one of its workers in turn, whenever the work has come to the next of so many random amounts."""
-    chance, out, study = random.Random(kills), tmp_path / "out", write_study(tmp_path)
-    moments = sorted(chance.uniform(0.0, 0.85 * RUNS) for _ in range(kills))
+    rng, out, study = random.Random(kills), tmp_path / "out", write_study(tmp_path)
+    moments = sorted(rng.uniform(0.0, 0.85 * RUNS) for _ in range(kills))
     hit = {"sweep": 0, "worker": 0}
     child = start("sweep", study, "--out", out, "--workers", 2)
     for number, moment in enumerate(moments):
         wait_for(out, moment, child)
-        time.sleep(chance.uniform(0, 0.1))
+        time.sleep(rng.uniform(0, 0.1))
         assert child.poll() is None, "the sweep ended before it was killed"
         found = workers(child.pid)
         if found and number % 2:
-            kill(chance.choice(found))
+            kill(rng.choice(found))
             hit["worker"] += 1
         else:
             kill(child.pid)

@@ -19,7 +19,7 @@ import torch
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.store import store
 from inexact_muon.lab.sweep.engines import slurm
-from inexact_muon.lab.sweep.engines.remote import TICKET, prepare, take_in, train_remotely
+from inexact_muon.lab.sweep.engines.remote import TICKET, prepare, store_answer, train_remotely
 from inexact_muon.lab.sweep.events import Broken, Done
 from inexact_muon.lab.train import checkpoint
 from lab_cases import CNN, CUSTOM, run_spec
@@ -67,7 +67,7 @@ def test_files_come_back_from_a_machine_that_does_not_see_the_store(tmp_path: Pa
         (folders[0] / TICKET).write_text("another machine's folder of the same name")
     answer = train_remotely(job)
     assert bool(answer.files) is not shared
-    event = take_in(spec.id, folders[0], answer)
+    event = store_answer(spec.id, folders[0], answer)
     assert isinstance(event, Done)
     assert event.outcome == store.read_outcome(folders[0])
     assert event.outcome is not None
@@ -77,7 +77,7 @@ def test_files_come_back_from_a_machine_that_does_not_see_the_store(tmp_path: Pa
 
 def test_a_sentence_comes_back(tmp_path: Path) -> None:
     job = prepare(run_spec({"problem": {"name": "custom", "target": "nope:nope"}}), tmp_path)
-    event = take_in("x", tmp_path, train_remotely(job))
+    event = store_answer("x", tmp_path, train_remotely(job))
     assert isinstance(event, Broken)
     assert "there is no module 'nope'" in event.sentence
 
@@ -90,7 +90,7 @@ def test_a_cancelled_job_ends_with_a_checkpoint(tmp_path: Path, shared: bool) ->
     if not shared:
         (tmp_path / TICKET).unlink()
     before = signal.getsignal(signal.SIGINT)
-    event = take_in(spec.id, tmp_path, slurm.train(job))
+    event = store_answer(spec.id, tmp_path, slurm.train(job))
     assert event == Done(spec.id, None)
     assert signal.getsignal(signal.SIGINT) is before
     kept = checkpoint.load(tmp_path / store.CHECKPOINT, torch.device("cpu"))

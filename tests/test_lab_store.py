@@ -127,13 +127,13 @@ for step in range(len(read(path)) + 1, 10**9):
 
 
 def test_killed_writers_leave_a_valid_prefix(tmp_path: Path) -> None:
-    path, chance = tmp_path / "c", random.Random(0)
+    path, rng = tmp_path / "c", random.Random(0)
     before = 0
     for _ in range(8):
         child = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()
-        time.sleep(chance.random() * 0.05)
+        time.sleep(rng.random() * 0.05)
         child.kill()
         child.communicate()
         found = curves.read(path)
@@ -234,7 +234,8 @@ def test_a_lock_waits_for_its_holder(tmp_path: Path) -> None:
 OPEN = """
 import sys, time
 from pathlib import Path
-from inexact_muon.lab import store, study
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.store import store
 plan = study.plan(study.Study(name="four", base={"problem": {"name": "nanogpt"}}, seeds=(0, 1, 2, 3)), "four.toml")
 opened = store.Store(Path(sys.argv[1]), plan)
 done = store.Outcome(state="finished", step=1, result={"loss": 1.5})
@@ -258,12 +259,12 @@ time.sleep(600)
 
 
 def test_a_store_killed_while_writing_opens_again(tmp_path: Path) -> None:
-    chance = random.Random(1)
+    rng = random.Random(1)
     for _ in range(6):
         child = subprocess.Popen([sys.executable, "-c", OPEN + BUSY, str(tmp_path)], stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()
-        time.sleep(chance.random() * 0.1)
+        time.sleep(rng.random() * 0.1)
         child.kill()
         child.communicate()
         assert {r.id for r in store.runs(tmp_path)} == set(IDS)

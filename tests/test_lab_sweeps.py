@@ -301,7 +301,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, monkeyp
 def test_workers_that_never_get_ready_are_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inexact_muon.lab.sweep.engines.local.work", dies)
     engine = LocalEngine(1)
-    with pytest.raises(LabError, match=r"workers die at their start \(exit code 3\)"):
+    with pytest.raises(LabError, match=r"workers exit at startup \(exit code 3\)"):
         [engine.poll(1.0) for _ in range(100)]
     engine.close()
 

@@ -78,12 +78,12 @@ def test_stopped_anywhere_and_resumed_is_uninterrupted_bit_for_bit(
     tmp_path: Path, name: str, uninterrupted: Callable[[str], tuple[store.Outcome, Path]]
 ) -> None:
     spec, (whole, folder) = run_spec(RUNS[name]), uninterrupted(name)
-    chance = random.Random(name)
+    rng = random.Random(name)
     parts, sittings = tmp_path / "parts", 0
     parts.mkdir()
     outcome = None
     while outcome is None:
-        left = chance.randint(1, 5)
+        left = rng.randint(1, 5)
 
         def stopping() -> bool:
             nonlocal left

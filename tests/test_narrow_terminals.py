@@ -54,12 +54,12 @@ def fill(folder: Path) -> study.StudyRuns:
 
 def run_list(folder: Path) -> None:
     fill(folder)
-    cli.list_runs(folder)
+    cli.COMMANDS["list"](folder)
 
 
 def run_checkpoint(folder: Path) -> None:
     torch.save(stepped("ours")[1].state_dict(), folder / "c.pt")
-    cli.delta(checkpoint=folder / "c.pt")
+    cli.COMMANDS["delta"](checkpoint=folder / "c.pt")
 
 
 def run_bench(folder: Path) -> None:
@@ -67,12 +67,12 @@ def run_bench(folder: Path) -> None:
 
 
 COMMANDS: dict[str, Callable[[Path], None]] = {
-    "plan": lambda _: cli.plan("llama3-70b", gpus=1024, tp=8),
-    "theory list": lambda _: cli.theory("list"),
-    "theory NAME": lambda _: cli.theory("measured-varying-bound", set=("gaps=[0.1,0.2]", "L=1.23456")),
-    "delta": lambda _: cli.delta("polar-express(steps=5, lower=0.001)", spectrum="gpt-late"),
+    "plan": lambda _: cli.COMMANDS["plan"]("llama3-70b", gpus=1024, tp=8),
+    "theory list": lambda _: cli.COMMANDS["theory"]("list"),
+    "theory NAME": lambda _: cli.COMMANDS["theory"]("measured-varying-bound", set=("gaps=[0.1,0.2]", "L=1.23456")),
+    "delta": lambda _: cli.COMMANDS["delta"]("polar-express(steps=5, lower=0.001)", spectrum="gpt-late"),
     "delta --checkpoint": run_checkpoint,
-    "transfer": lambda _: cli.transfer(0.05, 0.95, "polar-express:5", "zolotarev(poles=4, lower=0.0001)"),
+    "transfer": lambda _: cli.COMMANDS["transfer"](0.05, 0.95, "polar-express:5", "zolotarev(poles=4, lower=0.0001)"),
     "demo --oracles": lambda folder: demo.show_oracles(folder, terminal.console(190)),
     "bench": run_bench,
     "list": run_list,
@@ -109,7 +109,7 @@ def test_a_run_at_80_columns(
     plan = fill(tmp_path)
     monkeypatch.setenv("COLUMNS", str(WIDTH))
     for spec, rate, loss in zip(plan.runs, RATES, LOSSES, strict=True):
-        cli.show(tmp_path, spec.id)
+        cli.COMMANDS["show"](tmp_path, spec.id)
         out = capsys.readouterr().out
         for part in (f"lr={rate:.10g}", number(loss), number(loss + 1), "0.0042", "11.9400", "1e+12"):
             assert part in out
@@ -122,7 +122,7 @@ def test_runs_can_be_told_apart(
 ) -> None:
     fill(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
-    cli.list_runs(tmp_path)
+    cli.COMMANDS["list"](tmp_path)
     lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if "finished" in line and "│" in line]
     assert [line[3].strip() for line in lines] == ["0.0009765625", "1e-05", "0.05"]
     assert [line[6].strip() for line in lines] == ["2.30361", "2.30360", "1.2e-05"]

@@ -28,8 +28,8 @@ def test_masks_give_the_same_as_looking(name: str, monkeypatch: pytest.MonkeyPat
     """What runs on an accelerator: whether a gradient is finite stays a tensor."""
     make = MAKERS.get(name, lambda p: LMOOptimizer(adamw(p), 0.02, 0.9, ball="sign", weight_decay=0.1))
     ends = []
-    for hosted in (("cpu",), ()):
-        monkeypatch.setattr(finite, "HOSTED", hosted)
+    for readable in (("cpu",), ()):
+        monkeypatch.setattr(finite, "HOST_READABLE", readable)
         params, gradients = problem([(6, 9), (9, 6)], 5, torch.float64)
         gradients[0][0][0, 0] = torch.nan
         gradients[3][1][2, 2] = torch.inf
@@ -43,7 +43,7 @@ def test_masks_give_the_same_as_looking(name: str, monkeypatch: pytest.MonkeyPat
 
 def test_no_value_is_read_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device there is nothing to read: a step that would wait raises."""
-    monkeypatch.setattr(finite, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOST_READABLE", ())
     for oracle in (polar.PolarExpress(5), polar.Jordan(3), polar.Cans(3, form="gram")):
         params = [nn.Parameter(torch.empty(s, device="meta")) for s in ((6, 9), (6, 9), (9, 6))]
         for p in params:
@@ -259,11 +259,11 @@ def test_a_real_tensorboard_writer(tmp_path: Any) -> None:
     assert next(tmp_path.iterdir()).stat().st_size > 100
 
 
-@pytest.mark.parametrize("hosted", [("cpu",), ()], ids=["host", "accelerator"])
+@pytest.mark.parametrize("readable", [("cpu",), ()], ids=["host", "accelerator"])
 @pytest.mark.parametrize("which", ["parameter", "gradient"])
-def test_adamw_takes_any_strides(which: str, hosted: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adamw_takes_any_strides(which: str, readable: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's fused kernel walks through memory: a piece of a column, or a transposed gradient, is not for it."""
-    monkeypatch.setattr(finite, "HOSTED", hosted)
+    monkeypatch.setattr(finite, "HOST_READABLE", readable)
     ends = []
     for strided in (False, True):
         torch.manual_seed(0)
@@ -276,3 +276,16 @@ def test_adamw_takes_any_strides(which: str, hosted: tuple[str, ...], monkeypatc
             optimizer.step()
         ends.append(p.detach().clone())
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_bad_gradient_on_the_host_keeps_the_flags_of_other_devices() -> None:
+    """With parameters on two devices, those of the accelerator are still skipped by their flags."""
+    params = [nn.Parameter(torch.zeros(4, 6, device=device)) for device in ("cpu", "meta")]
+    for p in params:
+        p.grad = torch.full_like(p, torch.nan)
+    optimizer = Muon(params)
+    chunks = optimizer.single.batches(optimizer, [(optimizer.param_groups[0], p) for p in params])
+    (batch,) = (batch for chunk in chunks for batch in chunk)
+    assert batch.members[0].p is params[1]
+    assert batch.flags is not None
+    assert float(optimizer.state[params[0]]["skipped"]) == 1.0

@@ -71,11 +71,11 @@ def test_other_rules_and_oracles_find_their_parameters() -> None:
     train(net, [saved], 3)
     file = through_disk(saved.state_dict())
     other = Muon.for_model(net, 0.5, rules=[("blocks.0.q.*", "adamw")], polar="zolotarev:2")
-    with pytest.warns(UserWarning, match="start afresh|keeping") as caught:
+    with pytest.warns(UserWarning, match="start with empty state|keeping") as caught:
         other.load_state_dict(file)
     said = " ".join(str(w.message) for w in caught)
     assert "keeping spectral(polar=zolotarev" in said
-    assert "another algorithm in the checkpoint and start afresh: blocks.0.q.weight (lmo)" in said
+    assert "another algorithm in the checkpoint start with empty state: blocks.0.q.weight (lmo)" in said
     for name, p, group in other.named():
         if name == "blocks.0.q.weight":
             assert "exp_avg" not in other.state[p]
@@ -92,12 +92,10 @@ def test_new_and_lost_parameters_are_named() -> None:
     train(net, [optimizer], 2)
     file = optimizer.state_dict()
     net.blocks.append(copy.deepcopy(net.blocks[0]))
-    with pytest.warns(UserWarning, match=r"not in the checkpoint and start afresh: blocks.2.* more"):
+    with pytest.warns(UserWarning, match=r"not in the checkpoint start with empty state: blocks.2.* more"):
         Muon.for_model(net, 0.02).load_state_dict(file)
     del net.blocks[1:]
-    with pytest.warns(
-        UserWarning, match=r"in the checkpoint and not in the optimizer; their state is dropped: .*blocks.1"
-    ):
+    with pytest.warns(UserWarning, match=r"in the checkpoint but not in the optimizer are dropped: .*blocks.1"):
         Muon.for_model(net, 0.02).load_state_dict(file)
 
 
@@ -251,7 +249,7 @@ def test_equal_shapes_are_never_guessed() -> None:
     source.step()
     empty = copy.deepcopy(source.state_dict())
     empty["state"] = {}
-    with pytest.raises(ValueError, match="say sorted_by_size=True"):
+    with pytest.raises(ValueError, match="pass sorted_by_size=True"):
         load_foreign(Muon.for_model(net, 0.02), empty, names)
     for way in (None, True):
         optimizer = Muon.for_model(net, 0.02)
@@ -327,7 +325,7 @@ def test_a_file_of_adamw_alone_is_refused_at_load() -> None:
     train(net, [adamw], 1)
     with pytest.raises(ValueError, match="load_foreign"):
         Muon.for_model(net, 0.02).load_state_dict(adamw.state_dict())
-    with pytest.warns(UserWarning, match="start afresh: blocks.0.q.weight"):
+    with pytest.warns(UserWarning, match="start with empty state: blocks.0.q.weight"):
         load_foreign(Muon.for_model(net, 0.02), adamw.state_dict(), [n for n, _ in net.named_parameters()])
 
 

@@ -141,7 +141,10 @@ def test_rules_come_first() -> None:
     [
         ([("*.bias", "lmo")], "cannot get a matrix LMO"),
         ([("*", "muon")], "say lmo or adamw"),
-        ([("*", "adamw"), ("block.0.q.*", "adamw")], r"'block.0.q.\*' matches no parameter .* near: blocks.0.q.weight"),
+        (
+            [("*", "adamw"), ("block.0.q.*", "adamw")],
+            r"'block.0.q.\*' matches no parameter .* similar: blocks.0.q.weight",
+        ),
     ],
 )
 def test_bad_rules(rules: list[tuple[str, str]], words: str) -> None:

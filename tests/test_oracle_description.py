@@ -160,10 +160,10 @@ def test_what_is_chosen_is_priced_in_the_dtype_of_the_device() -> None:
 def test_a_plan_takes_any_oracle(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(polar.POLARS, "counted", Counted)
     for text in ("counted", "compiled(jordan:5)", "cans:5", "zolotarev:8", "exact-svd"):
-        cli.plan("gpt2-124m", gpus=4, oracle=text)
+        cli.COMMANDS["plan"]("gpt2-124m", gpus=4, oracle=text)
         assert f"strategies with {polar.parse(text)}" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(ValueError, match="auto has no map before its shape is known"):
-        cli.plan("gpt2-124m", gpus=4, oracle="auto")
+        cli.COMMANDS["plan"]("gpt2-124m", gpus=4, oracle="auto")
 
 
 def test_an_oracle_that_needs_the_matrix_is_not_reduced_to_its_gram_matrix() -> None:

@@ -16,6 +16,7 @@ from inexact_muon import cli
 from inexact_muon.lab import data
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec.spec import Digits, Nothing, Stdlib
+from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store import pack, packing, store
 from inexact_muon.lab.sweep.listing import records
 from inexact_muon.report.claims import judge
@@ -89,11 +90,11 @@ def test_lists_and_shows_like_its_store(
 
 def test_500_runs_are_small(tmp_path: Path) -> None:
     """Curves as of the tiny byte GPT with telemetry: 25 losses, 10 validations, 11 LMO errors of 12 matrices."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     layers = [f"blocks.{i}.{name}.weight" for i in range(3) for name in ("qkv", "out", "up", "down")]
 
     def numbers(size: int) -> list[float]:
-        return (2.0 + 0.1 * chance.standard_normal(size)).tolist()
+        return (2.0 + 0.1 * rng.standard_normal(size)).tolist()
 
     runs = []
     for case in ladder(seeds=100, losses=LOSSES):
@@ -237,7 +238,7 @@ def test_pairs_of_another_environment_are_refused(tmp_path: Path) -> None:
     (place / store.INDEX).unlink()
     opened = store.Store(
         place,
-        store.Plan(
+        StudyRuns(
             name="gpt", title="", figure="", varied=(), runs=tuple(c.spec for c in ladder({1: 2.0, 5: 1.5}, seeds=4))
         ),
     )
@@ -254,7 +255,7 @@ def test_a_sweep_goes_on_from_a_file(tmp_path: Path) -> None:
     run_all(first, part)
     file = packed(tmp_path, first)
     second = tmp_path / "second"
-    assert packing.take_in([file], second, msgspec.structs.replace(PLAN, runs=PLAN.runs[1:])) == 2
+    assert packing.import_packed([file], second, msgspec.structs.replace(PLAN, runs=PLAN.runs[1:])) == 2
     half(second, PLAN.runs[2])
     assert run_all(second, PLAN) == []
     assert {run.id for run in store.runs(second)} == set(IDS)
@@ -263,9 +264,9 @@ def test_a_sweep_goes_on_from_a_file(tmp_path: Path) -> None:
     third = tmp_path / "third"
     run_all(third, PLAN)
     assert listed(second) == listed(third)
-    assert packing.take_in([file], second, PLAN) == 0
+    assert packing.import_packed([file], second, PLAN) == 0
     with pytest.raises(LabError, match="no run of the study 'other'"):
-        packing.take_in([file], tmp_path / "x", msgspec.structs.replace(PLAN, name="other"))
+        packing.import_packed([file], tmp_path / "x", msgspec.structs.replace(PLAN, name="other"))
 
 
 def test_nothing_to_pack_is_one_sentence(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_the_update_is_that_of_one_process(strategy: str, dim: Any) -> None:
 def test_flags_that_stay_on_an_accelerator_give_the_same_update(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The arithmetic of accelerators on a CPU; on one rank a gradient is not finite, and all skip it."""
     expected = trained(torch.clone)
-    monkeypatch.setattr(finite, "HOSTED", ())
+    monkeypatch.setattr(finite, "HOST_READABLE", ())
 
     def rank() -> tuple[list[Tensor], bool, float]:
         mesh = init_device_mesh("cpu", (3,))
@@ -119,7 +119,7 @@ def test_what_cannot_be_done_is_refused() -> None:
         p = nn.Parameter(torch.eye(3))
         p.grad = torch.eye(3)
         optimizer = EF21Muon([p])
-        with pytest.raises(ValueError, match="EF21Muon needs messages from rank to rank, which backend") as told:
+        with pytest.raises(ValueError, match="EF21Muon needs point-to-point messages, which backend") as told:
             optimizer.step()
         return str(told.value)
 

@@ -270,7 +270,7 @@ def test_bad_input_is_named() -> None:
         Muon([p], strategy="compressed(up=natural)")
     with pytest.raises(ValueError, match=r"unknown name 'naturl'.*did you mean 'natural'"):
         EF21Muon([p], up="naturl")
-    with pytest.raises(TypeError, match="a compressor or its text is wanted, such as low-rank:8, got int"):
+    with pytest.raises(TypeError, match="expected a compressor or its text, such as low-rank:8, got int"):
         EF21Muon([p], up=8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="strategy must be a Strategy or its text, got int"):
         Muon([p], strategy=3)  # type: ignore[arg-type]

@@ -37,12 +37,13 @@ def test_the_table_of_the_page() -> None:
 
 
 def test_no_torch() -> None:
-    code = "import sys; from inexact_muon import cli; cli.plan('gpt2-124m', gpus=4); sys.exit('torch' in sys.modules)"
+    call = "cli.COMMANDS['plan']('gpt2-124m', gpus=4)"
+    code = f"import sys; from inexact_muon import cli; {call}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
 
 def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.plan("gpt2-124m", gpus=8, layout="ddp")
+    cli.COMMANDS["plan"]("gpt2-124m", gpus=8, layout="ddp")
     text = capsys.readouterr().out
     for expected in ("124,439,808 parameters", "84,934,656 of them in 72 matrices", "Nothing was timed on a GPU"):
         assert expected in text
@@ -90,9 +91,9 @@ def test_a_picture(tmp_path: Path) -> None:
 
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--plot writes \.svg"):
-        cli.plan("gpt2-124m", plot=tmp_path / "plan.pdf")
+        cli.COMMANDS["plan"]("gpt2-124m", plot=tmp_path / "plan.pdf")
     with pytest.raises(ValueError, match="tokens must lie between 1 and"):
-        cli.plan("gpt2-124m", tokens=0)
+        cli.COMMANDS["plan"]("gpt2-124m", tokens=0)
     call = [sys.executable, "-m", "inexact_muon.cli", "plan", "gpt2-124m", "--gpus", "8", "--tp", "3"]
     ended = subprocess.run(call, check=False, capture_output=True, text=True)
     assert ended.returncode == 2

@@ -34,7 +34,7 @@ def test_contract_suite_of_balls(name: str) -> None:
 
 def test_the_suites_can_fail() -> None:
     class Broken(lmo.Sign):
-        def unit_rho(self, out: int, into: int) -> float:
+        def unit_rho(self, fan_out: int, fan_in: int) -> float:
             return 1.0
 
     with pytest.raises(AssertionError, match="rho"):

@@ -20,7 +20,7 @@ from inexact_muon.report.build import build
 from inexact_muon.report.claims import CLAIMS
 from report_cases import Case, grid, write
 from test_report_pages import everything
-from test_report_rows import lend
+from test_report_rows import add_reference
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
@@ -45,7 +45,7 @@ def browser() -> Iterator[Any]:
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     catalogue.save(catalogue.rows(), folder)
-    lend(everything(folder), "lent")
+    add_reference(everything(folder), "lent")
     return build(folder, pictures=False).page
 
 
@@ -75,7 +75,7 @@ def test_every_chart_has_marks(browser: Any, page_file: Path, scheme: str) -> No
     seen = Seen(browser, page_file, scheme=scheme)
     charts = seen.page.query_selector_all(".chart")
     assert len(charts) >= 20
-    assert {"theory-0", "co-tuning-0", "co-tuning-2", "precision-0", "precision-2"} <= {
+    assert {"theory-0", "co-tuning-0", "co-tuning-2", "precision-0"} <= {
         c.get_attribute("id") for c in charts
     }
     for chart in charts:
@@ -112,7 +112,6 @@ TIPS = {
     "#co-tuning-0": "polar-express(steps=1)",
     "#co-tuning-1": "polar-express(steps=",
     "#precision-0": "polar-express(steps=4)",
-    "#precision-1": "next_change",
 }
 """What is said at the third mark."""
 

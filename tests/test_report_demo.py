@@ -65,8 +65,8 @@ def test_evidence_that_comes_along_replaces_nothing(tmp_path: Path, monkeypatch:
     place, out = tmp_path / "data", tmp_path / "out"
     write_tables(place, {name.replace(".", "-study."): content for name, content in made.items()})
     write_tables(out / "reference", {"precision-study.json": "mine"})
-    monkeypatch.setattr(demo, "lent", lambda: sorted(place.glob("*.json")))
-    demo.lend(out)
+    monkeypatch.setattr(demo, "reference_files", lambda: sorted(place.glob("*.json")))
+    demo.copy_reference(out)
     assert (out / "reference" / "precision-study.json").read_text() == "mine"
     assert tables.read(out).cotuning == ()
     reference = load.reference(out)
@@ -76,11 +76,11 @@ def test_evidence_that_comes_along_replaces_nothing(tmp_path: Path, monkeypatch:
 
 
 def test_evidence_that_comes_with_the_package_can_be_read() -> None:
-    assert len([path for path in demo.lent() if path.suffix == ".json"]) == 2
-    for path in demo.lent():
+    assert len([path for path in demo.reference_files() if path.suffix == ".json"]) == 2
+    for path in demo.reference_files():
         if path.suffix == ".pack":
             assert load.load(path).runs
-    for place in {path.parent for path in demo.lent() if path.suffix == ".json"}:
+    for place in {path.parent for path in demo.reference_files() if path.suffix == ".json"}:
         assert tables.read(place).problems == ()
 
 

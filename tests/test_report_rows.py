@@ -31,7 +31,7 @@ QUIET = Console(quiet=True)
 RISING = dict(zip(LOSSES, sorted(LOSSES.values()), strict=True))
 
 
-def lend(folder: Path, name: str, losses: dict[int, float] | None = None, seeds: int = 4) -> Path:
+def add_reference(folder: Path, name: str, losses: dict[int, float] | None = None, seeds: int = 4) -> Path:
     """A packed ladder in a folder's reference evidence."""
     made = write(folder.parent / f"{folder.name}-{name}", ladder(losses, seeds=seeds), name)
     (folder / "reference").mkdir(parents=True, exist_ok=True)
@@ -42,8 +42,8 @@ def lend(folder: Path, name: str, losses: dict[int, float] | None = None, seeds:
 
 def shown(folder: Path) -> Shown:
     results, reference = load.load(folder), load.reference(folder)
-    lent = judge(reference) if reference else []
-    return Shown(results, judge(results), figures(results, reference), reference, lent)
+    reference_judged = judge(reference) if reference else []
+    return Shown(results, judge(results), figures(results, reference), reference, reference_judged)
 
 
 @pytest.mark.parametrize("packs", [0, 1, 2])
@@ -51,14 +51,14 @@ def test_reference_evidence_is_told_apart(packs: int, tmp_path: Path) -> None:
     own = tmp_path / "own"
     write(own / "gpt", ladder(seeds=3), "gpt")
     for index in range(packs):
-        lend(own, f"lent-{index}", RISING)
+        add_reference(own, f"lent-{index}", RISING)
     page = shown(own)
     rows = {row.claim.id: row for row in claim_rows(page)}
     assert list(rows) == [claim.id for claim in CLAIMS]
     assert rows["lower-loss"].verdict == CONFIRMED
     assert rows["lower-loss"].theirs == (REFUTED if packs else None)
-    assert all(j.finding.evidence.startswith("reference: lent-") for j in rows["lower-loss"].lent)
-    assert len(rows["lower-loss"].lent) == packs
+    assert all(j.finding.evidence.startswith("reference: lent-") for j in rows["lower-loss"].reference_judged)
+    assert len(rows["lower-loss"].reference_judged) == packs
     html = build(own, pictures=False).page.read_text()
     assert html.count("<h2>Reference evidence</h2>") == (packs > 0)
     assert html.count("reference: ✗ not confirmed") >= packs / 2
@@ -70,7 +70,7 @@ def test_reference_evidence_never_changes_own_verdicts(tmp_path: Path) -> None:
     own = tmp_path / "own"
     write(own / "gpt", ladder(seeds=3), "gpt")
     before = [(j.claim.id, j.p) for j in judge(load.load(own))]
-    lend(own, "gpt", RISING)  # of the same name as our own study
+    add_reference(own, "gpt", RISING)  # of the same name as our own study
     write_tables(own / "reference", cotuning())
     assert [(j.claim.id, j.p) for j in judge(load.load(own))] == before
     assert [place.name for place in store.places(own)] == ["gpt"]
@@ -89,8 +89,8 @@ def test_a_damaged_reference_is_a_sentence(others: int, tmp_path: Path) -> None:
     own = tmp_path / "own"
     write(own / "gpt", ladder(seeds=2), "gpt")
     for _ in range(others):
-        lend(own, "good")
-    bad = lend(own, "bad")
+        add_reference(own, "good")
+    bad = add_reference(own, "bad")
     content = bytearray(bad.read_bytes())
     content[-20] ^= 1
     bad.write_bytes(content)
@@ -204,7 +204,7 @@ def test_figures_are_in_the_papers_order_and_problems_share_no_axis(tmp_path: Pa
 def test_effects_over_size_end_with_the_papers(tmp_path: Path) -> None:
     own = tmp_path / "own"
     write(own / "gpt", ladder(seeds=3), "gpt")
-    lend(own, "larger")
+    add_reference(own, "larger")
     results = load.load(own)
     sizes = next(f for f in figures(results, load.reference(own)) if f.id == "sizes")
     assert {row["runs"] for row in sizes.rows} == {"gpt", "reference: larger", "the paper"}

@@ -16,7 +16,6 @@ pytest.importorskip("altair", reason="the report needs the extra `lab`")
 from inexact_muon.report import sources, tables
 from inexact_muon.report.build import TEXT, announce, build
 from inexact_muon.report.claims import judge
-from inexact_muon.report.figures import figures
 from inexact_muon.report.load import load
 from report_cases import ladder, write
 from report_tables import LAYERS, cotuning, every_table, precision, theory, write_tables
@@ -146,22 +145,6 @@ def test_exports_hold_the_values_of_the_tables(tmp_path: Path) -> None:
     seeds = [r for r in read_csv(tmp_path / "report" / "precision.csv") if r["seed"]]
     runs = precision()["precision.json"]["problems"][0]["runs"]
     assert [float(r["oracle_flops"]) for r in seeds] == [f for run in runs for f in run["oracle_flops"]]
-
-
-def test_a_timeline_begins_a_bar_where_the_oracle_changes(tmp_path: Path) -> None:
-    found = {f.id: f for f in figures(load(write_tables(tmp_path, precision())))}["precision"]
-    bars = [row for row in found.rows if row.get("policy") == "adaptive:1.05" and "layer" in row]
-    assert [(r["layer"], r["first_step"], r["next_change"]) for r in bars] == [
-        (LAYERS[0], 0, 30), (LAYERS[0], 30, 50), (LAYERS[1], 0, 30), (LAYERS[1], 30, 50)
-    ]  # fmt: skip
-
-
-def test_the_last_bar_of_a_timeline_ends_with_the_run(tmp_path: Path) -> None:
-    made = precision()
-    for run in made["precision.json"]["problems"][0]["runs"]:
-        run["steps"] = 250
-    found = {f.id: f for f in figures(load(write_tables(tmp_path, made)))}["precision"]
-    assert {row["next_change"] for row in found.rows if "layer" in row} == {30, 250}
 
 
 def test_names_in_tables_are_escaped(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from inexact_muon.statistics import (
     TRUE,
     UNDECIDED,
     Verdict,
-    both,
+    all_of,
+    any_of,
     interval,
     quantile,
-    some,
 )
 from report_cases import LOSSES, Case, bowl, grid, ladder, write
 from report_tables import Tables, cotuning, precision, theory, write_tables
@@ -239,7 +239,7 @@ KNOWN = {CONFIRMED: TRUE, REFUTED: FALSE, UNDECIDED: OPEN}
 @given(st.lists(VERDICTS, min_size=1, max_size=5))
 def test_three_valued_logic(verdicts: list[Verdict]) -> None:
     """Replacing every undecided by either answer gives the answer, or both answers and then it is undecided."""
-    for combine, plain in ((both, all), (some, any)):
+    for combine, plain in ((all_of, all), (any_of, any)):
         worlds = product(*([v == CONFIRMED] if v != UNDECIDED else [True, False] for v in verdicts))
         answers = {plain(world) for world in worlds}
         wanted = UNDECIDED if len(answers) == 2 else CONFIRMED if answers == {True} else REFUTED

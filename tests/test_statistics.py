@@ -21,15 +21,15 @@ from inexact_muon.statistics import (
     Interval,
     PValues,
     Tested,
-    both,
-    deny,
+    all_of,
+    any_of,
     extended,
     holm,
     interval,
+    negate,
     optimum,
     paired,
     seeds_needed,
-    some,
 )
 
 REPEATS = 1000
@@ -37,8 +37,8 @@ NOISE = 0.008
 """Spread of a paired loss difference at tiny size; a seed's own loss varies by more, which pairing removes."""
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 NOISES: dict[str, Draw] = {
-    "normal": lambda chance, shape: chance.standard_normal(shape),
-    "heavy tails": lambda chance, shape: chance.standard_t(5, shape) / (5 / 3) ** 0.5,
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "heavy tails": lambda rng, shape: rng.standard_t(5, shape) / (5 / 3) ** 0.5,
 }
 
 
@@ -49,9 +49,9 @@ def lower_limit(wrong: int, repeats: int = REPEATS) -> float:
 
 def studies(truth: float, seeds: int, noise: Draw, repeats: int = REPEATS) -> Iterable[dict[int, float]]:
     """Differences by seed between two arms that share each seed's own luck."""
-    chance = np.random.default_rng([abs(round(1e6 * truth)), seeds])
-    luck = 0.05 * chance.standard_normal((repeats, seeds))
-    arms = luck[:, None] + NOISE / 2**0.5 * noise(chance, (repeats, 2, seeds))
+    rng = np.random.default_rng([abs(round(1e6 * truth)), seeds])
+    common = 0.05 * rng.standard_normal((repeats, seeds))
+    arms = common[:, None] + NOISE / 2**0.5 * noise(rng, (repeats, 2, seeds))
     arms[:, 0] += truth
     for first, second in arms:
         yield paired(dict(enumerate(first.tolist())), dict(enumerate(second.tolist())))
@@ -111,11 +111,11 @@ def surface(lr: float, alpha: float) -> dict[tuple[float, float], float]:
 )
 def test_optimum_shift(ratio: float, wrong: tuple[str, ...]) -> None:
     """Fitted by seed on grids with the noise of runs; the claim is that the crude oracle's optimum is lower."""
-    chance, seeds = np.random.default_rng(1), 4
+    rng, seeds = np.random.default_rng(1), 4
     arms = [surface(0.055 * ratio, 0.23 * ratio), surface(0.055, 0.23)]
     cells, losses = list(arms[0]), np.array([list(arm.values()) for arm in arms])
     found: dict[str, list[str]] = {"lr": [], "alpha": []}
-    for study in losses + 0.006 * chance.standard_normal((REPEATS, seeds, *losses.shape)):
+    for study in losses + 0.006 * rng.standard_normal((REPEATS, seeds, *losses.shape)):
         pairs = [[optimum(dict(zip(cells, row, strict=True))) for row in seed.tolist()] for seed in study]
         for what, verdicts in found.items():
             shifts = [log2(getattr(crude, what) / getattr(fine, what)) for crude, fine in pairs]
@@ -129,8 +129,8 @@ def test_optimum_shift(ratio: float, wrong: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("true", [0, 6, 14])
 def test_a_family(true: int, bodies: int) -> None:
     """Any wrong verdict among 16 claims, of which some are true by much and all others lie on their threshold."""
-    chance, seeds, claims = np.random.default_rng(true), 6, 16
-    values = chance.standard_normal((REPEATS, claims, bodies, seeds))
+    rng, seeds, claims = np.random.default_rng(true), 6, 16
+    values = rng.standard_normal((REPEATS, claims, bodies, seeds))
     values[:, :true] += 4.0
     wrong = right = 0
     for study in values:
@@ -165,8 +165,8 @@ def test_holm_by_hand() -> None:
 @pytest.mark.parametrize("level", [LEVEL, LEVEL / 16])
 def test_stein_reaches_its_width_at_its_level(pilot: int, level: float) -> None:
     """Half-width at most h in every repeat; the truth is outside as rarely as declared; the mean does not matter."""
-    chance, h, outside, most = np.random.default_rng(pilot), 0.7 * NOISE, 0, 400
-    for values in 1.0 + NOISE * chance.standard_normal((REPEATS, most)):
+    rng, h, outside, most = np.random.default_rng(pilot), 0.7 * NOISE, 0, 400
+    for values in 1.0 + NOISE * rng.standard_normal((REPEATS, most)):
         first = interval(values[:pilot].tolist())
         n = seeds_needed(first.spread, pilot, h, level)
         moved = interval((values[:pilot] - 5.0).tolist())
@@ -209,22 +209,22 @@ def test_a_count_is_not_known_better_than_its_rounding() -> None:
 
 def test_composite_claims_take_the_largest_p() -> None:
     a, b = PValues(0.01, 0.9), PValues(0.2, 0.03)
-    assert both(a, b) == PValues(0.2, 0.06)
-    assert some(a, b) == PValues(0.02, 0.9)
-    assert both(a, TRUE) == a
-    assert some(a, FALSE) == a
-    assert both(a, FALSE) == FALSE
-    assert some(b, TRUE) == TRUE
-    assert (both(), some()) == (TRUE, FALSE)
-    assert both(a, OPEN) == PValues(1.0, 1.0)
-    assert deny(a) == PValues(0.9, 0.01)
+    assert all_of(a, b) == PValues(0.2, 0.06)
+    assert any_of(a, b) == PValues(0.02, 0.9)
+    assert all_of(a, TRUE) == a
+    assert any_of(a, FALSE) == a
+    assert all_of(a, FALSE) == FALSE
+    assert any_of(b, TRUE) == TRUE
+    assert (all_of(), any_of()) == (TRUE, FALSE)
+    assert all_of(a, OPEN) == PValues(1.0, 1.0)
+    assert negate(a) == PValues(0.9, 0.01)
 
 
-@pytest.mark.parametrize(("wrong", "any_of"), [(REFUTED, both), (CONFIRMED, some)])
-def test_one_of_several_parts_is_corrected(wrong: str, any_of: Callable[..., PValues]) -> None:
+@pytest.mark.parametrize(("wrong", "any_of"), [(REFUTED, all_of), (CONFIRMED, any_of)])
+def test_one_of_several_parts_is_corrected(wrong: str, combined: Callable[..., PValues]) -> None:
     """Five parts on their threshold: without Bonferroni one of them would be sure in 12 % of repeats."""
     values = np.random.default_rng(3).standard_normal((REPEATS, 5, 6))
-    found = [any_of(*(interval(part.tolist()).above() for part in study)).verdict() for study in values]
+    found = [combined(*(interval(part.tolist()).above() for part in study)).verdict() for study in values]
     assert lower_limit(found.count(wrong)) <= LEVEL
 
 

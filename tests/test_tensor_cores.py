@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from inexact_muon import polar
-from inexact_muon.polar.auto import TARGETS
 from inexact_muon.polar.iteration import factors_of, run
 from inexact_muon.polar.rounding import FLOAT16
 from inexact_muon.tune import spectra
@@ -19,7 +18,11 @@ from matrices import SPECTRA
 from tensor_cores import TensorCores
 
 SQUARE, WIDE = "polar-express(steps=4, degree=9)", "polar-express(steps=5, degree=(5, 5, 5, 5, 9))"
-CHOSEN = {(SQUARE, "direct", ()), (WIDE, "gram", (2, 4))}
+QUINTICS, NINTHS = "polar-express(steps=4, lower=0.003)", "polar-express(steps=3, lower=0.003, degree=9)"
+CHOSEN = {
+    "accurate": {(SQUARE, "direct", ()), (WIDE, "gram", (2, 4))},
+    "fast": {(QUINTICS, "direct", ()), (NINTHS, "direct", ()), (QUINTICS, "gram", (2,))},
+}
 """Method, form and restarts, all in float16, of every shape on a device with fast float16."""
 
 MORE = {
@@ -59,13 +62,13 @@ def judged(method: polar.PolarMethod, n: int, m: int, spectrum: str, count: int 
         z = method(exact.float()).double()
     twin = replace(method, dtype=torch.float64, form="direct")(exact)
     gap, expected = (1.0 - (exact * x).sum((-2, -1)) / s.sum() for x in (z, twin))
-    inside = float(s.min() / (s**4).sum() ** 0.25) >= 1e-3
+    inside = float(s.min() / (s**4).sum() ** 0.25) >= method.map.lower
     overshoot = float(torch.linalg.matrix_norm(z, 2).max())
     return overshoot, float(gap.abs().max()) if inside else 0.0, float((gap - expected).abs().max())
 
 
 def check(method: polar.PolarMethod, n: int, m: int, spectrum: str, count: int = 1) -> None:
-    bound = method.error_bound(1e-3)
+    bound = method.error_bound(method.map.lower)
     term = FLOAT16["gram" if method.runs_gram(n, m, torch.float16) else "direct"]
     overshoot, gap, moved = judged(method, n, m, spectrum, count)
     assert overshoot <= 1.0 + bound + term, (n, m, spectrum)
@@ -73,26 +76,26 @@ def check(method: polar.PolarMethod, n: int, m: int, spectrum: str, count: int =
     assert moved <= 2.0 * bound + term, (n, m, spectrum)
 
 
-def chosen(n: int, m: int) -> polar.PolarMethod:
-    delta, lower = TARGETS["accurate"]
-    return polar.cheapest(n, m, delta, lower, device="cuda")
+def chosen(n: int, m: int, target: str = "accurate") -> polar.PolarMethod:
+    return polar.Auto(target).at(n, m, "cuda")
 
 
 def candidates(n: int, m: int) -> list[polar.PolarMethod]:
-    """What auto chooses here, and what it chooses for larger matrices of this aspect."""
-    return list(dict.fromkeys((chosen(n, m), chosen(64 * n, 64 * m))))
+    """What auto chooses here for any target, and what it chooses for larger matrices of this aspect."""
+    return list(dict.fromkeys(chosen(k * n, k * m, target) for target in CHOSEN for k in (1, 64)))
 
 
-def test_what_auto_chooses_is_what_is_measured() -> None:
+@pytest.mark.parametrize("target", CHOSEN)
+def test_what_auto_chooses_is_what_is_measured(target: str) -> None:
     found = set()
     for n in (8, 64, 100, 512, 768, 1024, 1408, 2048, 4096, 8192):
         for aspect in (1.0, 1.2, 1.45, 1.55, 2.0, 3.0, 3.5, 4.0, 8.0, 64.0):
-            method = chosen(n, int(n * aspect))
+            method = chosen(n, int(n * aspect), target)
             assert method.dtype == torch.float16
             gram = method.runs_gram(n, int(n * aspect), torch.float16)
             again = tuple(range(2, len(method.map.coefficients), 2)) if gram else ()
             found.add((str(replace(method, dtype=None)), "gram" if gram else "direct", again))
-    assert found == CHOSEN
+    assert found == CHOSEN[target]
 
 
 @pytest.mark.parametrize("spectrum", ALL)

@@ -77,13 +77,13 @@ def test_so_says_the_command(value: str, monkeypatch: pytest.MonkeyPatch, capsys
 def test_eps_whose_power_vanishes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(monkeypatch, capsys, "stochastic-iterations", "--set", "eps=1e-200")
     assert code == 2
-    assert "leaves the range of floating point numbers at D0=1" in err
+    assert "is outside the range of floating point numbers at D0=1" in err
     assert "eps=1e-200" in err
 
 
 def test_clipping_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "upper end 1" in run(monkeypatch, capsys, "stochastic-optimal", "--set", "K=1")[1]
-    assert "upper end 1" not in run(monkeypatch, capsys, "stochastic-optimal")[1]
+    assert "clipped to 1" in run(monkeypatch, capsys, "stochastic-optimal", "--set", "K=1")[1]
+    assert "clipped to 1" not in run(monkeypatch, capsys, "stochastic-optimal")[1]
 
 
 @pytest.mark.parametrize("name", ["stochastic-optimal", "measured-deterministic-bound", "layerwise-bound", "rho"])
@@ -124,8 +124,8 @@ def test_curves_are_the_statements() -> None:
         (("deterministic-bound", "--set", "delta"), "--set takes name=value"),
         (("deterministic-bound", "--set", "delta=small"), "delta must be a number"),
         (("deterministic-bound", "--set", "delta=0.1,0.2"), "delta is one number"),
-        (("deterministic-bound", "--set", "delta=1"), "so that no bound can hold"),
-        (("measured-deterministic-bound", "--set", "gap=1"), "does not go downhill"),
+        (("deterministic-bound", "--set", "delta=1"), "so no bound can hold"),
+        (("measured-deterministic-bound", "--set", "gap=1"), "not a descent direction"),
         (("deterministic-bound", "--plot", "bound.txt"), "--plot writes .svg"),
         (("momentum-errors", "--plot", "errors.svg"), "gives a sequence"),
     ],

@@ -111,7 +111,7 @@ def test_safetensors(tmp_path: Path) -> None:
         torch.testing.assert_close(entry.matrix, buffer, rtol=0.0, atol=0.0)
     save_file({"model.0": torch.ones(3, 3)}, tmp_path / "weights.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(b"half")
-    for file, words in (("weights", "holds no momentum matrix"), ("cut", "not a whole safetensors file")):
+    for file, words in (("weights", "has no momentum matrix"), ("cut", "not a complete safetensors file")):
         with pytest.raises(ValueError, match=words):
             checkpoints.read(tmp_path / f"{file}.safetensors")
 
@@ -144,7 +144,7 @@ def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="parts of it may be missing"):
         checkpoints.read(tmp_path / "dcp")
     (tmp_path / "dcp" / ".metadata").write_bytes(b"half")
-    with pytest.raises(ValueError, match="may be cut short"):
+    with pytest.raises(ValueError, match="may be truncated"):
         checkpoints.read(tmp_path / "dcp")
 
 
@@ -250,9 +250,9 @@ def test_wrong_files(tmp_path: Path) -> None:
     diverged = {"state": {0: {"momentum_buffer": torch.full((3, 3), torch.nan)}}, "param_groups": [{"params": [0]}]}
     torch.save(diverged, tmp_path / "nan.pt")
     for name, error, words in (
-        ("weights.pt", ValueError, "holds no momentum matrix"),
-        ("adamw.pt", ValueError, "holds no momentum matrix"),
-        ("objects.pt", ValueError, "Python objects, which are not opened for safety"),
+        ("weights.pt", ValueError, "has no momentum matrix"),
+        ("adamw.pt", ValueError, "has no momentum matrix"),
+        ("objects.pt", ValueError, "Python objects, which are not loaded for safety"),
         ("text.pt", ValueError, "is not a"),
         ("empty.pt", ValueError, "is not a"),
         ("cut.pt", ValueError, "is not a"),

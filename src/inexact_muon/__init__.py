@@ -3,9 +3,9 @@
     from inexact_muon import lmo, measure, polar
 
     ball = lmo.Spectral(polar=polar.PolarExpress(5))
-    measure(ball, m, ball(m))      # delta, gap, overshoot of this answer
+    measure(ball, m, ball(m))      # delta, gap, overshoot of this output
 
-Names that need torch are imported when first used, so that commands without tensors start fast.
+Names that need torch are imported on first use, so that commands without tensors start fast.
 """
 
 from importlib import import_module
@@ -52,4 +52,4 @@ def _version() -> str:
     try:
         return version("inexact-muon")
     except PackageNotFoundError:
-        return "0+unknown"  # a source tree that is on the path but not installed
+        return "0+unknown"  # a source tree on the path, not installed

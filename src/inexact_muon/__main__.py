@@ -1,6 +1,6 @@
 """`python -m inexact_muon` is the command `inexact-muon`.
 
-Ctrl-C while the command line itself is imported ends the process with one line, too.
+Ctrl-C during the import of the command line also exits with one line.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The text of a method: "polar-express(steps=5, lower=0.01)", or "polar-express:5" for its first field.
+"""The text form of frozen values: "polar-express(steps=5, lower=0.01)", or "polar-express:5" for the first field.
 
-`write` and `read` are inverse to each other on frozen dataclasses that carry a class attribute `name`.
-Text appears only at the edges: the command line, TOML files, checkpoints.
+`write` and `read` are inverse to each other on frozen dataclasses with a class attribute `name`.
+Text is used only at the edges: the command line, TOML files, checkpoints.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _DASH = re.compile(r"(?<=[A-Za-z0-9_])-(?=[A-Za-z])")
 _SHORT = re.compile(r"(?<![\w-])([A-Za-z][\w-]*):([^\s,():]+)")
 
 LONGEST = 100_000
-"""Characters of a text: far more than `auto` with a choice for each shape of a large model takes."""
+"""Maximum length of a text: far more than `auto` with a choice for each shape of a large model."""
 
 MOST_METHODS = 500
-"""Methods named by one text, since each is designed as it is read."""
+"""Maximum number of methods in one text, since each is designed while it is read."""
 
 
 def write(method: Any, *, full: bool = False) -> str:
-    """Text of a method; only the fields that differ from their defaults unless `full`."""
-    ordered = sorted(fields(method), key=lambda field: bool(field.kw_only))  # as the constructor takes them
+    """Text of a method, with the fields that differ from their defaults, or all if `full`."""
+    ordered = sorted(fields(method), key=lambda field: bool(field.kw_only))  # constructor order
     parts = []
     for position, field in enumerate(ordered):
         value = getattr(method, field.name)
@@ -37,23 +37,23 @@ def write(method: Any, *, full: bool = False) -> str:
 
 
 def read(text: str, table: Mapping[str, type]) -> Any:
-    """The method a text names; `table` maps names to classes.
+    """Parse a text; `table` maps names to classes.
 
     Raises:
-        ValueError: names what is wrong, what exists and the nearest existing name.
+        ValueError: with what is wrong, what exists and the nearest existing name.
     """
     node = _parsed(text, next(iter(table)))[1]
     try:
         count = sum(isinstance(part, ast.Call) for part in ast.walk(node))
         if count > MOST_METHODS:
-            raise ValueError(f"{_quoted(text)} names {count} methods, and {MOST_METHODS} are the most a text may name")
+            raise ValueError(f"{_quoted(text)} names {count} methods; a text may name at most {MOST_METHODS}")
         return _build(node, table, text)
     except RecursionError:
         raise ValueError(f"cannot read {_quoted(text)}: it is nested too deeply") from None
 
 
 def call(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """The name of a text and its arguments as (field, text), field "" for one without: known to nobody or not."""
+    """The name in a text and its arguments as (field, text), field "" for positional ones; names need not be known."""
     source, node = _parsed(text, "name")
     name, inside = _called(node, text, "name")
     given = [("", a) for a in inside.args] + [(str(k.arg), k.value) for k in inside.keywords]
@@ -61,7 +61,7 @@ def call(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _called(node: ast.expr, text: str, example: str) -> tuple[str, ast.Call]:
-    """The name of a call, and the call; a name alone is a call without arguments."""
+    """Name of a call, and the call; a bare name is a call without arguments."""
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     if not isinstance(call.func, ast.Name):
         raise ValueError(f"cannot read {_quoted(text)}: expected a name such as {example}")
@@ -69,21 +69,21 @@ def _called(node: ast.expr, text: str, example: str) -> tuple[str, ast.Call]:
 
 
 def _parsed(text: str, example: str) -> tuple[str, ast.expr]:
-    """The text with its arguments in brackets, and its tree, whose places are those of that text."""
+    """The text with its arguments in brackets, and the syntax tree of that text."""
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a method, got {type(text).__name__}")
     if len(text) > LONGEST:
         raise ValueError(f"the text of a method has at most {LONGEST} characters, got {len(text)}: {_quoted(text)}")
     source = _SHORT.sub(r"\1(\2)", text.strip())
     try:
-        # 1e-3 keeps its minus (a digit follows); polar-express and rms-max become identifiers.
+        # polar-express and rms-max become identifiers; 1e-3 keeps its minus, since a digit follows.
         return source, ast.parse(_DASH.sub("_", source), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # too deep for the parser, a null byte, a surrogate
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # also: nested too deeply, a null byte, a surrogate
         raise ValueError(f"cannot read {_quoted(text)}; write it like {example}(steps=5)") from None
 
 
 def read_plugged(text: str, table: Mapping[str, type], *groups: str) -> Any:
-    """`read`, with the names that installed packages offer as entry points of these groups; loaded when named."""
+    """`read`, including entry points of these groups from installed packages, which are loaded if named."""
     offered = {point.name: point for group in groups for point in _points(group)}
     found = {name: point.load() for name, point in offered.items() if name not in table and name in str(text)}
     return read(text, {**table, **found})
@@ -95,7 +95,7 @@ def _points(group: str) -> EntryPoints:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The tail of an error: the nearest known name, then all of them."""
+    """The end of an error message: the nearest known name, then all of them."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
@@ -114,7 +114,7 @@ def _build(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
             raise ValueError(
                 f"{name} has no {_quoted(str(keyword.arg))} in {_quoted(text)}: {nearest(str(keyword.arg), known)}"
             )
-        # A word stays one where the field is text, even if a method has that name: form=auto.
+        # In a text field a bare word is text, even if a method has that name: form=auto.
         word = known[keyword.arg].type in (str, "str") and isinstance(keyword.value, ast.Name)
         arguments[keyword.arg] = _word(keyword.value) if word else _value(keyword.value, table, text)
     try:
@@ -126,7 +126,7 @@ def _build(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
 def _value(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
     if isinstance(node, ast.Call):
         return _build(node, table, text)
-    if isinstance(node, ast.Name):  # a bare word: the name of a method, or of an option
+    if isinstance(node, ast.Name):  # a bare word: a method or an option
         word = _word(node)
         return _build(node, table, text) if word in table else word
     if isinstance(node, ast.Tuple):
@@ -138,7 +138,7 @@ def _value(node: ast.expr, table: Mapping[str, type], text: str) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """The text for a message: shortened in the middle, what cannot be printed as an escape."""
+    """The text for an error message: shortened in the middle, with non-printable characters escaped."""
     shown = text if len(text) <= 120 else f"{text[:80]}...{text[-30:]}"
     return ascii(shown)
 

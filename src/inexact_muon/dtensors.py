@@ -1,4 +1,4 @@
-"""Sharded parameters (DTensor, FSDP2, tensor parallelism): a rank's piece and the whole; plain tensors are both."""
+"""Sharded parameters (DTensor, FSDP2, tensor parallelism): the local piece and the whole tensor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def local(x: Tensor) -> Tensor:
 
 
 def gathered(x: Tensor) -> Tensor:
-    """x itself, or all of a sharded x on every rank."""
+    """x itself, or a sharded x gathered on every rank."""
     sharded: Any = x
     return sharded.full_tensor() if hasattr(x, "device_mesh") else x
 
 
 def whole_of(piece: Tensor, x: Tensor) -> Tensor:
-    """The whole tensor of which this is a piece, laid out as the DTensor x is; on every rank, by collectives."""
+    """The whole tensor from its pieces, laid out like the DTensor x; on every rank, by collectives."""
     sharded: Any = x.detach()
     shape, stride = sharded.size(), sharded.stride()
     return gathered(
@@ -32,14 +32,14 @@ def whole_of(piece: Tensor, x: Tensor) -> Tensor:
 
 
 def piece_of(whole: Tensor, x: Tensor) -> Tensor:
-    """This rank's piece of a whole that every rank knows, laid out as the DTensor x is; nothing is sent."""
+    """This rank's piece of a replicated tensor, laid out like the DTensor x; nothing is sent."""
     sharded: Any = x.detach()
     mesh = sharded.device_mesh
     return local(type(sharded).from_local(whole, mesh, run_check=False).redistribute(mesh, sharded.placements))
 
 
 def same_layout(x: Tensor, like: Tensor) -> Tensor:
-    """x laid out as `like` is; something is sent only if it is not."""
+    """x laid out like `like`; communicates only if the layouts differ."""
     sharded, wanted = x, like
     if not hasattr(x, "device_mesh") or sharded.placements == wanted.placements:  # type: ignore[attr-defined]
         return x
@@ -47,7 +47,7 @@ def same_layout(x: Tensor, like: Tensor) -> Tensor:
 
 
 def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    """This rank's piece of a parameter with its gradient, and of the state; they share memory with it."""
+    """This rank's piece of a parameter with its gradient, and of the state, sharing memory."""
     if not hasattr(p, "device_mesh"):
         return p, state
     assert p.grad is not None
@@ -57,5 +57,5 @@ def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
 
 
 def is_fake(x: Tensor) -> bool:
-    """Whether x has no values that could be read."""
+    """Whether x is a fake tensor, without values."""
     return torch._guards.detect_fake_mode([x]) is not None

@@ -1,4 +1,4 @@
-"""Ways to run the oracle on many ranks, as frozen values: `parallel` runs them, `plan` has their cost on paper."""
+"""Strategies to run the oracle on many ranks, as frozen values: run by `parallel`, priced by `plan`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from inexact_muon._text import read, write
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to run the oracle.
+    """How ranks share the oracle's work.
 
     Attributes:
-        copies: whether plain tensors are copies on every rank of a process group, among which work is divided.
-        exact: whether the update is that of one process, up to rounding.
+        copies: whether plain tensors are replicas on every rank of a process group, among which work is divided.
+        exact: whether the update equals that of one process, up to rounding.
     """
 
     name: ClassVar[str]
@@ -27,17 +27,17 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Replicated(Strategy):
-    """Every rank gathers every matrix and orthogonalises all of them; nothing comes back."""
+    """Every rank gathers and orthogonalises every matrix; results are not sent."""
 
     name: ClassVar[str] = "replicated"
 
 
 @dataclass(frozen=True)
 class OwnerRank(Strategy):
-    """Each matrix is orthogonalised once, by one rank, the most expensive matrices given out first.
+    """Each matrix is orthogonalised once, by one rank; the most expensive matrices are assigned first.
 
-    Pieces travel to the owner, and every holder gets its piece of the answer; a stack of matrices that lie whole on
-    their ranks sends nothing. With `copies` plain tensors are divided among the ranks, too.
+    Pieces are gathered on the owner, and the direction is scattered to all holders; matrices that are whole on their
+    ranks (in a divided stack) are not sent. With `copies`, plain tensors are divided among the ranks as well.
     """
 
     name: ClassVar[str] = "owner-rank"
@@ -46,7 +46,7 @@ class OwnerRank(Strategy):
 
 @dataclass(frozen=True)
 class AutoStrategy(OwnerRank):
-    """Owner-rank for what is divided; plain tensors are not assumed to be replicated."""
+    """Owner-rank for sharded parameters; plain tensors are not assumed to be replicated."""
 
     name: ClassVar[str] = "auto"
     copies: ClassVar[bool] = False
@@ -54,21 +54,21 @@ class AutoStrategy(OwnerRank):
 
 @dataclass(frozen=True)
 class GramReduced(Strategy):
-    """Where the long side alone is cut, only n x n matrices in float64 travel; the rest as owner-rank."""
+    """If exactly the long side is divided, only n x n float64 matrices are sent; otherwise as owner-rank."""
 
     name: ClassVar[str] = "gram-reduced"
 
 
 @dataclass(frozen=True)
 class BlockPeriodic(Strategy):
-    """MuonBP (arXiv 2510.16981): pieces are orthogonalised where they lie; every `period`-th step whole matrices are.
+    """MuonBP (arXiv 2510.16981): each rank orthogonalises its piece; every `period`-th step uses whole matrices.
 
-    The first step is a whole one. Undivided matrices are whole at every step. Factors by shape are those of the block
-    on steps by blocks.
+    The first step uses whole matrices, and undivided matrices are always whole. On blockwise steps, shape factors are
+    those of the block.
 
     Attributes:
         period: 1 is Muon.
-        block_lr: multiplies lr on steps by blocks, the second of the two step sizes.
+        block_lr: multiplies lr on blockwise steps, the second of the two step sizes.
     """
 
     name: ClassVar[str] = "block-periodic"
@@ -87,9 +87,9 @@ class BlockPeriodic(Strategy):
 STRATEGIES: dict[str, type[Strategy]] = {
     cls.name: cls for cls in (AutoStrategy, Replicated, OwnerRank, GramReduced, BlockPeriodic)
 }
-"""Name -> class, for text only."""
+"""Name -> class, for parsing."""
 
 
 def parse(text: str) -> Strategy:
-    """The strategy that a text names: "owner-rank", "block-periodic:4"."""
+    """Parse a strategy: "owner-rank", "block-periodic:4"."""
     return read(text, STRATEGIES)

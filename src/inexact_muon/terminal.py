@@ -1,8 +1,8 @@
-"""Tables and numbers on a terminal of any width.
+"""Tables and numbers for terminals of any width.
 
-A table that is too wide is narrowed by wrapping prose, then by leaving out empty and optional columns; after that it is
-stacked (groups of columns under each other, the key repeated) or written as one block of lines for each row. No cell is
-cut.
+A table that is too wide is narrowed by wrapping prose, then by dropping empty and optional columns. If it still does
+not fit, it is stacked (groups of columns, each with the key columns) or written as one block of lines per row. Cells
+are never truncated.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from rich.table import Table
 from rich.text import Text
 
 PROSE = 24
-"""Columns of prose are not made narrower than this."""
+"""Minimum width of a column of prose."""
 MOST = 4
-"""A table is stacked in at most so many groups of columns; one that needs more is written in blocks."""
+"""Maximum number of stacked column groups; a table that needs more is written in blocks."""
 
 
 def console(width: int) -> Console:
-    """Standard output: as wide as COLUMNS or the terminal says, `width` where there is neither."""
+    """Console on standard output, as wide as COLUMNS or the terminal, else `width`."""
     known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if known else width, markup=False, emoji=False)  # names and paths hold any text
+    return Console(
+        width=None if known else width, markup=False, emoji=False
+    )  # names and paths may contain markup characters
 
 
 def number(value: float | None, digits: int = 6) -> str:
-    """A measured value to so many significant digits, trailing zeros kept so that columns line up; None is "-"."""
+    """A measured value with this many significant digits, keeping trailing zeros for alignment; None is "-"."""
     if value is None:
         return "-"
     if isinstance(value, int):
@@ -42,7 +44,7 @@ def number(value: float | None, digits: int = 6) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of a row, and how it is drawn."""
+    """The cells of a row, and its style."""
 
     cells: Sequence[str | Text]
     style: str = ""
@@ -50,15 +52,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table, before it is known how wide it may be.
+    """A table that adapts to the available width.
 
     Args:
-        left: columns of words, aligned to the left; the others hold numbers.
+        left: columns of text, aligned to the left; the others hold numbers.
         prose: columns that may be wrapped between words.
-        optional: columns that may be left out, the first one first.
-        closing: so many rows at the end are set apart by a line.
-        keys: so many columns at the start say what a row is about.
-        narrow: what is done when it does not fit otherwise.
+        optional: columns that may be dropped, in this order.
+        closing: number of final rows that are separated by a line.
+        keys: number of leading columns that identify a row.
+        narrow: layout if the table does not fit.
     """
 
     title: str
@@ -72,7 +74,7 @@ class Sheet:
     narrow: Literal["stack", "blocks"] = "stack"
 
     def print(self, to: Console) -> None:
-        """Writes the table, narrowed to the console's width."""
+        """Print the table, fitted to the console's width."""
         if self.title:
             to.print(Text(self.title, style="italic"), soft_wrap=True)
         kept = list(range(len(self.columns)))
@@ -104,12 +106,12 @@ class Sheet:
             table.add_row(*(Text(c) if isinstance(c, str) else c for c in cells), style=row.style or None)
         return table
 
-    def _fit(self, kept: Sequence[int], room: int) -> list[int] | None:
-        """Widths of these columns within `room`: the widest shrink first, none below its least; None if too wide."""
+    def _fit(self, kept: Sequence[int], available: int) -> list[int] | None:
+        """Column widths within `available`, shrinking the widest first, none below its minimum; None if too wide."""
         widths = [self._widest(k) for k in kept]
         least = [self._least(k) for k in kept]
-        room -= 3 * len(kept) + 1
-        while sum(widths) > room:
+        available -= 3 * len(kept) + 1
+        while sum(widths) > available:
             shrinking = [i for i in range(len(kept)) if widths[i] > least[i]]
             if not shrinking:
                 return None
@@ -120,7 +122,7 @@ class Sheet:
         return max(len(self.columns[k]), *(len(row.cells[k]) for row in self.rows), 1)
 
     def _least(self, k: int) -> int:
-        """A title is wrapped between words, a cell only if it is prose."""
+        """Minimum width: titles wrap between words, cells only if they are prose."""
         title = max(map(len, self.columns[k].split()), default=1)
         cells = [str(row.cells[k]) for row in self.rows]
         if self.columns[k] not in self.prose:
@@ -128,39 +130,39 @@ class Sheet:
         words = [len(word) for cell in cells for word in cell.split()]
         return max(title, *words, min(PROSE, max(map(len, cells), default=0)))
 
-    def _groups(self, room: int) -> list[list[int]]:
-        """Columns in groups that fit, each after the keys; none if a column does not fit, or there are too many."""
+    def _groups(self, available: int) -> list[list[int]]:
+        """Column groups that fit, each with the keys; empty if a column does not fit or there are too many groups."""
         keys = list(range(self.keys))
         groups = [list(keys)]
         for k in range(self.keys, len(self.columns)):
-            if self._fit([*groups[-1], k], room) is None:
+            if self._fit([*groups[-1], k], available) is None:
                 groups.append(list(keys))
-            if self._fit([*groups[-1], k], room) is None:
+            if self._fit([*groups[-1], k], available) is None:
                 return []
             groups[-1].append(k)
         return groups if len(groups) <= MOST else []
 
-    def _blocks(self, room: int) -> Iterator[Text]:
+    def _blocks(self, available: int) -> Iterator[Text]:
         for row in self.rows:
             cells = [str(cell) for cell in row.cells]
             yield Text("  ".join(cells[: self.keys]), style="bold")
             named = zip(self.columns[self.keys :], cells[self.keys :], strict=True)
-            for line in _packed([f"{name}: {cell}" for name, cell in named if cell], room - 2):
+            for line in _packed([f"{name}: {cell}" for name, cell in named if cell], available - 2):
                 yield Text(f"  {line}")
 
 
-def _packed(parts: Sequence[str], room: int) -> Iterator[str]:
-    """Lines of parts with two spaces between them; a part that is longer than a line is wrapped between words."""
+def _packed(parts: Sequence[str], available: int) -> Iterator[str]:
+    """Lines of parts separated by two spaces; a part longer than a line is wrapped between words."""
     line = ""
     for part in parts:
         joined = f"{line}  {part}" if line else part
-        if len(joined) <= room:
+        if len(joined) <= available:
             line = joined
             continue
         if line:
             yield line
         *whole, line = textwrap.wrap(
-            part, room, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            part, available, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
         ) or [""]
         yield from whole
     if line:

@@ -1,4 +1,4 @@
-"""Contract suites for people who write their own polar method or ball.
+"""Contract suites for user-defined polar methods and balls.
 
     def test_my_oracle() -> None:
         check_polar(MyOracle())
@@ -21,13 +21,12 @@ from inexact_muon.schedules import Polished, Schedule
 
 
 def rounding_term(method: PolarMethod, stored: torch.dtype, compute: torch.dtype, lower: float = 1e-3) -> float:
-    """What rounding may add to `method.error_bound`, an envelope over the spectra of the tests.
+    """Allowance for rounding on top of `method.error_bound`, an envelope over the spectra of the tests.
 
-    Polynomials: noise of a few eps passes through the steps like a small singular value, so
-    eps (8 + 2 slope), but at most 0.2 (bfloat16) and 0.1 (float16), where it saturates. Rational: the inverse of
-    a matrix with smallest eigenvalue `shift` moves by eps/shift, and a polish multiplies that. Exact: the polar
-    factor itself has condition number 1/lower, lower being the smallest singular value over the largest. Casting
-    adds 2 eps of its dtype.
+    Polynomials: noise of a few eps is amplified like a small singular value, so eps (8 + 2 slope), but at most 0.2
+    (bfloat16) and 0.1 (float16), where it saturates. Rational: the inverse of a matrix with smallest eigenvalue `shift`
+    changes by eps/shift, amplified by a polish. Exact: the polar factor has condition number 1/lower, lower being the
+    smallest singular value over the largest. Casting adds 2 eps of its dtype.
     """
     eps = torch.finfo(compute).eps
     cast = 2.0 * torch.finfo(stored).eps
@@ -43,7 +42,7 @@ def rounding_term(method: PolarMethod, stored: torch.dtype, compute: torch.dtype
 
 
 def allowed_error(method: PolarMethod, m: Tensor) -> float:
-    """error_bound at the smallest singular value of m that is not rounding, plus the rounding term."""
+    """error_bound at the smallest singular value of m above rounding level, plus the rounding term."""
     _, s, _, kept = decompose(m)
     if not bool(kept.any()):
         return 0.0
@@ -56,7 +55,7 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
 
 
 def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:
-    """Shape, dtype, zero, scale, purity, text and finiteness, on m or on a small Gaussian batch."""
+    """Check shape, dtype, zero, scale, purity, text and finiteness, on m or on a small Gaussian batch."""
     if m is None:
         m = torch.randn(2, 6, 9, generator=torch.Generator().manual_seed(0))
     before = m.clone()
@@ -64,18 +63,18 @@ def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:
     assert x.shape == m.shape, f"{method}: shape changed from {tuple(m.shape)} to {tuple(x.shape)}"
     assert x.dtype == m.dtype, f"{method}: dtype changed from {m.dtype} to {x.dtype}"
     assert torch.equal(m, before), f"{method}: the input was changed"
-    assert bool(x.isfinite().all()), f"{method}: the answer is not finite"
+    assert bool(x.isfinite().all()), f"{method}: the output is not finite"
     assert torch.equal(method(m), x), f"{method}: two calls differ"
-    assert torch.equal(method(torch.zeros_like(m)), torch.zeros_like(m)), f"{method}: zero does not give zero"
+    assert torch.equal(method(torch.zeros_like(m)), torch.zeros_like(m)), f"{method}: zero does not map to zero"
     for power in (-40, 40):
-        assert torch.equal(method(m * 2.0**power), x), f"{method}: 2^{power} m gives other bits than m"
-    assert bool(((m * x).sum(dim=(-2, -1)) > 0).all()), f"{method}: the answer points away from m"
+        assert torch.equal(method(m * 2.0**power), x), f"{method}: 2^{power} m gives different bits than m"
+    assert bool(((m * x).sum(dim=(-2, -1)) > 0).all()), f"{method}: <m, output> is not positive"
     if method.name in POLARS:
-        assert parse(str(method)) == method, f"{method}: the text does not read back"
+        assert parse(str(method)) == method, f"{method}: the text does not parse back"
 
 
 def check_ball(ball: Ball, m: Tensor | None = None) -> None:
-    """Norm, dual norm, argmin and rho fit together, on m or on a small Gaussian batch."""
+    """Check that norm, dual norm, argmin and rho are consistent, on m or on a small Gaussian batch."""
     if m is None:
         m = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     before = m.clone()
@@ -86,14 +85,16 @@ def check_ball(ball: Ball, m: Tensor | None = None) -> None:
     assert torch.allclose(ball.norm(d), torch.ones_like(dual), rtol=1e-6), f"{ball}: norm(d) is not 1"
     assert torch.allclose((m * d).sum(dims), -dual, rtol=1e-6), f"{ball}: <m, d> is not -dual_norm(m)"
     assert torch.allclose(ball.norm(-2.0 * m), 2.0 * ball.norm(m)), f"{ball}: norm is not homogeneous"
-    assert bool((ball.norm(m + d) <= ball.norm(m) + ball.norm(d) + 1e-9).all()), f"{ball}: no triangle inequality"
+    assert bool((ball.norm(m + d) <= ball.norm(m) + ball.norm(d) + 1e-9).all()), (
+        f"{ball}: the triangle inequality fails"
+    )
     assert bool((dual <= ball.rho(m.shape) * torch.linalg.vector_norm(m, dim=dims) * (1 + 1e-9)).all()), (
         f"{ball}: dual_norm(m) exceeds rho ||m||"
     )
-    assert bool((ball.distance(m, d) <= 1e-6).all()), f"{ball}: the exact answer is not exact"
+    assert bool((ball.distance(m, d) <= 1e-6).all()), f"{ball}: the exact solution has a distance from itself"
     answer = ball(m)
-    assert bool(((m * answer).sum(dims) <= 0).all()), f"{ball}: the answer points uphill"
-    assert torch.equal(ball(torch.zeros_like(m)), torch.zeros_like(m)), f"{ball}: zero does not give zero"
+    assert bool(((m * answer).sum(dims) <= 0).all()), f"{ball}: the output is an ascent direction"
+    assert torch.equal(ball(torch.zeros_like(m)), torch.zeros_like(m)), f"{ball}: zero does not map to zero"
 
 
 def _normaliser(method: PolarMethod, m: Tensor, compute: torch.dtype) -> Tensor:

@@ -38,6 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "measured": {"problem": GPT, "telemetry": {"every": 5}},
     "estimated": {"problem": CNN, "telemetry": {"every": 5, "exact": False}},
     "bfloat16": {"problem": GPT, "precision": "bfloat16"},
+    "fast": {"problem": GPT, "optimizer": {"name": "muon", "polar": "auto:fast"}},
     "custom with dropout": {"problem": CUSTOM, "optimizer": {"name": "adamw"}},
 }
 
@@ -58,8 +59,8 @@ def linear(
         if step == interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-        chance = torch.Generator().manual_seed(1000 * seed + step)
-        x = torch.randn(batch, width, generator=chance)
+        generator = torch.Generator().manual_seed(1000 * seed + step)
+        x = torch.randn(batch, width, generator=generator)
         return x, x.sum(dim=1, keepdim=True)
 
     def loss(model: nn.Module, pair: tuple[Tensor, ...]) -> Tensor:

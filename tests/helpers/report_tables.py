@@ -65,16 +65,10 @@ def precision(seeds: int = 3, losses: dict[str, float] | None = None, flops: dic
     for policy, loss in (LOSSES | (losses or {})).items():
         name = policy.partition(":")[0]
         kind = {"exact-svd": "exact", "adaptive": "adaptive", "budget": "budget"}.get(name, "fixed")
-        choices = [
-            {"layer": layer, "step": step, "oracle": f"polar-express(steps={2 + (step > 20) + place}, lower=0.03)",
-             "flops": 1e4 * (2 + (step > 20) + place)}
-            for step in range(0, 60, 10) for place, layer in enumerate(LAYERS)
-        ]  # fmt: skip
         runs.append(
             {"policy": policy, "kind": kind, "seeds": list(range(seeds)),
              "loss": [loss + 10 * noise(seed) + 0.1 * noise(seed, len(policy)) for seed in range(seeds)],
-             "oracle_flops": [spent[policy] * (1 + noise(seed, len(policy))) for seed in range(seeds)],
-             "steps_per_layer": choices if kind in ("adaptive", "budget") else []}
+             "oracle_flops": [spent[policy] * (1 + noise(seed, len(policy))) for seed in range(seeds)]}
         )  # fmt: skip
     return {"precision.json": {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": runs}]}}
 

@@ -1,1 +1,1 @@
-"""Momentum matrices of saved optimizers, read without running anything that a file holds."""
+"""Momentum matrices of saved optimizers, read without executing code from a file."""

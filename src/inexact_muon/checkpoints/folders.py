@@ -1,8 +1,8 @@
-"""Tensors in a folder of torch.distributed.checkpoint, read without running anything that the folder holds.
+"""Tensors in a folder of torch.distributed.checkpoint, read without executing code from it.
 
-torch unpickles the folder's `.metadata`, and every entry that is not a tensor, with Python's unpickler, which runs what
-they say. Here the metadata is read as data, entries that are not tensors are not opened, and each piece of a tensor is
-opened with weights_only.
+torch unpickles the folder's `.metadata`, and every entry that is not a tensor, with Python's unpickler, which executes
+code from them. Here the metadata is parsed as data, entries that are not tensors are not opened, and each piece of a
+tensor is opened with weights_only.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NAMES = {
     *(("torch", "Size"), ("torch.serialization", "_get_layout")),
     *((module, name) for module in ("pathlib", "pathlib._local") for name in ("PosixPath", "WindowsPath")),
 }
-"""Everything that torch names in `.metadata`."""
+"""All names that torch uses in `.metadata`."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of a tensor, and where in which file it is stored."""
+    """A box of a tensor, with its file and position."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -47,7 +47,7 @@ class Piece:
 
 
 def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors whose names are wanted, whole.
+    """The tensors whose names satisfy `wanted`, assembled.
 
     Raises:
         ValueError: a part is missing or damaged, or `.metadata` names anything but the classes of torch's metadata.
@@ -56,10 +56,10 @@ def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor
         metadata = read_pickle((folder / ".metadata").read_bytes(), NAMES)
     except NameNotAllowed as error:
         raise ValueError(
-            f"{folder}/.metadata names {_printable(str(error))}, which torch never does there: nothing of it was run"
+            f"{folder}/.metadata names {_printable(str(error))}, which torch never does there: nothing was executed"
         ) from None
     except ValueError:
-        raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be cut short") from None
+        raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be truncated") from None
     try:
         layouts = {name: (size, pieces) for name, size, pieces in _layouts(folder, metadata) if wanted(name)}
         everything = [piece for _, pieces in layouts.values() for piece in pieces]
@@ -92,8 +92,8 @@ def _layouts(folder: Path, metadata: Any) -> Iterator[tuple[str, tuple[int, ...]
 
 
 def _assembled(size: tuple[int, ...], pieces: list[Piece]) -> Tensor:
-    """The whole tensor; every entry must be in a piece."""
-    if prod(size) > sum(prod(piece.sizes) for piece in pieces):  # before memory is taken for it
+    """The whole tensor; its pieces must cover every entry."""
+    if prod(size) > sum(prod(piece.sizes) for piece in pieces):  # before allocating it
         raise ValueError("a piece is missing")
     parts = [(piece, _load(piece)) for piece in pieces]
     dtype = parts[0][1].dtype

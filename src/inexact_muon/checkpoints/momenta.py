@@ -1,7 +1,7 @@
-"""The momentum matrices of an optimizer's state, ours or another's, and the oracle that the state names.
+"""Momentum matrices in an optimizer's state, and the oracle that the state names.
 
-Understood: `state_dict()` of this package, of torch.optim.Muon and of KellerJordan's Muon, wherever it lies in a nested
-checkpoint; and tensors by name, such as a checkpoint of torch.distributed or a safetensors file holds.
+Supported: `state_dict()` of this package, of torch.optim.Muon and of KellerJordan's Muon, at any depth of a nested
+checkpoint; and tensors by name, as in a checkpoint of torch.distributed or a safetensors file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from inexact_muon.views import parse as parse_view
 BUFFER = "momentum_buffer"
 
 MOST_STEPS = 100
-"""torch.optim.Muon refuses this many."""
+"""torch.optim.Muon rejects this many."""
 
 
 @dataclass(frozen=True)
 class Momentum:
-    """One matrix: the part of a momentum buffer that the oracle sees at once. oracle is None if nothing names it."""
+    """One matrix of a momentum buffer, as passed to the oracle. oracle is None if unknown."""
 
     name: str
     matrix: Tensor
@@ -36,12 +36,12 @@ class Momentum:
 
 
 def momenta(loaded: Any) -> list[Momentum]:
-    """Every momentum matrix in an optimizer, its state_dict, a checkpoint around it, or a dict of tensors by name.
+    """Momentum matrices of an optimizer, its state_dict, a checkpoint that contains it, or a dict of tensors by name.
 
-    Vectors, buffers that are still zero and layers whose ball is not the spectral one are left out.
+    Vectors, zero buffers and layers with a ball other than the spectral one are left out.
 
     Raises:
-        ValueError: a buffer holds a NaN or an infinity.
+        ValueError: a buffer contains a NaN or an infinity.
     """
     if isinstance(loaded, torch.optim.Optimizer):
         loaded = loaded.state_dict()
@@ -52,14 +52,14 @@ def momenta(loaded: Any) -> list[Momentum]:
 
 
 def cut(x: Tensor, view: str = "whole") -> list[Tensor]:
-    """The matrices that a view of this text makes of x; kernels of foreign optimizers are flattened."""
+    """The matrices of x under a view given as text; kernels of other optimizers are flattened."""
     if view.startswith("whole") and x.ndim == 4:
         view = "flatten"
     return [matrix for part in parse_view(view).cut(x) for matrix in part.reshape(-1, *part.shape[-2:])]
 
 
 def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Optimizer states, at any depth, with their path."""
+    """Optimizer states at any depth, with their paths."""
     if isinstance(loaded, Mapping):
         if isinstance(loaded.get("state"), Mapping) and "param_groups" in loaded:
             yield path, loaded
@@ -97,20 +97,22 @@ def _groups(groups: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Any], Seq
 
 def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | None = None) -> Iterator[Momentum]:
     """The matrices of one buffer."""
-    name = "".join(c if c.isprintable() else "?" for c in name)  # a file's text must not control the terminal
+    name = "".join(c if c.isprintable() else "?" for c in name)  # text from a file must not control the terminal
     if x.ndim < 2 or not x.dtype.is_floating_point:
         return
     whole = getattr(x, "full_tensor", lambda: x)()
     if whole.layout != torch.strided or whole.is_meta or whole.nbytes > whole.untyped_storage().nbytes():
-        raise ValueError(f"the momentum of {name} is sparse, expanded or without data: no optimizer here saves that")
-    if whole.dtype.itemsize < 2:  # torch computes next to nothing in 8 bits
+        raise ValueError(
+            f"the momentum of {name} is sparse, expanded or without data: no supported optimizer saves that"
+        )
+    if whole.dtype.itemsize < 2:  # torch has few operations for 8-bit dtypes
         whole = whole.float()
     if not bool(whole.isfinite().all()):
-        raise ValueError(f"the momentum of {name} holds a NaN or an infinity: that run had diverged")
+        raise ValueError(f"the momentum of {name} contains a NaN or an infinity: the run has diverged")
     try:
         parts = cut(whole.detach(), view)
     except (ValueError, TypeError, RuntimeError, LookupError, ArithmeticError, SyntaxError):
-        raise ValueError(f"the momentum of {name}, {tuple(x.shape)}, cannot be cut as its view {view!r} says") from None
+        raise ValueError(f"the momentum of {name}, {tuple(x.shape)}, does not fit its view {view!r}") from None
     for i, part in enumerate(parts):
         if min(part.shape) > 1 and bool(part.any()):
             used = oracle.at(part.shape[0], part.shape[1]) if oracle is not None else None
@@ -118,11 +120,11 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
 
 
 def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
-    """Our groups carry the text of the ball, torch.optim.Muon's the coefficients; KellerJordan's say nothing."""
+    """The oracle of a group: from the ball's text here, from coefficients in torch.optim.Muon; else None."""
     if "ball" in group:
         try:
             ball = parse_ball(group["ball"])
-        except (ValueError, TypeError, AttributeError):  # somebody's own oracle has a text that only they can read
+        except (ValueError, TypeError, AttributeError):  # the text of a user-defined oracle
             return None
         return ball.polar if isinstance(ball, Spectral) else None
     if "ns_steps" in group:

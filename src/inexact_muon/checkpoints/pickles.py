@@ -1,7 +1,7 @@
-"""A pickle read as data: no name in it is imported and nothing in it is called.
+"""A pickle parsed as data: nothing is imported or called.
 
-Python's unpickler imports what a file names and calls it. Here the opcodes of the file are interpreted on plain values;
-an object is a `Built`, which holds the name of its class and what the file has put into it.
+Python's unpickler imports and calls what a file names. Here the opcodes are interpreted on plain values; an object
+becomes a `Constructed`, with the name of its class and its contents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EMPTY: dict[str, type[list[Any]] | type[dict[Any, Any]] | type[set[Any]]] = {
 
 @dataclass(frozen=True)
 class Name:
-    """A class or a function that the file names."""
+    """A class or function named by the file."""
 
     module: str
     name: str
@@ -39,12 +39,12 @@ class Name:
 
 @dataclass(eq=False)
 class Constructed:
-    """An object of a class, or the result of a call, as the file describes it; compared by identity.
+    """An object or the result of a call, as described by the file; compared by identity.
 
     Attributes:
-        kind: the class or the function.
-        arguments: what it would be called with.
-        state: what the object would be filled with.
+        kind: the class or function.
+        arguments: arguments of the call.
+        state: state of the object.
     """
 
     kind: Name
@@ -53,18 +53,18 @@ class Constructed:
 
 
 class NameNotAllowed(ValueError):
-    """The file names something that is not in the list given."""
+    """The file names something outside the given list."""
 
 
 def read_pickle(content: bytes, allowed: Container[tuple[str, str]]) -> Any:
-    """The value that a pickle of protocol 2 to 5 describes.
+    """The value described by a pickle of protocol 2 to 5.
 
     Args:
         allowed: exact (module, name) pairs that it may name.
 
     Raises:
         NameNotAllowed: it names something else.
-        ValueError: it is not a whole pickle, or holds opcodes that plain data does not need.
+        ValueError: it is not a complete pickle, or has opcodes that plain data does not need.
     """
     machine = _Machine(allowed)
     try:
@@ -79,7 +79,7 @@ def read_pickle(content: bytes, allowed: Container[tuple[str, str]]) -> Any:
 
 
 class _Machine:
-    """The stack and the memo of a pickle that is being read."""
+    """Stack and memo while reading a pickle."""
 
     def __init__(self, allowed: Container[tuple[str, str]]) -> None:
         self.allowed = allowed
@@ -87,7 +87,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def apply(self, opcode: str, argument: Any) -> None:
-        """Interprets one opcode."""
+        """Interpret one opcode."""
         stack = self.stack
         if opcode in VALUES:
             stack.append(argument)
@@ -115,7 +115,7 @@ class _Machine:
             self._fill(opcode)
 
     def _marked(self) -> list[Any]:
-        """What was pushed since the last mark."""
+        """Values pushed since the last mark."""
         found: list[Any] = []
         while (value := self.stack.pop()) is not MARK:
             found.append(value)
@@ -145,7 +145,7 @@ class _Machine:
             raise TypeError("only a name with a tuple of arguments makes an object")
 
     def _fill(self, opcode: str) -> None:
-        """Puts items into the list, dict or set below them."""
+        """Add items to the list, dict or set below them."""
         items = self._marked() if opcode.endswith("S") else [self.stack.pop()]
         if opcode == "SETITEM":
             items.insert(0, self.stack.pop())

@@ -1,4 +1,4 @@
-"""The table of commands. Thin: each command imports what it needs inside its function."""
+"""The table of commands; each imports what it needs inside its function."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
 
 
 def overview() -> str:
-    """What `--help` alone prints, without building the parser of every command."""
+    """The output of `--help`, without building the parser of every command."""
     wide = shutil.get_terminal_size((120, 24)).columns
-    said = [f"  {name:10}{str(command.__doc__).partition(chr(10))[0]}" for name, command in COMMANDS.items()]
-    lines = [textwrap.fill(line, wide, subsequent_indent=" " * 12) for line in said]
+    rows = [f"  {name:10}{str(command.__doc__).partition(chr(10))[0]}" for name, command in COMMANDS.items()]
+    lines = [textwrap.fill(line, wide, subsequent_indent=" " * 12) for line in rows]
     return "\n".join((f"usage: inexact-muon [-h] {{{','.join(COMMANDS)}}}\n", DESCRIPTION, "\ncommands:", *lines))
 
 
 def main() -> None:
-    """Entry point: one clear sentence and a non-zero exit on bad input."""
+    """Entry point: one clear sentence and a non-zero exit code on bad input."""
     words = sys.argv[1:]
     interrupts = prepare()
     if words in (["--version"], ["--help"], ["-h"]):
@@ -63,11 +63,11 @@ def main() -> None:
         print(f"inexact-muon: interrupted{'; ' if str(error) else ''}{error}", file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
-        if interrupts.seen and not isinstance(error, ValueError):  # an import turns Ctrl-C into errors of its own
+        if interrupts.triggered and not isinstance(error, ValueError):  # imports may turn Ctrl-C into other errors
             print("inexact-muon: interrupted", file=sys.stderr)
             raise SystemExit(130) from None
         if not isinstance(error, ValueError | TypeError | OSError):
             raise
-        path = getattr(error, "filename", None)  # of the system's own, which say "[Errno 17] File exists: 'x'"
+        path = getattr(error, "filename", None)  # an OSError prints "[Errno 17] File exists: 'x'"
         print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -1,6 +1,6 @@
-"""Every oracle side by side: what it costs and how far off it is, as a table and as a picture.
+"""Comparison of all oracles, cost and error, as a table and a picture.
 
-All numbers are computed from the coefficients, in exact arithmetic, when they are asked for.
+All numbers are computed on demand from the coefficients, in exact arithmetic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from inexact_muon.schedules.spectra import SPECTRA
 
 LOWERS = (1e-1, 1e-2, 1e-3, 1e-4)
 SIDE = 1024
-"""Short side of the spectra on which gap and overshoot are computed."""
+"""Short side of the spectra for gap and overshoot."""
 
 METHODS: tuple[PolarMethod, ...] = (
     *(NewtonSchulz(5, degree=degree) for degree in (3, 5, 7, 9)),
@@ -53,8 +53,8 @@ class CatalogueRow:
 
     Attributes:
         delta: error bound at each of LOWERS, relative to the method's own normaliser.
-        gap: share of descent lost on each of the three spectra.
-        overshoot: norm of the answer on each of them.
+        gap: fraction of descent lost on each of the three spectra.
+        overshoot: norm of the output on each of them.
         square, wide: cost of an n x n and an n x 4n matrix in n x n x n products.
     """
 
@@ -68,7 +68,7 @@ class CatalogueRow:
 
 
 def row(method: PolarMethod) -> CatalogueRow:
-    """The figures of one oracle."""
+    """The numbers of one oracle."""
     predicted = {name: predict(method, spectrum(SIDE)) for name, spectrum in SPECTRA.items()}
     unit = 2 * SIDE**3
     return CatalogueRow(
@@ -83,7 +83,7 @@ def row(method: PolarMethod) -> CatalogueRow:
 
 
 def rows(methods: Iterable[PolarMethod] = METHODS) -> list[CatalogueRow]:
-    """All of them, in the order of METHODS."""
+    """All rows, in the order of METHODS."""
     return [row(method) for method in methods]
 
 
@@ -105,7 +105,7 @@ def cells(r: CatalogueRow) -> list[str]:
 
 
 def markdown(table: Iterable[CatalogueRow]) -> str:
-    """The table for a page."""
+    """The table in Markdown."""
     lines = [header(), ["---", *["---:"] * (len(header()) - 1)], *(cells(r) for r in table)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -135,7 +135,7 @@ FAMILIES = {
 
 CURVES = (NewtonSchulz(5), Jordan(5), You(6), PolarExpress(3), PolarExpress(5), PolarExpress(7), Zolotarev(3))
 FLOOR = 1e-9
-"""Errors below this are drawn at it."""
+"""Smaller errors are plotted at this value."""
 
 
 def figure(table: list[CatalogueRow]) -> Any:
@@ -216,7 +216,7 @@ def _family(alt: Any) -> Any:
 
 
 def save(table: list[CatalogueRow], directory: Path) -> list[Path]:
-    """Writes oracles.md, oracles.json, oracles.svg and oracles.png; returns their paths."""
+    """Write oracles.md, oracles.json, oracles.svg and oracles.png; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"oracles.{suffix}" for suffix in ("md", "json", "svg", "png")]
     paths[0].write_text(markdown(table))

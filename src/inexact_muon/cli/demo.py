@@ -1,4 +1,4 @@
-"""The demo: every oracle side by side, the tiny studies, and the page about them."""
+"""The demo: all oracles, the tiny studies, and the report page."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from inexact_muon.report.more import COMMAND
 from inexact_muon.terminal import Row, Sheet
 
 STUDIES = ("cnn-iterations", "gpt-iterations", "gpt-heatmap", "cnn-steps", "matrix", "optimizers")
-"""In the order in which they are trained: what a time limit cuts stands last."""
+"""Order of training; the time limit cuts the last ones."""
 ENOUGH = 240.0
-"""Seconds after which no run is begun, so that the demo ends in five minutes; what was cut is said."""
+"""Seconds after which no run is started, so that the demo takes five minutes; the page lists what was cut."""
 
 
 def demo(out: Path, console: Console, budget: float | None = None) -> None:
-    """Oracles, studies, report; interrupted and started again, it goes on where it was.
+    """Oracles, studies, report; an interrupted demo resumes.
 
     Args:
         out: folder of the stores and of the page.
-        budget: seconds to go on with afterwards, on what the declared claims still need, cheapest first.
+        budget: seconds to continue afterwards with what the declared claims still need, cheapest first.
     """
     began = time.monotonic()
     save_oracles(out, console)
     replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
-    lend(out)
+    copy_reference(out)
     check_theory(out, console)
     engine = workers(out)
     try:
@@ -52,7 +52,7 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
             title = f"study {index + 1} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
             console.print(title, highlight=False)
             over = lambda: time.monotonic() - began > ENOUGH  # noqa: E731
-            sweep(planned, out / name, lambda: command.Kept(engine), console, enough=over)
+            sweep(planned, out / name, lambda: command.SharedEngine(engine), console, enough=over)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
     finally:
@@ -64,12 +64,12 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
 
 
 def workers(out: Path) -> Engine:
-    """A worker for each core."""
+    """One worker per core."""
     return ENGINES["local"](EngineOptions(workers=os.cpu_count() or 1, address="", logs=out / "logs"))
 
 
 def check_theory(out: Path, console: Console) -> None:
-    """theory.json: every statement on a few runs; the whole study takes minutes."""
+    """Write theory.json: every statement on a few runs; the whole study takes minutes."""
     if not (out / "theory.json").exists():
         torch.set_num_threads(1)
         cases = list(bounds.cases(fast=True))
@@ -77,17 +77,17 @@ def check_theory(out: Path, console: Console) -> None:
         replace(out / "theory.json", json.dumps({"rows": rows}).encode())
 
 
-def lend(out: Path) -> None:
-    """The project's own evidence, which took hours: packed runs and tables, in a folder that the page tells apart."""
-    for path in lent():
+def copy_reference(out: Path) -> None:
+    """Copy the project's own evidence (hours of training): packed runs and tables, into the reference folder."""
+    for path in reference_files():
         (out / REFERENCE).mkdir(parents=True, exist_ok=True)
         if not (out / REFERENCE / path.name).exists():
             shutil.copyfile(path, out / REFERENCE / path.name)
 
 
-def lent() -> list[Path]:
-    """Those files: in an installed package, or in the repository."""
-    here = Path(__file__).parent
+def reference_files() -> list[Path]:
+    """Those files, in an installed package or in the repository."""
+    here = Path(__file__).parent.parent
     root = here.parent.parent
     tables = (here / "report" / "data", root / "docs" / "figures")
     packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
@@ -99,7 +99,7 @@ def _first(places: tuple[Path, ...], pattern: str) -> list[Path]:
 
 
 def plan(name: str) -> study.StudyRuns:
-    """A tiny study, seed by seed: a limit of time leaves whole seeds, and arms that are compared run side by side."""
+    """A tiny study, seed by seed, so that a time limit leaves complete seeds."""
     written = study.load(file(name))
     return msgspec.structs.replace(written, runs=tuple(sorted(written.runs, key=lambda spec: spec.seed)))
 
@@ -110,14 +110,14 @@ def file(name: str) -> Path:
 
 
 def save_oracles(out: Path, console: Console) -> None:
-    """The table and the picture of all oracles."""
-    with console.status("designing the oracles and drawing them"):
+    """Write the table and the picture of all oracles."""
+    with console.status("designing and plotting the oracles"):
         paths = catalogue.save(catalogue.rows(), out)
     console.print("oracles: " + ", ".join(str(path) for path in paths), soft_wrap=True, highlight=False)
 
 
 def show_oracles(out: Path, console: Console) -> None:
-    """The same, with the table printed."""
+    """The same, and print the table."""
     save_oracles(out, console)
     title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
     rows = [Row(catalogue.cells(r)) for r in catalogue.rows()]
@@ -125,8 +125,8 @@ def show_oracles(out: Path, console: Console) -> None:
 
 
 def studies() -> Path:
-    """The folder of the tiny studies: in an installed package, or in the repository."""
-    here = Path(__file__).parent
+    """The folder of the tiny studies, in an installed package or in the repository."""
+    here = Path(__file__).parent.parent
     for place in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
         if place.is_dir():
             return place

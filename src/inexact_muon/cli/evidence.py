@@ -9,16 +9,16 @@ import tyro
 
 
 def demo(out: Path = Path("runs/demo"), oracles: bool = False, budget: str = "") -> None:
-    """Every oracle side by side, the tiny studies, and one page with the paper's figures and claims.
+    """All oracles, the tiny studies, and one page with the paper's figures and claims.
 
-    Takes less than five minutes on 2 idle cores; interrupted and started again, it goes on where it was.
+    Takes less than five minutes on 2 idle cores. An interrupted demo resumes.
 
     Example: inexact-muon demo --out runs/demo
 
     Args:
         out: folder for the stores, the page and its files.
         oracles: only the table and the picture of the oracles.
-        budget: go on for so long with what open claims need, cheapest first: 10m, 1h.
+        budget: continue for this long with what open claims need, cheapest first: 10m, 1h.
     """
     _need_lab()
     from inexact_muon.cli import demo
@@ -38,17 +38,17 @@ def report(
     watch: bool = False,
     serve: bool = False,
 ) -> None:
-    """One self-contained page about the stores of a folder: the paper's figures, and a verdict on each claim.
+    """One self-contained page from the stores of a folder: the paper's figures, and a verdict on each claim.
 
-    Writes report.html, report.md and report/*.{csv,svg,png} there. Reads files only, also while a sweep runs.
+    Writes report.html, report.md and report/*.{csv,svg,png} there. Reads files only, also during a sweep.
 
     Example: inexact-muon report runs/demo --open
 
     Args:
         folder: a store, a folder of stores and tables (theory.json, cotuning.json, precision.json), or packed evidence.
-        out: folder for the page, if not the same; for a packed file, by default its name without suffix.
+        out: folder for the page; default: the same folder; for a packed file, its name without suffix.
         open: show the page in the browser.
-        watch: write the page again whenever the stores change, until Ctrl-C.
+        watch: rewrite the page whenever the stores change, until Ctrl-C.
         serve: the same, and serve it on this machine's loopback address.
     """
     _need_lab()
@@ -66,9 +66,9 @@ def _need_lab() -> None:
 
 
 def pack(words: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR... FILE")]) -> None:
-    """Stores as one small file of plain data with a checksum, which list, show, report and sweep read.
+    """Stores as one small file of plain data with a checksum, which list, show, report and sweep can read.
 
-    Several stores may be packed into one file; runs of one study are merged, each once.
+    Several stores may be packed into one file; runs of the same study are merged.
 
     Example: inexact-muon pack runs/gpt gpt.pack
 
@@ -79,7 +79,7 @@ def pack(words: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(
     from inexact_muon.terminal import console
 
     if len(words) < 2:
-        raise ValueError("pack wants a store and a file to write: inexact-muon pack runs/gpt gpt.pack")
+        raise ValueError("pack needs a store and a file to write: inexact-muon pack runs/gpt gpt.pack")
     packing.pack_all(words[:-1], words[-1], console(120))
 
 
@@ -95,19 +95,19 @@ def decide(
 ) -> None:
     """Pilot seeds, then the seeds and cells that verdicts need, cheapest first, within the budget; then the page.
 
-    Says what each claim has, what it still needs and what that costs on this machine. Started again it goes on.
+    Shows what each claim has, what it still needs and what that costs on this machine. Run it again to continue.
 
     Example: inexact-muon decide my_study.toml --budget 40m
 
     Args:
-        studies: TOML files with a table [decide], which declares the family of claims and the widths wanted.
-        out: folder of the stores, one for each study, and of the page.
+        studies: TOML files with a table [decide], which declares the family of claims and the target widths.
+        out: folder of the stores, one per study, and of the page.
         claims: decide only these.
-        budget: time after which nothing more is begun: 40m, 2h, 1h30m, 90s; without one, as long as it takes.
-        workers: runs at once; by default one for each core, or what the cluster has.
+        budget: time after which nothing more is started: 40m, 2h, 1h30m, 90s; default: no limit.
+        workers: concurrent runs; default: one per core, or what the cluster has.
         engine: local, ray or slurm.
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
-        packed: evidence to go on from.
+        packed: evidence to start from.
     """
     from inexact_muon.decide import command
     from inexact_muon.lab.sweep.commands import engine_of

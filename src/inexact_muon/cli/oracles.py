@@ -16,21 +16,20 @@ def delta(
     spectrum: str = "log-uniform",
     checkpoint: Path | None = None,
 ) -> None:
-    """How inexact an oracle is on a spectrum, or on the momentum of a saved optimizer.
+    """Inexactness of an oracle on a spectrum, or on the momentum of a saved optimizer.
 
     Examples: inexact-muon delta polar-express:5 --shape 768x3072 --spectrum gpt-late;
     inexact-muon delta --checkpoint checkpoint.pt
 
     Spectra are synthetic (gaussian, log-uniform, power-law), recorded (gpt-late, cnn-early, ...) or a file of singular
     values. A checkpoint is an optimizer's state_dict, saved by torch or safetensors, or a folder of
-    torch.distributed.checkpoint. Checkpoints are read as data: nothing in them is run
-    (SECURITY.md).
+    torch.distributed.checkpoint. Checkpoints are read as data: no code in them is executed (SECURITY.md).
 
     Args:
-        oracle: text of a polar method, such as polar-express:5; with a checkpoint, instead of the one it names.
+        oracle: text of a polar method, such as polar-express:5; with a checkpoint, it replaces the one named there.
         shape: rows x columns, for the cost and the length of a synthetic spectrum.
         spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
-        checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and what to use.
+        checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and a recommendation.
     """
     from inexact_muon.cli import tables
 
@@ -45,17 +44,17 @@ def transfer(
     rule: str = "descent",
     spectrum: str | None = None,
 ) -> None:
-    """Carry a tuned learning rate and momentum to another oracle: four rules side by side, and why.
+    """Transfer a tuned learning rate and momentum to another oracle: four rules compared, with the reason.
 
     Example: inexact-muon transfer --lr .05 --momentum .95 --from polar-express:5 --to polar-express:2
 
     Args:
-        lr: tuned with the first oracle.
-        momentum: tuned with it; PyTorch's convention, 1 - alpha.
+        lr: learning rate tuned with the source oracle.
+        momentum: momentum tuned with it; PyTorch's convention, 1 - alpha.
         source: the oracle they were tuned with.
-        target: the oracle to go to.
+        target: the new oracle.
         rule: descent, measured, paper or deterministic.
-        spectrum: a name or a file, as for delta; by default gpt-late. The answer depends on it strongly.
+        spectrum: a name or a file, as for delta; default: gpt-late. The result depends on it strongly.
     """
     from inexact_muon.cli import tables
 
@@ -67,14 +66,14 @@ def theory(
     set: Settings = (),
     plot: Path | None = None,
 ) -> None:
-    """Every statement of the paper and its two-number version: `list` them, or evaluate one.
+    """Statements of the paper and their two-number versions: `list` them, or evaluate one.
 
     Example: inexact-muon theory stochastic-optimal --set delta=0.1 --set K=1e5 --plot optimum.svg
 
     Args:
         name: list, or the name of a statement.
-        set: name=value pairs, such as delta=0.1 deltas=[0.1,0.2]; what is not set is assumed, and shown as such.
-        plot: draw it over delta, to an .svg, .png, .html or .json file.
+        set: name=value pairs, such as delta=0.1 deltas=[0.1,0.2]; other values are assumed, and marked as such.
+        plot: plot it over delta, to an .svg, .png, .html or .json file.
     """
     from inexact_muon.cli import statements
     from inexact_muon.terminal import console as open_console
@@ -92,14 +91,14 @@ def bench(
     parts: tuple[str, ...] = ("oracles", "steps", "growth", "memory"),
     json: Path | None = None,
 ) -> None:
-    """Speed and accuracy of oracles and whole steps, side by side in one process, as ratios with quartiles.
+    """Speed and accuracy of oracles and whole steps, interleaved in one process, as ratios with quartiles.
 
     Example: inexact-muon bench --peers --json bench.json
 
     Args:
         peers: also time pytorch_optimizer, heavyball, timm and muon-optimizer, if they are installed.
-        rounds: how often everything takes its turn.
-        parts: which of oracles, steps, growth, memory; the file's other parts stay.
+        rounds: number of repetitions.
+        parts: which of oracles, steps, growth, memory; other parts of the file are kept.
         json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
     """
     from inexact_muon.bench import page
@@ -130,7 +129,7 @@ def plan(
     top: float = 0.05,
     plot: Path | None = None,
 ) -> None:
-    """Cost on paper at scale: flops, bytes and memory of the oracle on many devices, and what to do.
+    """Modelled cost at scale: flops, bytes and memory of the oracle on many devices, and a recommendation.
 
     Example: inexact-muon plan llama3-8b --gpus 64 --tp 8 --link 50 --flops 989 --plot plan.svg
 
@@ -140,14 +139,14 @@ def plan(
         tp: ranks that divide each matrix for tensor parallelism.
         link: GB/s that a rank sends.
         flops: peak TF of a rank in bfloat16.
-        layout: fsdp divides weights and state over the rest of the ranks, ddp repeats them.
-        tokens: of a step; by default the model's own.
+        layout: fsdp divides weights and state over the other ranks, ddp replicates them.
+        tokens: tokens per step; default: the model's own.
         oracle: text of a polar method, such as polar-express:6, "polar-express(6, dtype=float32)" or zolotarev:3.
-        efficiency: share of the peak that products reach.
+        efficiency: fraction of the peak that products reach.
         memory: GB of a rank.
         period: of block-periodic (MuonBP).
         rank: of the low-rank compressor (EF21).
-        top: share of entries that the top-k compressor keeps (EF21).
+        top: fraction of entries that the top-k compressor keeps (EF21).
         plot: picture, to an .svg, .png, .html or .json file.
     """
     from inexact_muon.plan import estimate, files, page
@@ -160,7 +159,7 @@ def plan(
     where = Layout(gpus, tp, sharded=layout == "fsdp")
     tried = all_strategies(period, rank, top)
     reader: Any = oracles
-    if oracles.parts(oracle).family not in oracles.FAMILIES:  # from elsewhere, or around another: that loads torch
+    if oracles.parts(oracle).family not in oracles.FAMILIES:  # plug-ins and wrappers need torch
         from inexact_muon import polar as reader
     made = estimate.plan(files.find(model, tokens), where, machine, reader.parse(oracle), tried)
     console = open_console(190)

@@ -1,4 +1,4 @@
-"""The command as a process: Ctrl-C, text that no encoding has, warnings as sentences."""
+"""Process setup of the command: Ctrl-C, non-encodable text, warnings as sentences."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import TextIO
 
 
 def prepare() -> Interrupts:
-    """Sets up the streams, the warnings and Ctrl-C of this process."""
+    """Set up streams, warnings and Ctrl-C of this process."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # paths and exceptions may hold lone surrogates
+            stream.reconfigure(errors="backslashreplace")  # paths and exceptions may contain lone surrogates
     warnings.showwarning = show_warning
     return Interrupts()
 
 
 class Interrupts:
-    """Notes Ctrl-C before Python raises it: extension modules that are being imported may swallow the exception."""
+    """Records Ctrl-C before Python raises it: extension modules may swallow the exception during import."""
 
     def __init__(self) -> None:
-        self.seen = False
+        self.triggered = False
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.seen = True
+        self.triggered = True
         raise KeyboardInterrupt
 
 
@@ -41,7 +41,7 @@ def show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning of the lab as a sentence, all others as Python shows them."""
+    """Print a LabWarning as one sentence, other warnings as Python does."""
     if category.__name__ == "LabWarning":
         print(f"inexact-muon: warning: {message}", file=sys.stderr)
     else:

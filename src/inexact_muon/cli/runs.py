@@ -17,15 +17,15 @@ def run(
     threads: int = 1,
     pick: str = "",
 ) -> None:
-    """One training run; interrupted and started again, it goes on where it was.
+    """One training run; an interrupted run resumes.
 
     Example: inexact-muon run run.toml --set optimizer.lr=0.1 steps=100
     On several devices: torchrun --nproc-per-node 4 -m inexact_muon.cli run run.toml
 
     Args:
         spec: TOML file of the run, or of a study with --pick.
-        out: folder of the store; by default runs/NAME-ID.
-        set: field=value pairs that win over the file.
+        out: folder of the store; default: runs/NAME-ID.
+        set: field=value pairs that override the file.
         threads: threads of this process; the last bits of the result depend on it.
         pick: the beginning of an id: that run of the study, into the study's store.
     """
@@ -44,19 +44,19 @@ def sweep(
     retry: bool = False,
     packed: tuple[Path, ...] = (),
 ) -> None:
-    """Every run of a study; runs that have ended are never repeated, half-finished ones resume.
+    """All runs of a study; ended runs are not repeated, unfinished ones resume.
 
     Example: inexact-muon sweep studies/tiny/gpt-iterations.toml --out runs/gpt --workers 2
 
     Args:
         study: TOML file of the study.
-        out: folder of the store; by default runs/NAME.
-        workers: runs at once; by default one for each core, or what the cluster has.
+        out: folder of the store; default: runs/NAME.
+        workers: concurrent runs; default: one per core, or what the cluster has.
         engine: local, ray or slurm.
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
-        set: field=value pairs that win over base and grid; a list is an axis of the grid: optimizer.lr=[0.01,0.02].
-        retry: try failed runs again.
-        packed: evidence to go on from: its runs of this study that have ended are not repeated.
+        set: field=value pairs that override base and grid; a list is an axis of the grid: optimizer.lr=[0.01,0.02].
+        retry: retry failed runs.
+        packed: evidence to start from: its ended runs of this study are not repeated.
     """
     from inexact_muon.lab.sweep import commands
 
@@ -64,7 +64,7 @@ def sweep(
 
 
 def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False) -> None:
-    """The runs of a store and their state, also while a sweep runs.
+    """The runs of a store and their states, also during a sweep.
 
     Example: inexact-muon list runs/gpt --json
 

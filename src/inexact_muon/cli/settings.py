@@ -12,7 +12,7 @@ Settings = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 
 
 def separate_settings(words: Sequence[str]) -> list[str]:
-    """`--set a=1 b=2` as `--set a=1 --set b=2`: words with an equals sign that follow a setting are settings too."""
+    """`--set a=1 b=2` as `--set a=1 --set b=2`: words with an equals sign after a setting are settings, too."""
     found: list[str] = []
     setting = False
     for word in words:

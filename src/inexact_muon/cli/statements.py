@@ -1,4 +1,4 @@
-"""What `inexact-muon theory` prints: the table of statements, one statement at given values, its picture over delta."""
+"""Output of `inexact-muon theory`: the table of statements, one statement at given values, its plot over delta."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ EXAMPLE: dict[str, Any] = {
     "n": 768.0,
     "m": 3072.0,
 }
-"""Values of parameters that are not set, so that every statement can be looked at; they are shown as assumed."""
+"""Values of parameters that are not set; shown as assumed."""
 
 FORMATS = (".svg", ".png", ".html", ".json")
 
 
 def show_all(console: Console) -> None:
-    """Every statement: name, source, kind, formula."""
+    """All statements: name, source, kind, formula."""
     title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
     columns = ("name", "source", "kind", "statement")
     rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
@@ -66,7 +66,7 @@ def show_all(console: Console) -> None:
 
 
 def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console) -> None:
-    """One statement at the given values, and over a range of delta as a picture."""
+    """One statement at the given values, and optionally its plot over delta."""
     s = find(name)
     given = read_settings(s, settings)
     values = {p: given.get(p, EXAMPLE[p]) for p in parameters(s)}
@@ -78,7 +78,7 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     columns = ("quantity", "value")
     Sheet("", columns, [*rows, *found], left=("quantity",), prose=("value",), closing=len(found)).print(console)
     if isinstance(result, StochasticOptimum) and result.clipped:
-        console.print("alpha is at its upper end 1, no momentum: the formula asks for 1 or more, or there is no noise")
+        console.print("alpha is clipped to 1 (no momentum): the formula gives 1 or more, or there is no noise")
     if plot:
         draw(s, values, plot)
         console.print(f"written: {plot}", soft_wrap=True)
@@ -88,7 +88,7 @@ def evaluate(s: Statement, values: dict[str, Any]) -> Any:
     """The statement at these values.
 
     Raises:
-        ValueError: a value is out of its range, or the result leaves the range of float64 on its way.
+        ValueError: a value is out of range, or an intermediate result is outside the range of float64.
     """
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -96,12 +96,12 @@ def evaluate(s: Statement, values: dict[str, Any]) -> Any:
     except (ArithmeticError, MemoryError, RuntimeError):
         given = ", ".join(f"{p}={text(value)}" for p, value in values.items())
         raise ValueError(
-            f"{s.name} leaves the range of floating point numbers at {given}: choose values nearer to 1"
+            f"{s.name} is outside the range of floating point numbers at {given}: choose values closer to 1"
         ) from None
 
 
 def find(name: str) -> Statement:
-    """The statement of this name, hyphens or underscores."""
+    """The statement of this name, with hyphens or underscores."""
     key = name.replace("_", "-")
     if key not in BOUNDS:
         raise ValueError(f"unknown statement {name!r}: {nearest(key, BOUNDS)}; `inexact-muon theory list` shows them")
@@ -154,7 +154,7 @@ def fields(s: Statement, result: Any) -> Iterator[tuple[str, Any]]:
 
 
 def text(value: Any) -> str:
-    """A value for the table; a long sequence by its ends."""
+    """A value for the table; long sequences are abbreviated."""
     if isinstance(value, str):
         return value
     entries = np.atleast_1d(np.asarray(value, dtype=float))
@@ -163,7 +163,7 @@ def text(value: Any) -> str:
 
 
 def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The statement and its counterpart at each delta; for the two-number one (gap, overshoot) = (delta, 1 + delta)."""
+    """The statement and its counterpart at each delta; the two-number one at (gap, overshoot) = (delta, 1 + delta)."""
     other = s.name.removeprefix("measured-") if s.source == "ours" else f"measured-{s.name}"
     rows = []
     for statement in (s, *([BOUNDS[other]] if other in BOUNDS else [])):
@@ -183,7 +183,7 @@ def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def draw(s: Statement, values: dict[str, Any], path: Path) -> None:
-    """Each quantity of the statement over delta, as a picture."""
+    """Plot each quantity of the statement over delta."""
     if path.suffix not in FORMATS:
         raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}")
     if not {"delta", "gap", "deltas", "gaps"} & set(parameters(s)):

@@ -1,4 +1,4 @@
-"""What `inexact-muon delta` and `inexact-muon transfer` print."""
+"""Output of `inexact-muon delta` and `inexact-muon transfer`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LEFT = (
     *("on", "layer", "shape", "oracle", "oracle in use", "rule", "from", "why", "which is, for the shape"),
     *("gamma_B/gamma_A", "alpha_B/alpha_A"),
 )
-"""Columns of words."""
+"""Text columns."""
 PROSE = ("why", "from")
 """Columns that may be wrapped."""
 WIDTH = 220
-"""Where the output is not a terminal."""
+"""Width if the output is not a terminal."""
 
 
 def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None) -> None:
-    """Predicted inexactness of an oracle on a spectrum, or on the momentum that a checkpoint holds."""
+    """Predicted inexactness of an oracle on a spectrum, or on the momentum in a checkpoint."""
     method = parse(oracle) if oracle is not None else None
     if checkpoint is not None:
         _checkpoint(method, checkpoint)
@@ -54,7 +54,7 @@ def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None
 
 
 def transfer(lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None) -> None:
-    """The four rules side by side, the one asked for marked, and the reason."""
+    """The four rules compared, the chosen one marked, with the reason."""
     made = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
     taken, console = made[rules.find(rule).name], open_console(WIDTH)
     ends = (("from", source, taken.source), ("to", target, taken.target))
@@ -80,7 +80,7 @@ def transfer(lr: float, momentum: float, source: str, target: str, rule: str, sp
 
 
 def _checkpoint(method: PolarMethod | None, path: Path) -> None:
-    """Every momentum matrix under the oracle in use and the candidates, the bottleneck and the advice."""
+    """All momentum matrices under the oracle in use and the candidates, the bottleneck and the advice."""
     console, found = open_console(WIDTH), checkpoints.read(path)
     steps = track(found, description="decomposing", console=console, disable=not console.is_terminal)
     reports = [checkpoints.examine(momentum, method) for momentum in steps]
@@ -108,7 +108,7 @@ def _print_in_use(console: Console, path: Path, reports: Sequence[checkpoints.La
         f"Bottleneck under {oracle}: layer {used[worst][0]}, factor {squared**0.5:.4f}: with layer-wise steps it alone "
         f"multiplies the number of iterations by {squared:.4f} (measured-layerwise-iterations)."
     )
-    console.print(Text(bottleneck), soft_wrap=True)  # a name may hold brackets
+    console.print(Text(bottleneck), soft_wrap=True)  # a name may contain markup
 
 
 def _print_candidates(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:

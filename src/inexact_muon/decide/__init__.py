@@ -1,1 +1,1 @@
-"""Deciding claims: pilot seeds first, then the seeds and cells that verdicts need, in order of their cost."""
+"""Deciding claims: pilot seeds first, then the seeds and cells that verdicts need, in order of cost."""

@@ -35,26 +35,26 @@ from inexact_muon.terminal import Row, Sheet
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
-class Kept:
-    """An engine that several sweeps share: their `close` leaves it running."""
+class SharedEngine:
+    """An engine that several sweeps share: `close` leaves it running."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.slots = engine, engine.slots
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
-        """To the engine."""
+        """Forwarded to the engine."""
         self.engine.submit(spec, folder)
 
     def poll(self, timeout: float) -> list[Event]:
-        """From the engine."""
+        """Forwarded to the engine."""
         return self.engine.poll(timeout)
 
     def stop(self) -> None:
-        """The engine's."""
+        """Forwarded to the engine."""
         self.engine.stop()
 
     def close(self) -> None:
-        """Nothing: whoever made the engine closes it."""
+        """Does nothing: the owner closes the engine."""
 
 
 def decide(
@@ -67,17 +67,17 @@ def decide(
     packed: Sequence[Path] = (),
     page: bool = True,
 ) -> list[Need]:
-    """Pilots, then what verdicts need in order of cost as far as the budget goes, then the page; what is left to need.
+    """Run pilots, then what verdicts need in order of cost within the budget; write the page. Returns remaining needs.
 
-    Nothing is remembered but the stores: started again it goes on where it was.
+    All state is in the stores: started again, it continues.
 
     Args:
         paths: study files with a table [decide].
-        out: folder of the stores, one for each study, and of the page.
+        out: folder of the stores, one per study, and of the page.
         start: makes the engine.
-        claims: only these; all that the studies declare if empty.
-        budget: seconds; None for as many as it takes.
-        packed: evidence to go on from.
+        claims: only these claims; default: all that the studies declare.
+        budget: seconds; None for no limit.
+        packed: evidence to start from.
         page: write the page.
     """
     plans = [_plan(path) for path in paths]
@@ -85,7 +85,7 @@ def decide(
     for plan in plans:
         if plan.decide:
             console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
-        _take_in(packed, out / plan.name, plan)
+        _import_packed(packed, out / plan.name, plan)
     if page:
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def decide(
     try:
         for plan in plans:
             console.print(f"{plan.name}: pilot, {len(plan.runs)} runs", highlight=False)
-            sweep(plan, out / plan.name, lambda: Kept(engine), console, enough=lambda: _over(until))
+            sweep(plan, out / plan.name, lambda: SharedEngine(engine), console, enough=lambda: _over(until))
         found = _spend(plans, out, engine, console, claims, until)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
@@ -110,13 +110,13 @@ def decide(
 def _spend(
     plans: Sequence[StudyRuns], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float | None
 ) -> list[Need]:
-    """Buys the cheapest claim that fits, again and again."""
-    told = False
+    """Repeatedly run what the cheapest undecided claim within the budget needs."""
+    announced = False
     while True:
         found = assess(plans, out, engine.slots, claims)
-        if not told:
+        if not announced:
             show(found, console)
-            told = True
+            announced = True
         left = None if until is None else until - time.monotonic()
         cheapest = min((n for n in found if _fits(n, left)), key=lambda n: n.seconds or 0.0, default=None)
         if cheapest is None:
@@ -126,7 +126,7 @@ def _spend(
         sentence = f"{cheapest.study}, {cheapest.item.claim.id}: {cheapest.why}: {len(cheapest.runs)} runs, {cost}"
         console.print(sentence, highlight=False, soft_wrap=True)
         more = msgspec.structs.replace(plan, runs=tuple({s.id: s for s in (*plan.runs, *cheapest.runs)}.values()))
-        sweep(more, out / plan.name, lambda: Kept(engine), console, enough=lambda: _over(until))
+        sweep(more, out / plan.name, lambda: SharedEngine(engine), console, enough=lambda: _over(until))
 
 
 def _over(until: float | None) -> bool:
@@ -138,14 +138,14 @@ def _fits(need: Need, left: float | None) -> bool:
 
 
 def assess(plans: Sequence[StudyRuns], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:
-    """What every declared claim has and needs, from the stores."""
+    """Status and needs of every declared claim, from the stores."""
     results = load.load(out)
     judged = judge(results)
     return [need for plan in plans for need in needs(results, judged, plan, out / plan.name, slots, claims)]
 
 
 def show(found: Sequence[Need], console: Console) -> None:
-    """A row a claim: verdict, what it has, what it still needs and what that costs here."""
+    """A table with one row per claim: verdict, seeds, needs and their cost on this machine."""
     rows = []
     for need in found:
         wanted = str(need.wanted) if need.wanted else "?"
@@ -174,7 +174,7 @@ def _plan(path: Path) -> StudyRuns:
     """The pilot of a study, seed by seed."""
     written = decode_file(read_toml(path), study.Study, str(path))
     if written.decide is None:
-        raise LabError(f"{path} has no table [decide]: family and width say what is to be decided (docs/lab.md)")
+        raise LabError(f"{path} has no table [decide]: declare family and width there (docs/lab.md)")
     plan = study.plan(msgspec.structs.replace(written, seeds=written.decide.pilot), str(path))
     first = written.decide.pilot[0]
     cells = [spec for spec in plan.runs if spec.seed == first]
@@ -182,7 +182,7 @@ def _plan(path: Path) -> StudyRuns:
 
 
 def _check(plans: Sequence[StudyRuns], claims: Sequence[str]) -> None:
-    """Raises on names of claims that there are not, and on studies of one name."""
+    """Raise on unknown claims and on studies with the same name."""
     known = [claim.id for claim in CLAIMS]
     declared = {name for plan in plans if plan.decide for name in plan.decide.width}
     for name in (*claims, *(name for plan in plans if plan.decide for name in plan.decide.family)):
@@ -196,7 +196,7 @@ def _check(plans: Sequence[StudyRuns], claims: Sequence[str]) -> None:
         raise LabError(f"two studies have one name: {', '.join(names)}")
 
 
-def _take_in(packed: Sequence[Path], folder: Path, plan: StudyRuns) -> None:
+def _import_packed(packed: Sequence[Path], folder: Path, plan: StudyRuns) -> None:
     files = [file for file in packed if plan.name in packing.names(file)]
     if files:
-        packing.take_in(files, folder, plan)
+        packing.import_packed(files, folder, plan)

@@ -1,4 +1,4 @@
-"""What each claim of a study has, what it still needs, and which runs that takes."""
+"""Status of each claim of a study, what it still needs, and the runs for it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from inexact_muon.report.series import Grid, grids
 from inexact_muon.statistics import OPEN, extended, interval, optimum
 
 ROUNDS = 4
-"""Values that a grid's axis may gain, at most."""
+"""Maximum number of values by which an axis of a grid may be extended."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """A claim on a study.
+    """Status and needs of a claim on a study.
 
     Attributes:
-        has: seeds, complete for every arm that the claim compares.
-        wanted: seeds, or 0 as long as the pilot does not tell.
-        runs: to be trained; none if nothing is missing, or if `why` says that it cannot be decided.
-        seconds: that they take on this machine, by the runs of this study that have ended.
+        has: number of seeds that are complete for every arm of the claim.
+        wanted: number of seeds needed; 0 until the pilot is complete.
+        runs: runs to train; empty if nothing is missing, or if it cannot be decided (`why`).
+        seconds: time that they take on this machine, estimated from ended runs of this study.
     """
 
     study: str
@@ -46,7 +46,7 @@ class Need:
 def needs(
     results: Results, judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]
 ) -> list[Need]:
-    """Of every claim for which the plan's study, whose store is in the folder, declares a width."""
+    """Needs of every claim for which the study declares a width; its store is in the folder."""
     declared = plan.decide
     assert declared is not None
     stored = store.runs(folder)
@@ -68,13 +68,13 @@ def needs(
 
 
 def seeds(declared: Decide, count: int) -> list[int]:
-    """The pilot's seeds and those that follow the largest of them, so many in all."""
+    """The pilot's seeds and the following ones, `count` in total."""
     following = range(max(declared.pilot) + 1, max(declared.pilot) + 1 + max(0, count - len(declared.pilot)))
     return [*declared.pilot, *following]
 
 
 def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec, ...]:
-    """Every cell with every seed, seed by seed: a sweep that is cut short has whole seeds."""
+    """All cells with all seeds, seed by seed, so that an interrupted sweep has complete seeds."""
     kept = list(cells)
     return tuple(msgspec.structs.replace(cell, seed=seed) for seed in chosen for cell in kept)
 
@@ -97,14 +97,14 @@ def _missing(
 
 
 def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
-    """One run for each cell, without regard to its seed."""
+    """One run per cell, regardless of its seed."""
     first = declared.pilot[0]
     found = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
     return list(found.values())
 
 
 def _seconds(stored: Iterable[store.Run]) -> float | None:
-    """Wall time of a run, on average over those that have ended."""
+    """Mean wall time of the ended runs."""
     times = [sum(run.outcome.seconds.values()) for run in stored if run.outcome and run.outcome.seconds]
     return sum(times) / len(times) if times else None
 
@@ -130,7 +130,7 @@ def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -
 
 
 def _next(grid: Grid) -> tuple[set[float], set[float]]:
-    """New step sizes and alphas, one beyond each end at which some seed has an optimum."""
+    """New step sizes and alphas, one beyond each end at which some seed has its optimum."""
     rates, alphas = set[float](), set[float]()
     known = [1.0 - momentum for momentum in reversed(grid.momenta)]
     for count in (grid.counts[0], grid.counts[-1]):

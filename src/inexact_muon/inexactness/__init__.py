@@ -1,4 +1,4 @@
-"""delta, gap and overshoot of an answer: exact, estimated, predicted, certified."""
+"""delta, gap and overshoot of an LMO output: exact, estimated, predicted, certified."""
 
 from inexact_muon.inexactness.measuring import SMALL as SMALL
 from inexact_muon.inexactness.measuring import Inexactness as Inexactness

@@ -1,20 +1,20 @@
-"""delta, gap and overshoot of a spectral oracle from matrix-vector products, without a decomposition.
+"""delta, gap and overshoot of a spectral oracle from matrix-vector products, without an SVD.
 
-X = -d_hat has (up to rounding) the singular vectors of M, and singular values p_i near 1. So its own polar
-factor is that of M, and a Krylov space of X X^T, whose spectrum is short, sees it after a few steps, where
-one of M M^T, whose spectrum spans decades, does not:
+X = -d_hat has (up to rounding) the singular vectors of M, with singular values p_i near 1. So its polar factor is that
+of M, and Krylov spaces of X X^T, whose spectrum is narrow, converge in a few steps, whereas those of M M^T, whose
+spectrum spans decades, do not:
 
     overshoot        the largest Ritz value of X X^T
-    1 - smallest     the smallest one whose vector M does not annihilate (a null vector of M is no error)
+    1 - smallest     the smallest Ritz value whose vector is not in the null space of M (null vectors are no error)
     dual norm of M   tr |M| = E v^T |M| v over random v,  |M| v = M P^T v,  P^T v = X^T (X X^T)^(-1/2) v
 
-The trace is taken exactly over a few leading singular vectors of M; on the rest, a weighted sum of v^T v,
-v^T M M^T v, v^T X M^T v and v^T X X^T v, all of known expectation, is subtracted as control variate, so that
-the noise is proportional to the gap and not to the norm.
+The trace is exact over a few leading singular vectors of M. On the rest, a weighted sum of v^T v, v^T M M^T v,
+v^T X M^T v and v^T X X^T v, all of known expectation, is the control variate, so that the noise is proportional to the
+gap and not to the norm.
 
-Always low: Ritz values lie inside the spectrum, and max |1 - p_i| <= delta for any X. If X does not have the
-singular vectors of M, delta and the gap are underestimated; measure with exact=True. If M is stored in half
-precision and its spectrum crosses the rank threshold, directions beyond it may count: delta is then high.
+Estimates are low: Ritz values lie inside the spectrum, and max |1 - p_i| <= delta for any X. If X does not have the
+singular vectors of M, delta and the gap are underestimated; use exact=True. If M is stored in half precision and its
+spectrum crosses the rank threshold, directions below it may be included: delta is then high.
 Shapes: m, x are (batch, n, k), n <= k; basis vectors are rows, (batch, probes, steps, n).
 """
 
@@ -29,31 +29,31 @@ from torch import Tensor
 from inexact_muon.polar.probes import probes
 
 SHARE = 0.05
-"""Largest share of the oracle's own floating point operations that an estimate takes, for n >= 512.
+"""Largest fraction of the oracle's flops that an estimate may take, for n >= 512.
 
-The cheapest plan takes more of a rational oracle on a wide matrix below n = 620: 5.4% at 512 x 2048.
+The cheapest plan exceeds it for a rational oracle on a wide matrix below n = 620: 5.4% at 512 x 2048.
 """
 
 LOWEST = 3
-"""Ritz vectors at the lower end that are checked against the null space of M."""
+"""Number of lowest Ritz vectors that are checked against the null space of M."""
 
 ZERO = 1e-5
-"""A Ritz value of X X^T, whose scale is 1, below which rounding in float32 decides: it counts as zero."""
+"""Ritz values of X X^T (of scale 1) below this are dominated by float32 rounding and count as zero."""
 
 DEAD = 1e6
-"""Marks, in units of the first Rayleigh quotient, the Ritz values of an exhausted space."""
+"""Marks the Ritz values of an exhausted space, in units of the first Rayleigh quotient."""
 
 NOISE = 64.0
-"""A vector that M shortens to this many eps of sigma_1 is a null vector as far as products can tell."""
+"""A vector whose norm M reduces to this many eps of sigma_1 is numerically a null vector."""
 
 SHORT = 1e-2
 DOUBT = 7e-3
-"""A third of what the gap may be off by."""
+"""A third of the tolerated error of the gap."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """How much work an estimate does.
+    """Amount of work of an estimate.
 
     Attributes:
         random, leading: probes of the trace, random ones and leading singular vectors of M.
@@ -69,7 +69,7 @@ class Products:
     end_steps: int = 16
 
     def flops(self, n: int, m: int) -> int:
-        """Matrix-vector products only, as in schedules.cost."""
+        """Flops of the matrix-vector products, as in schedules.cost."""
         trace = 3 * self.leading_steps + (self.random + self.leading) * (2 * self.steps + 2)
         return 2 * n * m * (trace + self.ends * (2 * self.end_steps + LOWEST))
 
@@ -83,11 +83,11 @@ PLANS = (
     Products(random=2, leading=2, leading_steps=12),
     Products(random=1, leading=1, leading_steps=5, steps=5, end_steps=12),
 )
-"""Most careful first."""
+"""From most to least accurate."""
 
 
 def choose_plan(n: int, m: int, oracle_flops: int) -> Products:
-    """The most careful plan within SHARE of the oracle. Below 512 noise, which falls as n^-1/2, decides instead."""
+    """The most accurate plan within SHARE of the oracle; below n = 512 the noise, which falls as n^-1/2, decides."""
     if min(n, m) < 512:
         return Products(random=6000 // min(n, m), leading=8, steps=12, ends=2)
     return next((plan for plan in PLANS if plan.flops(n, m) <= SHARE * oracle_flops), PLANS[-1])
@@ -96,11 +96,11 @@ def choose_plan(n: int, m: int, oracle_flops: int) -> Products:
 def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(delta, dual norm of m, overshoot) of x as polar factor of m, each (batch,) in float64, and which are doubtful.
 
-    Doubtful are matrices that x shortens some vector of to less than `SHORT` (null vectors of m, as a rule, which spoil
-    every Krylov space a little), and those whose trace has a standard error above `DOUBT`.
+    Doubtful are matrices with a vector whose norm x reduces below `SHORT` (usually null vectors of m, which perturb
+    every Krylov space), and those whose trace has a standard error above `DOUBT`.
 
     Args:
-        threshold: singular values of m up to this one count as zero, (batch,).
+        threshold: singular values of m up to this count as zero, (batch,).
     """
     n = m.shape[-2]
     heads = min(plan.leading, n - 1)
@@ -121,7 +121,7 @@ def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[T
     ends = lanczos(lambda q: (q @ x) @ x.mT, starts[:, -plan.ends :], plan.end_steps)
     smallest, largest = _extremes(m, ends, null)
     dual = residual[:, :heads].sum(-1) + residual[:, heads:].mean(-1) + (totals * weights).sum(-1)
-    # Between the descent per unit length that x itself achieves and Cauchy-Schwarz.
+    # Bounded by the descent per unit length that x achieves, and by Cauchy-Schwarz.
     least = totals[:, 2] / torch.where(largest > 0, largest, torch.ones_like(largest))
     dual = dual.maximum(least).minimum((n * totals[:, 1]).sqrt())
     noise = residual[:, heads:].std(-1) / plan.random**0.5 if plan.random >= 4 else torch.zeros_like(dual)
@@ -134,8 +134,8 @@ def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[T
 class Krylov:
     """Orthonormal bases Q of Krylov spaces and the eigendecompositions of Q A Q^T.
 
-    `beyond` is the off-diagonal entry that the next step would have; `live` says which Ritz values are real,
-    the others being infinite.
+    `beyond` is the off-diagonal entry of the next step; `live` marks the Ritz values that exist, the others are
+    infinite.
     """
 
     basis: Tensor
@@ -145,7 +145,7 @@ class Krylov:
     live: Tensor
 
     def inverse_root(self, start: Tensor) -> Tensor:
-        """A^(-1/2) start on the range of A, from the spaces that start began."""
+        """A^(-1/2) start on the range of A, from the spaces generated by `start`."""
         length = torch.linalg.vector_norm(start, dim=-1, keepdim=True).double()
         root = torch.where(self.ritz > ZERO, self.ritz, torch.inf).rsqrt()  # 0 where not live
         coordinates = self.vectors @ (root * self.vectors[..., 0, :] * length).unsqueeze(-1)
@@ -153,9 +153,9 @@ class Krylov:
 
 
 def lanczos(apply: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Krylov:
-    """Independent Krylov spaces of a symmetric A >= 0 from each row of start, reorthogonalised twice.
+    """Independent Krylov spaces of a symmetric A >= 0, one per row of start, reorthogonalised twice.
 
-    A space that is exhausted is continued by zero vectors, whose Ritz values are marked as not live.
+    An exhausted space is continued by zero vectors, whose Ritz values are marked as not live.
     """
     steps = min(steps, start.shape[-1])
     basis = start.new_zeros(*start.shape[:-1], steps, start.shape[-1])
@@ -186,10 +186,10 @@ def lanczos(apply: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Kry
 
 
 def _leading(m: Tensor, x: Tensor, steps: int, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Leading left Ritz vectors of M (batch, n, heads), the weights of the controls, and sigma_1.
+    """Leading left Ritz vectors of M (batch, n, heads), weights of the control variates, and sigma_1.
 
-    The weights fit |M| by the four controls on the Ritz values of M that are left, starting from the
-    multiple of X M^T that fits best and moved away from it by ridge regression.
+    The weights fit |M| by the four controls on the remaining Ritz values of M, by ridge regression towards the best
+    multiple of X M^T.
     """
     start = probes(m.shape[-2], 1, m).mT.expand(m.shape[0], 1, -1)
     space = lanczos(lambda q: (q @ m) @ m.mT, start, steps)
@@ -197,7 +197,7 @@ def _leading(m: Tensor, x: Tensor, steps: int, heads: int) -> tuple[Tensor, Tens
     ritz = torch.where(space.live, space.ritz, 0.0)[:, 0].gather(-1, order).clamp(min=0.0)
     vectors = space.vectors[:, 0].gather(-1, order.unsqueeze(-2).expand_as(space.vectors[:, 0]))
     y = vectors.mT.to(m.dtype) @ space.basis[:, 0]
-    # A space that is exhausted has one copy of each singular value: the others are in the rest, all of them count.
+    # An exhausted space has each singular value once: further copies are in the rest, so all of them count.
     rest = (torch.arange(ritz.shape[-1], device=m.device) >= heads) | ~space.live[:, 0].all(-1, keepdim=True)
     mass = (vectors[:, 0].abs() * rest).unsqueeze(-1)  # square roots of the quadrature weights
     a = _forms(y, y @ m, y @ x) * mass
@@ -222,12 +222,11 @@ def _squares(m: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _extremes(m: Tensor, space: Krylov, null: Tensor) -> tuple[Tensor, Tensor]:
-    """Smallest and largest singular value of X that the spaces see, null vectors of M left out.
+    """Smallest and largest singular value of X found by the spaces, without null vectors of M.
 
-    Products leave a little of the null space in every basis vector, and Lanczos finds it. A Ritz vector that
-    M shortens below `null` is dropped. One whose residual exceeds its Ritz value may be part null and part
-    not: it counts by its harmonic Ritz value, a Rayleigh quotient weighted by X X^T and so blind to null
-    vectors (and a little high).
+    Rounding leaves null-space components in every basis vector, which Lanczos amplifies. A Ritz vector whose norm M
+    reduces below `null` is dropped. One whose residual exceeds its Ritz value may be partly null: it contributes its
+    harmonic Ritz value, a Rayleigh quotient weighted by X X^T, which ignores null vectors (and is slightly high).
     """
     ritz, count = space.ritz, space.ritz.shape[-1]
     largest = torch.where(space.live, ritz, 0.0).amax(dim=(-2, -1)).clamp(min=0.0).sqrt()

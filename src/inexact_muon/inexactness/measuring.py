@@ -1,4 +1,4 @@
-"""How inexact an answer is: delta of the paper, and the two numbers the descent lemma really uses."""
+"""Measures inexactness: delta of the paper, and the two numbers that the descent lemma needs."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ SMALL = 128
 """Up to this short side an estimate decomposes the Gram matrix instead of sampling."""
 
 CERTAIN = 0.9
-"""A certificate from products is given below this; above it says nothing and a decomposition is made."""
+"""Certificates from products are used below this value; above it an SVD is computed."""
 
-UPHILL = "d_hat points uphill (<m, d_hat> > 0): pass the LMO's answer, for the spectral ball minus the polar factor"
+UPHILL = (
+    "d_hat is an ascent direction (<m, d_hat> > 0): pass the LMO's output, for the spectral ball minus the polar factor"
+)
 
 LARGE = 1024
-"""Up to this short side an estimate that is doubtful is replaced by the decomposition of the Gram matrix."""
+"""Up to this short side a doubtful estimate is replaced by a decomposition of the Gram matrix."""
 
 
 @dataclass(frozen=True)
 class Inexactness:
-    """An LMO answer against the exact one. Floats for one matrix, tensors of the batch shape for a batch.
+    """Error of an LMO output. Floats for one matrix, tensors of the batch shape for a batch.
 
     Attributes:
-        delta: norm(d_hat - d), the paper's Assumption 1; the distance to the set of solutions if there are many.
-        gap: eta = 1 + <m, d_hat>/dual_norm(m), the share of descent lost; negative when d_hat overshoots.
+        delta: norm(d_hat - d), the paper's Assumption 1; the distance to the set of solutions if there are several.
+        gap: eta = 1 + <m, d_hat>/dual_norm(m), the fraction of descent lost; negative if d_hat overshoots.
         overshoot: nu = norm(d_hat).
-        factor: nu/(1-eta), the deterministic degradation; inf when gap >= 1; at most (1+delta)/(1-delta).
+        factor: nu/(1-eta), the deterministic slow-down; inf if gap >= 1; at most (1+delta)/(1-delta).
         stochastic_factor: nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); at most (1+delta)^(1/4)/(1-delta).
     """
 
@@ -64,19 +66,19 @@ class Inexactness:
 
 
 def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexactness:
-    """Inexactness of d_hat as an answer of `ball` to m.
+    """Inexactness of d_hat as output of `ball` for m.
 
     Args:
-        d_hat: points downhill, as `ball(m)` does.
-        exact: a singular value decomposition in float64. Otherwise, for the spectral ball, an estimate that takes
-            at most a twentieth of the oracle's work (`inexact_muon.inexactness.estimate`): delta within 10% while it is
-            below 0.9, the gap within 0.02 for an oracle of error up to about a third. Up to a short side of 1024
-            a doubtful one (a rank deficient m) is replaced by a decomposition of n x n matrices. It assumes that d_hat
-            has the singular vectors of m, as every polar method returns; it is low if not. The other
-            balls are always measured exactly.
+        d_hat: a descent direction, as `ball(m)` returns.
+        exact: use an SVD in float64. Otherwise, for the spectral ball, use an estimate that takes at most a twentieth
+            of the oracle's work (`inexact_muon.inexactness.estimate`): delta within 10% while it is below 0.9, the gap
+            within 0.02 for oracles of error up to about a third. Up to a short side of 1024, a doubtful estimate
+            (rank-deficient m) is replaced by a decomposition of n x n matrices. The estimate assumes that d_hat has the
+            singular vectors of m, as the output of every polar method does, and is low otherwise. Other balls are
+            always measured exactly.
 
     Raises:
-        ValueError: shapes differ, an entry is not finite, or d_hat points uphill.
+        ValueError: shapes differ, an entry is not finite, or d_hat is an ascent direction.
 
     Example:
         >>> ball, m = Spectral(), torch.eye(3)
@@ -91,7 +93,7 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
 
 
 def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:
-    """Raises unless m suits the ball and both are finite, not empty and of one shape."""
+    """Validate that m suits the ball and that both are finite, not empty and of one shape."""
     ball.check(m)
     if d_hat.shape != m.shape:
         raise ValueError(f"d_hat has shape {tuple(d_hat.shape)}, m has {tuple(m.shape)}")
@@ -102,9 +104,9 @@ def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:
 
 
 def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[Inexactness, Tensor, Tensor]:
-    """`measure` without its checks, with dual_norm(m) and -<m, d_hat>; uphill answers have a gap above 1.
+    """`measure` without validation, with dual_norm(m) and -<m, d_hat>; ascent directions have a gap above 1.
 
-    For matrices stacked in one tensor the two are in common units, so that they may be summed.
+    For stacked matrices the two have common units, so that they can be summed.
     """
     sampled = isinstance(ball, Spectral) and not exact
     with no_autocast(m):
@@ -115,22 +117,22 @@ def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[I
 
 
 def predict(method: PolarMethod, singular_values: ArrayLike) -> Inexactness:
-    """A priori: what a polar method does to this spectrum, from its coefficients, in exact arithmetic."""
+    """A priori inexactness of a polar method on this spectrum, from its coefficients, in exact arithmetic."""
     judgement = method.judge(singular_values)
     return Inexactness(judgement.delta, judgement.gap, judgement.overshoot)
 
 
 def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
-    """A posteriori: upper bounds on delta, gap and overshoot of a spectral answer of radius 1, in float64.
+    """A posteriori upper bounds on delta, gap and overshoot of a spectral output of radius 1, in float64.
 
-    With E = I - X X^T, X = -d_hat and eps = ||E^4||_F^(1/4) >= ||E||_2, every singular value p of X has
-    |1 - p^2| <= eps, so X is within 1 - sqrt(1 - eps) of its own polar factor if eps < 1. That is the one of m up
-    to `_turned`, which is computed from m X^T and added. Products and the eigenvalues of m X^T suffice while the sum is
-    below `CERTAIN`. Otherwise (m rank deficient or X far from it, an answer in half precision, unrelated singular
-    vectors) the three numbers are those of a decomposition, as `measure(exact=True)` gives them.
+    With E = I - X X^T, X = -d_hat and eps = ||E^4||_F^(1/4) >= ||E||_2, every singular value p of X satisfies
+    |1 - p^2| <= eps, so X is within 1 - sqrt(1 - eps) of its own polar factor if eps < 1. That differs from the polar
+    factor of m by at most `_alignment_bound`, which is computed from m X^T and added. Products and the eigenvalues of m
+    X^T suffice while the sum is below `CERTAIN`. Otherwise (m rank deficient, X far from it, half precision, unrelated
+    singular vectors) the three numbers come from an SVD, as in `measure(exact=True)`.
 
     Raises:
-        ValueError: shapes differ, an entry is not finite, or d_hat points uphill.
+        ValueError: shapes differ, an entry is not finite, or d_hat is an ascent direction.
     """
     ball = Spectral()
     check_answer(ball, m, d_hat)
@@ -146,7 +148,7 @@ def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
     eps = torch.linalg.matrix_norm(square @ square) ** 0.25 + x.shape[-1] * torch.finfo(x.dtype).eps
     overshoot = (1.0 + eps).sqrt()
     below = 1.0 - (1.0 - eps).clamp(min=0.0).sqrt()
-    delta = torch.maximum(below, overshoot - 1.0) + _turned(scaled, x, gram, eps)
+    delta = torch.maximum(below, overshoot - 1.0) + _alignment_bound(scaled, x, gram, eps)
     values = [delta, delta.clamp(max=1.0), overshoot]
     if bool((~(delta < CERTAIN)).any()):
         found, _, _ = assess(ball, m, d_hat, exact=True)
@@ -155,12 +157,12 @@ def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
     return Inexactness(*(value if delta.ndim else float(value) for value in values))
 
 
-def _turned(m: Tensor, x: Tensor, gram: Tensor, eps: Tensor) -> Tensor:
-    """A bound on the distance between the polar factors of m and of x, inf where there is none.
+def _alignment_bound(m: Tensor, x: Tensor, gram: Tensor, eps: Tensor) -> Tensor:
+    """A bound on the distance between the polar factors of m and x, or inf.
 
-    With S = x x^T and H the symmetric part of m x^T, both commuting, H S^-1 x has the polar factor of x if H > 0. m
-    differs from such a matrix by D: what is left over of m, of the symmetry and of the commutator. Polar factors of
-    matrices with smallest singular value s differ by at most 3 ||D||_F / s; doubled for terms of second order.
+    With S = x x^T and H the symmetric part of m x^T, if they commute and H > 0, H S^-1 x has the polar factor of x. m
+    differs from such a matrix by D: the remainder of m, the asymmetry and the commutator. Polar factors of matrices
+    with smallest singular value s differ by at most 3 ||D||_F / s; doubled for second-order terms.
     """
     product = m @ x.mT
     half = 0.5 * (product + product.mT)
@@ -182,7 +184,7 @@ def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def _spectral(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The estimate, on m scaled to entries near 1 and transposed to be wide: nothing in it changes by that."""
+    """The estimate, after scaling m to entries near 1 and transposing it to be wide; neither changes the result."""
     assert isinstance(ball, Spectral)
     batch, (n, k) = m.shape[:-2], m.shape[-2:]
     work = torch.promote_types(m.dtype, torch.float32)
@@ -211,7 +213,7 @@ def _from_gram(m: Tensor, x: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor,
     m, x = m.double(), x.double()
     square, u = torch.linalg.eigh(m @ m.mT)
     s = square.clamp(min=0.0).sqrt()
-    # The square of eps is what the Gram matrix resolves; below it a singular value is noise too.
+    # The Gram matrix resolves squares down to eps; smaller singular values are noise.
     floor = 1e-7 * s[..., -1]
     kept = s > torch.maximum(threshold.double(), floor).unsqueeze(-1)
     vh = (u.mT @ m) / torch.where(kept, s, torch.ones_like(s)).unsqueeze(-1)

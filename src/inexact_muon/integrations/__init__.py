@@ -1,1 +1,1 @@
-"""Adapters for other libraries, one module each; a module imports its library only if it has to."""
+"""Adapters for other libraries, one module each; a module imports its library only if necessary."""

@@ -1,4 +1,4 @@
-"""transformers' Trainer: a factory for its argument `optimizer_cls_and_kwargs`. Does not import transformers."""
+"""A factory for transformers' `Trainer(optimizer_cls_and_kwargs=...)`. Does not import transformers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from inexact_muon.optim import Muon
 
 REPLACED = {"learning_rate": "lr", "adam_beta1": "adamw", "adam_beta2": "adamw", "adam_epsilon": "adamw"}
-"""Names of TrainingArguments -> the option that stands for them here."""
+"""TrainingArguments -> the corresponding option here."""
 
 
 class MuonFactory:
-    """Builds `Muon.for_model(model, **options)` when the Trainer asks for its optimizer.
+    """Builds `Muon.for_model(model, **options)` for a Trainer.
 
         Trainer(..., optimizer_cls_and_kwargs=(MuonFactory, {"lr": 0.02, "adamw": {"lr": 3e-3}}))
 
-    The Trainer calls `MuonFactory()(model, **options)`. It passes nothing of its TrainingArguments: `learning_rate`,
+    The Trainer calls `MuonFactory()(model, **options)` and does not pass its TrainingArguments: `learning_rate`,
     `weight_decay`, `optim` and the `adam_*` fields have no effect. The schedule (`lr_scheduler_type`, `warmup_steps`),
-    `max_grad_norm` and `gradient_accumulation_steps` are the Trainer's own and apply as with any optimizer.
+    `max_grad_norm` and `gradient_accumulation_steps` are handled by the Trainer as usual.
     """
 
     def __call__(self, model: nn.Module, lr: float | Tensor | None = None, **options: Any) -> Muon:

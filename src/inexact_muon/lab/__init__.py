@@ -1,4 +1,4 @@
-"""The lab: run specs, studies, a store that survives anything, data, problems, a trainer and sweeps.
+"""The lab: run specs, studies, a crash-safe store, data, problems, a trainer and sweeps.
 
-`spec`, `study`, `store` and what they need never import torch: listing and reporting start fast.
+`spec`, `study`, `store` and their dependencies never import torch, so that listing and reporting start fast.
 """

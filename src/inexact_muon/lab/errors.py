@@ -1,4 +1,4 @@
-"""What goes wrong outside of training: a bad file, a bad spec, no room, no network."""
+"""Errors outside of training: a bad file or spec, a full disk, no network."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 
 class LabError(ValueError):
-    """One sentence for the user: what, where, and what to do. Not a fault of the run."""
+    """One sentence for the user: what, where, and what to do. Not caused by the run itself."""
 
 
 class DiskError(LabError):
-    """The store cannot be written: full, read-only or gone. Nothing that was stored is lost."""
+    """The store cannot be written: full, read-only or gone. Stored data is not lost."""
 
 
 class LabWarning(UserWarning):
-    """One sentence about something that is left out or done again; nothing is wrong with what is shown."""
+    """One sentence about something that is left out or repeated; what is shown is correct."""
 
 
 def warn(sentence: str) -> None:
-    """Warns; the command line prints the sentence and nothing else."""
+    """Issue a LabWarning; the command line prints only the sentence."""
     warnings.warn(sentence, LabWarning, stacklevel=3)
 
 
@@ -39,7 +39,7 @@ WHY = {
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns a failure to write below `path` into one sentence."""
+    """Turn an OSError below `path` into one sentence."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Packages that not everybody needs."""
+"""Optional packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inexact_muon.lab.errors import LabError
 
 
 def require(module: str, extra: str) -> Any:
-    """A module of an optional package, or one sentence that says how to install it."""
+    """Import a module of an optional package, or raise with the command that installs it."""
     try:
         return import_module(module)
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
-"""Linear minimisation oracles: unit balls with a norm, its dual, and argmin <m, d> over the ball.
+"""Linear minimisation oracles (LMOs): unit balls with a norm, its dual, and argmin <m, d> over the ball.
 
 ball = Spectral(polar=polar.PolarExpress(5))
-d_hat = ball(m)                       # points downhill: <m, d_hat> is about -ball.dual_norm(m)
+d_hat = ball(m)                       # a descent direction: <m, d_hat> is about -ball.dual_norm(m)
 """
 
 from inexact_muon import _text as grammar
@@ -18,11 +18,11 @@ from inexact_muon.polar import words
 LMOS: dict[str, type[Ball]] = {
     ball.name: ball for ball in (Spectral, Sign, Euclidean, ColNorm, RowNorm, Nuclear, Perturbed)
 }
-"""Name -> class, for text only."""
+"""Name -> class, for parsing."""
 
 
 def parse(text: str) -> Ball:
-    """The ball that a text names: "sign", "spectral(polar=jordan:5)" or "spectral(polar=jordan(steps=5))".
+    """Parse a ball: "sign", "spectral(polar=jordan:5)" or "spectral(polar=jordan(steps=5))".
 
     >>> parse("spectral(polar=jordan(steps=5), scale=rms)").polar.steps
     5

@@ -1,4 +1,4 @@
-"""What every LMO is: a unit ball with its norm, dual norm and argmin, as a frozen value."""
+"""Base class of LMOs: a unit ball with its norm, dual norm and argmin, as a frozen value."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from inexact_muon.polar._base import check_finite, check_matrix, no_autocast
 from inexact_muon.polar.batching import LIMIT
 
 Radius = Callable[[int, int], float]
-UNIT: Mapping[str, Radius] = {"unit": lambda out, into: 1.0}
+UNIT: Mapping[str, Radius] = {"unit": lambda fan_out, fan_in: 1.0}
 
 
 @dataclass(frozen=True)
 class Ball(ABC):
-    """{d : norm(d) <= 1}. Calling it on m gives d_hat, close to d = argmin <m, d> over the ball.
+    """{d : norm(d) <= 1}. Calling it on m gives d_hat, an approximation of d = argmin <m, d> over the ball.
 
-    Tensors are (..., out, in), a leading dimension being a batch; norms have the batch's shape. With
-    `scale` other than "unit" the ball is `radius(shape)` times the plain one: the dimension-normalised
-    balls of Scion (arXiv 2502.07529).
+    Tensors are (..., out, in) with leading batch dimensions; norms have the batch's shape. With `scale` other than
+    "unit" the ball is `radius(shape)` times the plain one: the dimension-normalised balls of Scion (arXiv 2502.07529).
     """
 
     name: ClassVar[str]
@@ -36,7 +35,7 @@ class Ball(ABC):
         if self.scale not in self.scales:
             raise ValueError(f"{self.name}: unknown scale {self.scale!r}: {nearest(self.scale, self.scales)}")
 
-    # What a ball defines: the plain ball, radius 1.
+    # Defined by subclasses, for the plain ball of radius 1.
 
     @abstractmethod
     def unit_norm(self, x: Tensor) -> Tensor:
@@ -48,14 +47,14 @@ class Ball(ABC):
 
     @abstractmethod
     def unit_direction(self, m: Tensor) -> Tensor:
-        """z with norm(z) = 1 and <m, z> = dual_norm(m), as well as this ball computes it; zero for zero."""
+        """z with norm(z) = 1 and <m, z> = dual_norm(m), up to the ball's inexactness; zero for zero."""
 
     @abstractmethod
-    def unit_rho(self, out: int, into: int) -> float:
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
         """Smallest rho with dual_norm(v) <= rho ||v||_2."""
 
     def unit_exact(self, m: Tensor) -> Tensor:
-        """`unit_direction` without error; the same thing for a ball with a closed form."""
+        """The exact `unit_direction`; the default is for balls with a closed form."""
         return self.unit_direction(m)
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
@@ -63,28 +62,28 @@ class Ball(ABC):
         return self.unit_norm(z - self.unit_exact(m))
 
     def unit_worst(self, m: Tensor) -> Tensor:
-        """A direction e, norm(e) = 1, in which an error costs most (see Perturbed)."""
+        """The error direction e, norm(e) = 1, that costs most descent (see Perturbed)."""
         return self.unit_exact(m)
 
-    # What everybody calls.
+    # Public interface, for the scaled ball.
 
     def __call__(self, m: Tensor) -> Tensor:
-        """d_hat: same shape, dtype and device as m; points downhill; zero for zero."""
+        """d_hat: same shape, dtype and device as m; a descent direction; zero for zero."""
         self.check(m)
         check_finite(m)
         return self.answer(m)
 
     def answer(self, m: Tensor) -> Tensor:
-        """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
+        """`__call__` without validation, hence without a host synchronisation on an accelerator."""
         return -self.radius(m.shape) * self.directions([m])[0].to(m.dtype)
 
     def directions(self, ms: Sequence[Tensor], limit: int = LIMIT) -> list[Tensor]:
-        """z with `answer(m)` = -radius z, for each of ms; a ball may work on them together.
+        """z with `answer(m)` = -radius z for each of ms; a ball may process them together.
 
-        In the dtype of m, or in the narrower one in which it was computed.
+        The result has the dtype of m or a narrower compute dtype.
 
         Args:
-            limit: bytes of work space, if several are worked on at once.
+            limit: bytes of work space, if several are processed at once.
         """
         if not ms:
             return []
@@ -92,12 +91,12 @@ class Ball(ABC):
             return [self.unit_direction(m).to(m.dtype) if m.numel() else m.clone() for m in ms]
 
     def exact(self, m: Tensor) -> Tensor:
-        """The exact solution d, in float64. Where it is a set, the member with zeros."""
+        """The exact solution d, in float64. If it is not unique, the one with zeros."""
         self.check(m)
         return -self.radius(m.shape) * self.unit_exact(m.double())
 
     def norm(self, x: Tensor) -> Tensor:
-        """Norm whose unit ball this is."""
+        """The norm whose unit ball this is."""
         self.check(x)
         return self.unit_norm(_wide(x)) / self.radius(x.shape)
 
@@ -107,16 +106,16 @@ class Ball(ABC):
         return self.unit_dual(_wide(g)) * self.radius(g.shape)
 
     def distance(self, m: Tensor, d_hat: Tensor) -> Tensor:
-        """delta: the distance of d_hat, in this norm, from the set of exact solutions, in float64."""
+        """delta: distance of d_hat, in this norm, from the set of exact solutions; float64."""
         self.check(m)
         return self.unit_distance(m, -d_hat.double() / self.radius(m.shape))
 
     def rho(self, shape: Sequence[int]) -> float:
-        """dual_norm(v) <= rho ||v||_2 for v of this shape."""
+        """rho with dual_norm(v) <= rho ||v||_2 for v of this shape."""
         return self.unit_rho(*sides(shape)) * self.radius(shape)
 
     def radius(self, shape: Sequence[int]) -> float:
-        """By what the plain ball is multiplied, from `scale` and the last two sides, of which 0 counts as 1."""
+        """Factor of the plain ball, from `scale` and the last two sides; a side of 0 counts as 1."""
         return self.scales[self.scale](*(max(1, side) for side in sides(shape)))
 
     def worst(self, m: Tensor) -> Tensor:
@@ -124,7 +123,7 @@ class Ball(ABC):
         return self.radius(m.shape) * self.unit_worst(m.double())
 
     def check(self, m: Tensor) -> None:
-        """Raises on input this ball is not defined for."""
+        """Validate that the ball is defined for m."""
         check_matrix(m)
 
     def __str__(self) -> str:
@@ -132,12 +131,12 @@ class Ball(ABC):
 
 
 def sides(shape: Sequence[int]) -> tuple[int, int]:
-    """(out, in) of a matrix or of a batch; a vector is a column."""
+    """(out, in) of a matrix or batch of matrices; a vector is a column."""
     return (shape[-2], shape[-1]) if len(shape) >= 2 else (shape[0] if shape else 1, 1)
 
 
 def inner(m: Tensor, z: Tensor) -> Tensor:
-    """<m, z> of each matrix, kept as (..., 1, 1), in float32 or better: half precision ends at 65504."""
+    """<m, z> of each matrix as (..., 1, 1), in float32 or wider: float16 overflows at 65504."""
     wide = torch.promote_types(m.dtype, torch.float32)
     return (m.to(wide) * z.to(wide)).sum(dim=(-2, -1) if m.ndim >= 2 else None, keepdim=True)
 

@@ -1,4 +1,4 @@
-"""Balls that treat a tensor as a vector of entries: the l-infinity and the Euclidean one."""
+"""Balls of entrywise norms: l-infinity and Euclidean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inexact_muon.polar.scaling import to_unit_entries
 
 @dataclass(frozen=True)
 class _Entries(Ball):
-    """Defined for vectors too, which are one element of a batch of none."""
+    """Also defined for vectors, as a batch without dimensions."""
 
     def check(self, m: Tensor) -> None:
         if m.ndim >= 2:
@@ -33,7 +33,7 @@ class Sign(_Entries):
     """
 
     name: ClassVar[str] = "sign"
-    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: 1.0 / into}
+    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda fan_out, fan_in: 1.0 / fan_in}
 
     def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, torch.inf, dim=_last(x))
@@ -44,8 +44,8 @@ class Sign(_Entries):
     def unit_direction(self, m: Tensor) -> Tensor:
         return m.sign()
 
-    def unit_rho(self, out: int, into: int) -> float:
-        return sqrt(out * into)
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
+        return sqrt(fan_out * fan_in)
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         error = torch.where(m == 0, (z.abs() - 1.0).clamp(min=0.0), (z - m.sign()).abs())
@@ -63,7 +63,7 @@ class Euclidean(_Entries):
     """
 
     name: ClassVar[str] = "euclidean"
-    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: sqrt(out * into)}
+    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda fan_out, fan_in: sqrt(fan_out * fan_in)}
 
     def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, dim=_last(x))
@@ -74,14 +74,14 @@ class Euclidean(_Entries):
     def unit_direction(self, m: Tensor) -> Tensor:
         return unit(m, _last(m))
 
-    def unit_rho(self, out: int, into: int) -> float:
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
         return 1.0
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return block_distance(m, z, _last(m))
 
     def unit_worst(self, m: Tensor) -> Tensor:
-        # The loss is 1/cos of the angle between d_hat and d: worst, to first order, is an error across m.
+        # Descent is lost by 1/cos of the angle to d; to first order an error orthogonal to m is worst.
         direction = unit(m, _last(m))
         across = _least(m)
         across = across - (across * direction).sum(dim=_last(m), keepdim=True) * direction
@@ -89,7 +89,7 @@ class Euclidean(_Entries):
 
 
 def unit(x: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """x / ||x||_2 over `dim`, 0 for 0, for entries of any magnitude; computed in float32 or better."""
+    """x / ||x||_2 over `dim`, 0 for 0, for entries of any magnitude; computed in float32 or wider."""
     if x.numel() == 0:
         return x.clone()
     scaled = to_unit_entries(x.to(torch.promote_types(x.dtype, torch.float32)), dim)
@@ -98,7 +98,7 @@ def unit(x: Tensor, dim: tuple[int, ...]) -> Tensor:
 
 
 def block_distance(m: Tensor, z: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """||z - m/||m|| || over `dim`; where m is zero every z in the ball is exact: max(||z|| - 1, 0)."""
+    """||z - m/||m|| || over `dim`; if m is zero, every z in the ball is exact: max(||z|| - 1, 0)."""
     m = m.double()
     error = torch.linalg.vector_norm(z - unit(m, dim), dim=dim)
     outside = (torch.linalg.vector_norm(z, dim=dim) - 1.0).clamp(min=0.0)

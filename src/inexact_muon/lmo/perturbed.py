@@ -1,4 +1,4 @@
-"""An LMO with an error of known size, for experiments with the theorems."""
+"""An LMO with an error of prescribed size, for experiments with the theorems."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DIRECTIONS = ("random", "worst")
 
 @dataclass(frozen=True)
 class Perturbed(Ball):
-    """d_hat = d + delta * e with norm(e) = 1: Assumption 1 with equality, when m determines d.
+    """d_hat = d + delta * e with norm(e) = 1: Assumption 1 with equality, if d is unique.
 
-    d is the exact solution of `inner`, whatever error `inner` itself would make. On rank-deficient m the
-    distance to the set of solutions may be smaller than delta.
+    d is the exact solution of `inner`, regardless of inner's own inexactness. For rank-deficient m the distance to the
+    set of solutions may be smaller than delta.
 
     Attributes:
-        direction: "random" draws e from (seed, m), afresh for every m and repeatably; "worst" takes the
-            direction in which the bound is tight or nearly so: for the spectral ball it shortens
-            all singular directions but the last and lengthens that one, so that the overshoot is 1 + delta and
-            the gap delta (1 - 2 sigma_n / sum sigma).
+        direction: "random" draws e from (seed, m), reproducibly and independently for every m; "worst" makes the bound
+            tight or nearly so: for the spectral ball it shortens all singular directions but the last and lengthens
+                that
+            one, so that the overshoot is 1 + delta and the gap delta (1 - 2 sigma_n / sum sigma).
     """
 
     name: ClassVar[str] = "perturbed"
@@ -50,14 +50,14 @@ class Perturbed(Ball):
     def _error(self, m: Tensor) -> Tensor:
         if self.direction == "worst":
             return self.inner.worst(m)
-        # The bits of a sum over m make the draw depend on m and on nothing else; a generator sees 32 of them.
+        # Seed with the bits of a sum over m, so that e depends on m only; a generator uses 32 of them.
         bits = int(m.double().abs().sum().view(torch.int64))
         generator = torch.Generator().manual_seed((bits ^ (bits >> 32) ^ self.seed) & 0xFFFFFFFF)
         e = torch.randn(m.shape, generator=generator, dtype=torch.float64).to(m.device)
         norm = self.inner.norm(e)
         return e / norm.reshape(*norm.shape, *(1,) * (m.ndim - norm.ndim))
 
-    # Everything about the ball is the inner ball's.
+    # Norms and geometry are those of the inner ball.
 
     def unit_norm(self, x: Tensor) -> Tensor:
         return self.inner.norm(x)
@@ -71,8 +71,8 @@ class Perturbed(Ball):
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return self.inner.distance(m, -z)
 
-    def unit_rho(self, out: int, into: int) -> float:
-        return self.inner.rho((out, into))
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
+        return self.inner.rho((fan_out, fan_in))
 
     def check(self, m: Tensor) -> None:
         self.inner.check(m)

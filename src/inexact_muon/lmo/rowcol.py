@@ -1,4 +1,4 @@
-"""Balls of matrices all of whose columns, or all of whose rows, are short."""
+"""Balls of the maximum column norm and of the maximum row norm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inexact_muon.lmo.entries import block_distance, unit
 
 @dataclass(frozen=True)
 class _Lines(Ball):
-    """Norm max_j ||line_j||_2 and dual norm sum_j ||line_j||_2; `along` is the dimension of a line."""
+    """Norm max_j ||line_j||_2, dual norm sum_j ||line_j||_2; `along` is the dimension of a line."""
 
     along: ClassVar[int]
 
@@ -29,14 +29,14 @@ class _Lines(Ball):
     def unit_direction(self, m: Tensor) -> Tensor:
         return unit(m, (self.along,))
 
-    def unit_rho(self, out: int, into: int) -> float:
-        return sqrt(into if self.along == -2 else out)
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
+        return sqrt(fan_in if self.along == -2 else fan_out)
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return block_distance(m, z, (self.along,)).amax(-1)
 
     def unit_worst(self, m: Tensor) -> Tensor:
-        # Shorten every line but the one that matters least, and lengthen that one.
+        # Shorten every line but the smallest, and lengthen that one.
         least = torch.linalg.vector_norm(m, dim=self.along, keepdim=True).argmin(-3 - self.along, keepdim=True)
         sign = torch.ones_like(m).scatter_(-3 - self.along, least.expand_as(m.narrow(-3 - self.along, 0, 1)), -1.0)
         return unit(m, (self.along,)) * sign
@@ -44,23 +44,23 @@ class _Lines(Ball):
 
 @dataclass(frozen=True)
 class ColNorm(_Lines):
-    """max_j ||column j||_2 (the 1 -> 2 operator norm); d = -each column over its norm.
+    """max_j ||column j||_2 (the 1 -> 2 operator norm); d = -(each column divided by its norm).
 
     scale="rms": radius sqrt(out), the 1 -> RMS norm: Scion's embedding layer.
     """
 
     name: ClassVar[str] = "col-norm"
     along: ClassVar[int] = -2
-    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: sqrt(out)}
+    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda fan_out, fan_in: sqrt(fan_out)}
 
 
 @dataclass(frozen=True)
 class RowNorm(_Lines):
-    """max_i ||row i||_2 (the 2 -> infinity operator norm); d = -each row over its norm.
+    """max_i ||row i||_2 (the 2 -> infinity operator norm); d = -(each row divided by its norm).
 
     scale="rms": radius 1/sqrt(in), the RMS -> infinity norm.
     """
 
     name: ClassVar[str] = "row-norm"
     along: ClassVar[int] = -1
-    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda out, into: 1.0 / sqrt(into)}
+    scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda fan_out, fan_in: 1.0 / sqrt(fan_in)}

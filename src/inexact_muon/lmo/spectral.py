@@ -1,4 +1,4 @@
-"""The ball of the spectral norm, whose LMO is the polar factor, and its dual, the nuclear ball."""
+"""The spectral ball, whose LMO is the polar factor, and its dual, the nuclear ball."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from inexact_muon.polar.probes import probes
 from inexact_muon.polar.scaling import to_unit_entries
 
 MOST_STEPS = 10_000
-"""Power iterations of `Nuclear`: a decomposition is cheaper long before."""
+"""Maximum number of power iterations of `Nuclear`; an SVD is cheaper long before."""
 
 
 @dataclass(frozen=True)
 class Spectral(Ball):
-    """Spectral norm; d = -U V^T, as exact as `polar` is; dual norm sum_i sigma_i.
+    """Spectral norm; d = -U V^T, up to the error of `polar`; dual norm sum_i sigma_i.
 
     scale="rms": radius sqrt(out/in), the RMS -> RMS norm: Scion's hidden layers.
     scale="rms-max": radius max(1, sqrt(out/in)): Scion's first layer of a dense input.
@@ -33,8 +33,8 @@ class Spectral(Ball):
     name: ClassVar[str] = "spectral"
     scales: ClassVar[Mapping[str, Radius]] = {
         **UNIT,
-        "rms": lambda out, into: sqrt(out / into),
-        "rms-max": lambda out, into: max(1.0, sqrt(out / into)),
+        "rms": lambda fan_out, fan_in: sqrt(fan_out / fan_in),
+        "rms-max": lambda fan_out, fan_in: max(1.0, sqrt(fan_out / fan_in)),
     }
 
     polar: PolarMethod = field(default_factory=PolarExpress)
@@ -59,8 +59,8 @@ class Spectral(Ball):
     def unit_exact(self, m: Tensor) -> Tensor:
         return ExactSVD()(m)
 
-    def unit_rho(self, out: int, into: int) -> float:
-        return sqrt(min(out, into))
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
+        return sqrt(min(fan_out, fan_in))
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         if m.shape[-2] > m.shape[-1]:
@@ -78,8 +78,9 @@ class Spectral(Ball):
 def polar_error(z: Tensor, u: Tensor, vh: Tensor, kept: Tensor) -> Tensor:
     """U^T (z - nearest polar factor) for z of shape (..., n, m), n <= m; its norm is delta.
 
-    Rows kept have the polar factor v_i^T. Singular directions not kept may hold any block of norm <= 1
-    between the null spaces: there the nearest one is z's own block with its singular values cut at 1.
+    On kept rows the polar factor is v_i^T. On the other singular directions any block of norm <= 1 between the null
+    spaces
+    is a solution: the nearest one is z's own block with its singular values clipped at 1.
     """
     kept_rows = kept.unsqueeze(-1)
     rows = u.mT @ z
@@ -130,16 +131,16 @@ class Nuclear(Ball):
         return (u[..., :1] * kept[..., None, :1]) @ vh[..., :1, :]
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
-        """Where sigma_1 is repeated the solutions are U_1 Z V_1^T, Z >= 0 of trace 1: from a nearest one of these.
+        """Distance from a nearest solution U_1 Z V_1^T, Z >= 0 of trace 1 (sigma_1 may be repeated).
 
-        Z has the eigenvectors of the symmetric part of U_1^T z V_1. An upper bound, exact where that block is symmetric
-        or sigma_1 is simple.
+        Z has the eigenvectors of the symmetric part of U_1^T z V_1. An upper bound, exact if that block is symmetric or
+        sigma_1 is simple.
         """
         u, s, vh, kept = decompose(m)
         tie = s >= s[..., :1] * (1.0 - 8.0 * max(m.shape[-2:]) ** 0.5 * torch.finfo(m.dtype).eps)
         tie = (tie & kept).unsqueeze(-1)
         block = torch.where(tie & tie.mT, u.mT @ z @ vh.mT, 0.0)
-        # Outside of the block eigenvalues so low that they get no weight.
+        # Outside the block: eigenvalues so low that they get no weight.
         low = -4.0 * (1.0 + torch.linalg.matrix_norm(block)[..., None, None])
         block = block + torch.where(tie, 0.0, low) * torch.eye(block.shape[-1], dtype=z.dtype, device=z.device)
         values, vectors = torch.linalg.eigh(0.5 * (block + block.mT))
@@ -148,18 +149,18 @@ class Nuclear(Ball):
         outside = (self.unit_norm(z) - 1.0).clamp(min=0.0)
         return torch.where(kept[..., 0], self.unit_norm(z - nearest), outside)
 
-    def unit_rho(self, out: int, into: int) -> float:
+    def unit_rho(self, fan_out: int, fan_in: int) -> float:
         return 1.0
 
     def unit_worst(self, m: Tensor) -> Tensor:
-        # Uphill along the second pair: the norm grows to 1 + delta and sigma_2/sigma_1 delta of descent is lost.
+        # Along the second pair, against descent: overshoot 1 + delta, and sigma_2/sigma_1 delta of the descent is lost.
         u, _, vh = torch.linalg.svd(m, full_matrices=False)
         second = min(1, min(m.shape[-2:]) - 1)
         return u[..., second : second + 1] @ vh[..., second : second + 1, :]
 
 
 def _simplex(x: Tensor) -> Tensor:
-    """The nearest w >= 0 with sum 1 to each row of x."""
+    """Projection of each row of x onto {w >= 0, sum w = 1}."""
     ordered = x.sort(dim=-1, descending=True).values
     count = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=x.device)
     level = (ordered.cumsum(-1) - 1.0) / count

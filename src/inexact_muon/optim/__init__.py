@@ -1,4 +1,4 @@
-"""Torch optimizers over LMOs: one core, presets with arguments filled in, a slow twin."""
+"""PyTorch optimizers over LMOs: one core, named presets, and a slow reference step."""
 
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """EF21Muon, whose ranks need `parallel`, is imported when it is used."""
+    """Import EF21Muon on first use: it needs `parallel`."""
     if name == "EF21Muon":
         from inexact_muon.optim.ef21 import EF21Muon
 

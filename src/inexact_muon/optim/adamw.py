@@ -1,11 +1,11 @@
-"""AdamW for the parameters that no LMO should get (arXiv 1711.05101, Algorithm 2), as torch.optim.AdamW computes it.
+"""AdamW (arXiv 1711.05101, Algorithm 2) for parameters without an LMO, with the same result as torch.optim.AdamW.
 
     m <- b1 m + (1-b1) g,  v <- b2 v + (1-b2) g^2,  t counts from 1
     W <- (1 - lr decay) W - lr (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 
-v is float32 where m is in float16: g^2 leaves the range of float16 above 255 and below 2e-4.
-torch's fused kernel does it where all tensors have one dtype. On an accelerator it can skip a whole call only, so that
-large tensors get a call each, and of the many small ones those to be skipped get back what they had.
+v is float32 if m is float16: g^2 leaves the range of float16 above 255 and below 2e-4.
+torch's fused kernel is used if all tensors have one dtype. On an accelerator it can only skip an entire call: large
+tensors get one call each; small ones share a call, after which those to be skipped are restored.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.finite import Flags
+from inexact_muon.optim.telemetry import Telemetry
 
 Entry = tuple[Tensor, dict[str, Any], dict[str, Any]]
-"""(parameter, its state, its group)"""
+"""(parameter, state, group)"""
 
 LARGE = 2**18
-"""Entries from which on a tensor gets a call of its own."""
+"""Number of entries from which a tensor gets its own call of the fused kernel."""
 
 
 def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
-    """One step of parameters of one device and dtype whose groups have the same options; counts it in their states.
+    """Update parameters of one device and dtype whose groups have equal options, and increment their step counts.
 
     Args:
-        flags: whose gradients are finite; None if all are.
+        flags: which gradients are finite; None if all are.
     """
     states = [state for _, state, _ in entries]
     fused = all(
@@ -40,7 +41,7 @@ def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
         and (p.is_contiguous() or (p.ndim == 4 and p.is_contiguous(memory_format=torch.channels_last)))
         and not isinstance(group["momentum"], Tensor)
         for p, state, group in entries
-    )  # the kernel walks through memory, whatever the strides are
+    )  # the kernel iterates over memory and ignores strides
     if flags is None:
         torch._foreach_add_([state["step"] for state in states], 1.0)
         if fused:
@@ -64,13 +65,27 @@ def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
         _masked([entry for entry, _ in small], [finite for _, finite in small])
 
 
+def sampled_adamw_(telemetry: Telemetry, entries: Sequence[Entry], keys: Sequence[int], flags: Flags | None) -> None:
+    """`adamw_`, recording the update sizes of sampled parameters.
+
+    Args:
+        keys: id of the parameter that each entry is (a piece of); 0 if another rank records it.
+    """
+    sampled = [(p, group, key) for (p, _, group), key in zip(entries, keys, strict=True) if key in telemetry.chosen]
+    before = [p.detach().clone() for p, _, _ in sampled]
+    adamw_(entries, flags)
+    for (p, group, key), old in zip(sampled, before, strict=True):
+        update = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
+        telemetry.record_sizes(key, update, old)
+
+
 def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
-    """In which a tensor of a state of this dtype is kept: the squares are not kept in float16."""
+    """Dtype of a state tensor: second moments are never stored in float16."""
     return torch.float32 if key == "exp_avg_sq" and dtype == torch.float16 else dtype
 
 
 def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Entries that one call of `adamw_` can take."""
+    """Entries grouped so that one call of `adamw_` can update each group."""
     found: dict[tuple[Any, ...], list[Entry]] = {}
     for p, state, group in entries:
         options = (group[k] for k in ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize"))
@@ -80,7 +95,7 @@ def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
-    """torch's kernel; `skip` is 1 where nothing shall change."""
+    """Call torch's kernel; `skip` is 1 to leave everything unchanged."""
     ps = [p for p, _, _ in entries]
     gradients = [p.grad for p in ps if p.grad is not None]
     first, second, steps = ([state[key] for _, state, _ in entries] for key in ("exp_avg", "exp_avg_sq", "step"))
@@ -104,7 +119,7 @@ def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
 
 
 def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | None = None) -> None:
-    """The equations, for dtypes that the kernel does not take; `on` is 0 where nothing shall change."""
+    """The equations for dtypes that the kernel does not support; `on` is 0 to leave everything unchanged."""
     assert p.grad is not None
     first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
     gradient = p.grad.to(first.dtype)
@@ -127,7 +142,7 @@ def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | N
 
 
 def _masked(entries: Sequence[Entry], finite: Sequence[Tensor]) -> None:
-    """The kernel on all of them at once; then those whose gradient is not finite get back what they had."""
+    """Call the kernel on all entries, then restore those whose gradient is not finite."""
     ps = [p for p, _, _ in entries]
     written = [*ps, *(state[key] for key in ("exp_avg", "exp_avg_sq") for _, state, _ in entries)]
     before = torch.cat([x.reshape(-1) for x in written])

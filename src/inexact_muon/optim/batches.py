@@ -1,7 +1,7 @@
-"""What moves together: parameters of one ball, dtype and device, whose matrices lie in stacks by shape.
+"""Batches: parameters with one ball, dtype and device, whose matrices are stacked by shape.
 
-The matrices that the ball sees are written straight into the stacks that the oracle works on, so that the number of
-operations grows with the number of shapes and not of parameters.
+LMO inputs are written directly into the stacks that the oracle works on, so the number of operations grows with the
+number of shapes, not of parameters.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from inexact_muon.polar.batching import STACKED, limit_on, within, work
 from inexact_muon.views import View
 
 Slot = tuple[int, int, int | None]
-"""Which tensor of the list that the ball is asked about, the first matrix in it, and how many; None for all."""
+"""(index in the list of tensors passed to the ball, first matrix in that tensor, number of matrices or None for all)"""
 
 
 @dataclass(eq=False)
 class Member:
-    """One parameter with what the optimizer keeps about it."""
+    """One parameter with its state and options."""
 
     p: Tensor
     state: dict[str, Any]
@@ -38,17 +38,17 @@ class Member:
 
     @cached_property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of its matrices."""
+        """Shapes of its matrices."""
         return self.view.shapes(self.p.shape)
 
     @property
     def decay(self) -> float:
-        """What lr is multiplied with to shrink W."""
+        """Decay rate: W is multiplied by 1 - lr decay."""
         return 1.0 if self.group["constrained"] else float(self.group["weight_decay"])
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What one batch has in common."""
+        """Key of the batch: members of one batch have equal kinds."""
         group = self.group
         switches = (group["nesterov"], group["momentum_init"], group["maximize"])
         dtypes = (self.p.dtype, self.state["momentum_buffer"].dtype)
@@ -56,7 +56,7 @@ class Member:
 
     @property
     def work(self) -> int:
-        """Bytes that a step may need at once."""
+        """Bytes of work space that a step may need."""
         buffer, dtype = self.state["momentum_buffer"], torch.float32
         if isinstance(self.ball, Spectral) and buffer.numel():
             dtype = self.ball.polar.compute_dtype(buffer.new_empty(()).expand(self.shapes[0]))
@@ -65,31 +65,31 @@ class Member:
 
 @dataclass(eq=False)
 class Batch:
-    """Members of one kind, and where their matrices lie in the list of tensors that the ball is asked about.
+    """Members of one kind, and the positions of their matrices in the list of tensors passed to the ball.
 
-    Matrices for the spectral ball lie in stacks by shape; other balls are asked about each tensor by itself.
+    Matrices for the spectral ball are stacked by shape; other balls get each tensor separately.
 
     Attributes:
-        loose: members are pieces of parameters, whose matrices are elsewhere; nothing is stacked.
-        flags: one for each member, on an accelerator; None where the host knows that all gradients are finite.
+        unstacked: members are pieces of parameters; their matrices are assembled elsewhere and nothing is stacked.
+        flags: finite flags of the members, on an accelerator; None if the host knows that all gradients are finite.
         stacks: (count, rows, columns) of each stack.
-        slots: where the matrices of each member lie.
-        blocks: for each member the slot of which it is a view, or None if its matrices have to be copied there.
-        reaches: what z of each matrix of each member is multiplied with, if that follows from shapes.
+        slots: slots of each member's matrices.
+        blocks: the slot that each member is a view of, or None if its matrices must be copied.
+        step_factors: cached `step_factor` of each matrix of each member, if it depends on shapes only.
     """
 
     members: list[Member]
     flags: Flags | None = None
-    loose: bool = False
+    unstacked: bool = False
     stacks: list[tuple[int, int, int]] = field(default_factory=list)
     slots: list[list[Slot]] = field(default_factory=list)
     blocks: list[Slot | None] = field(default_factory=list)
-    reaches: list[list[Number]] | None = None
+    step_factors: list[list[Number]] | None = None
     _factors: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.ball = self.members[0].ball
-        if self.loose:
+        if self.unstacked:
             self.blocks = [None] * len(self.members)
             return
         if not isinstance(self.ball, Spectral):
@@ -111,8 +111,8 @@ class Batch:
             self.slots.append(slots)
             self.blocks.append(slots[0] if block else None)
 
-    def room(self) -> tuple[list[Tensor], list[Tensor]]:
-        """(a tensor for what the ball sees of each member, the stacks of which most of them are views), not filled."""
+    def allocate(self) -> tuple[list[Tensor], list[Tensor]]:
+        """(uninitialised LMO input of each member, the stacks that most of them are views of)"""
         like = self.members[0].state["momentum_buffer"]
         stacks = [like.new_empty(shape) for shape in self.stacks]
         return [
@@ -122,48 +122,48 @@ class Batch:
             for member, slot in zip(self.members, self.blocks, strict=True)
         ], stacks
 
-    def fill(self, stacks: list[Tensor], seen: Sequence[Tensor]) -> list[Tensor]:
-        """What the ball is asked about: the stacks, with what is not a view of them copied in; else the matrices."""
-        if self.loose:
-            return list(seen)
+    def fill(self, stacks: list[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The list of tensors for the ball: the stacks, with members that are not views copied in; or the matrices."""
+        if self.unstacked:
+            return list(inputs)
         if not self.stacks:
-            return [matrix for member, x in zip(self.members, seen, strict=True) for matrix in member.view.cut(x)]
-        for member, x, slots, block in zip(self.members, seen, self.slots, self.blocks, strict=True):
+            return [matrix for member, x in zip(self.members, inputs, strict=True) for matrix in member.view.cut(x)]
+        for member, x, slots, block in zip(self.members, inputs, self.slots, self.blocks, strict=True):
             if block is None:
                 for slot, matrix in zip(slots, member.view.cut(x), strict=True):
-                    part(stacks, slot).copy_(matrix.reshape(-1, *matrix.shape[-2:]))
+                    in_slot(stacks, slot).copy_(matrix.reshape(-1, *matrix.shape[-2:]))
         return stacks
 
     def shapes(self, k: int) -> list[tuple[int, ...]]:
-        """The shape of what lies in each slot of member k: its matrices, or a stack of them."""
+        """Shapes of the contents of member k's slots: its matrices, or a stack of them."""
         block = self.blocks[k]
         return self.members[k].shapes if block is None else [(block[2] or 0, *self.stacks[block[0]][1:])]
 
-    def scale(self, found: list[Tensor], numbers: Sequence[Sequence[Number]]) -> None:
-        """Multiplies what lies in each slot of each member by its number, and casts what is narrower than W."""
+    def scale(self, zs: list[Tensor], numbers: Sequence[Sequence[Number]]) -> None:
+        """Multiply the contents of each slot by its number, casting tensors narrower than W."""
         dtype = self.members[0].p.dtype
-        rows: list[list[tuple[Number, int]]] = [[] for _ in found]
+        rows: list[list[tuple[Number, int]]] = [[] for _ in zs]
         for slots, some in zip(self.slots, numbers, strict=True):
             for (place, _, count), number in zip(slots, some, strict=True):
                 rows[place].append((number, 1 if count is None else count))
         plain: dict[int, float] = {}
         for place, row in enumerate(rows):
-            z, values = found[place], {number for number, _ in row if not isinstance(number, Tensor)}
+            z, values = zs[place], {number for number, _ in row if not isinstance(number, Tensor)}
             narrow = torch.finfo(z.dtype).bits < torch.finfo(dtype).bits
             if self.stacks and (narrow or len(values) != 1):
                 factor = self._factor(place, row, dtype)
-                found[place] = z * factor if narrow else z.mul_(factor)
+                zs[place] = z * factor if narrow else z.mul_(factor)
                 continue
-            found[place] = z.to(dtype) if narrow else z
+            zs[place] = z.to(dtype) if narrow else z
             if values:
                 plain[place] = values.pop()
             else:
-                found[place].mul_(row[0][0])
+                zs[place].mul_(row[0][0])
         if plain:
-            torch._foreach_mul_([found[place] for place in plain], list(plain.values()))
+            torch._foreach_mul_([zs[place] for place in plain], list(plain.values()))
 
     def _factor(self, place: int, row: Sequence[tuple[Number, int]], dtype: torch.dtype) -> Tensor:
-        """The numbers of a stack as a tensor on its device; what the host knows is sent there once."""
+        """The numbers of a stack as a tensor on its device; host values are transferred once."""
         tensors = [number for number, _ in row if isinstance(number, Tensor)]
         if tensors:
             return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
@@ -174,28 +174,30 @@ class Batch:
             self._factors[place] = (values, made.to(self.members[0].p.device))
         return self._factors[place][1]
 
-    def joined(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """What was asked, or answered, as tensors of the members' shapes."""
+    def per_parameter(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Stacked tensors rearranged to the members' shapes."""
         made = []
         for k, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
             if block is not None:
-                made.append(given[block[0]].narrow(0, block[1], block[2] or 0).reshape(member.p.shape))
+                made.append(tensors[block[0]].narrow(0, block[1], block[2] or 0).reshape(member.p.shape))
             else:
                 slots = zip(self.slots[k], self.shapes(k), strict=True)
-                made.append(member.view.join([part(given, s).reshape(shape) for s, shape in slots], member.p.shape))
+                made.append(
+                    member.view.join([in_slot(tensors, s).reshape(shape) for s, shape in slots], member.p.shape)
+                )
         return made
 
 
-def part(given: Sequence[Tensor], slot: Slot) -> Tensor:
-    """What lies in a slot."""
+def in_slot(tensors: Sequence[Tensor], slot: Slot) -> Tensor:
+    """The contents of a slot."""
     place, first, count = slot
-    return given[place] if count is None else given[place].narrow(0, first, count)
+    return tensors[place] if count is None else tensors[place].narrow(0, first, count)
 
 
 def chunks(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]:
-    """Batches that are worked on together within the limit of memory; at least one member at a time.
+    """Batches to be processed together within the memory limit; at least one member at a time.
 
-    Alike members lie next to each other, in the order of their first appearance.
+    Members of one kind are adjacent, in the order of their first appearance.
     """
     devices: dict[torch.device, dict[tuple[Any, ...], list[Member]]] = {}
     for member in members:
@@ -203,7 +205,7 @@ def chunks(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]
     for device, kinds in devices.items():
         ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.p.shape)))]
         for chunk in within(((member, member.work) for member in ordered), limit_on(device, limit)):
-            found: dict[tuple[Any, ...], list[Member]] = {}
+            by_kind: dict[tuple[Any, ...], list[Member]] = {}
             for member in chunk:
-                found.setdefault(member.kind, []).append(member)
-            yield [Batch(some) for some in found.values()]
+                by_kind.setdefault(member.kind, []).append(member)
+            yield [Batch(some) for some in by_kind.values()]

@@ -1,7 +1,7 @@
-"""optimizer.step() as a CUDA graph: captured once, replayed without the host's work of launching its kernels.
+"""optimizer.step() as a CUDA graph, replayed without the launch overhead of the host.
 
-Not run on hardware: the sequence of operations was compared between steps on fake CUDA tensors, and what is checked
-before a replay with a stand-in for the graph.
+Not run on hardware. Tests compare the sequence of operations between steps on fake CUDA tensors, and exercise the
+checks before a replay with a stand-in for the graph.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.finite import hosted
+from inexact_muon.optim.finite import is_host_readable
 
 WARM = 2
-"""Steps before the capture: they make states and batches, and let libraries allocate what they need."""
+"""Warm-up steps before the capture: they allocate states, batches and library work spaces."""
 
 
 class Graph(Protocol):
-    """What was captured; `torch.cuda.CUDAGraph` is one."""
+    """A captured graph, such as `torch.cuda.CUDAGraph`."""
 
     def replay(self) -> None:
-        """Runs it on the tensors that it was captured with."""
+        """Run the graph on the tensors it was captured with."""
 
 
 def cuda_graph(run: Callable[[], Any]) -> Graph:
-    """What `run` launches, on the current device."""
+    """Capture what `run` launches on the current device."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
@@ -35,19 +35,20 @@ def cuda_graph(run: Callable[[], Any]) -> Graph:
 
 
 class CapturedStep:
-    """Calls of `optimizer.step()`: the first two as they are, the third captured, later ones replayed.
+    """A callable `optimizer.step()`: two eager calls, then one that is captured, then replays of the graph.
 
-    A graph repeats the numbers that it was captured with. What changes in training must be a tensor on the device whose
-    value is written in place: `lr` and `momentum` may be, and torch's schedulers write into them. Before each replay
-    groups, parameters, gradients and states are compared with those captured. Gradients must stay where they are:
-    `optimizer.zero_grad(set_to_none=False)`. The work space of a step stays allocated.
+    A graph repeats the numbers it was captured with. Values that change during training must be tensors on the device
+    that
+    are written in place: `lr` and `momentum` may be, and torch's schedulers do so. Groups, parameters, gradients and
+    states are compared with the captured ones before each replay. Gradients must keep their memory: use
+    `optimizer.zero_grad(set_to_none=False)`. The work space of the step stays allocated.
 
     Args:
-        optimizer: all of whose parameters are on the current CUDA device.
-        capture: makes a graph of what a function launches.
+        optimizer: an optimizer whose parameters are all on the current CUDA device.
+        capture: makes a graph from the kernels that a function launches.
 
     Raises:
-        ValueError: the optimizer does something in a step that a graph cannot repeat.
+        ValueError: the step does something that a graph cannot repeat.
     """
 
     def __init__(self, optimizer: LMOOptimizer, capture: Callable[[Callable[[], Any]], Graph] = cuda_graph) -> None:
@@ -58,17 +59,17 @@ class CapturedStep:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets the graph: the next calls warm up and capture again."""
+        """Discard the graph; the next calls warm up and capture again."""
         self._graph: Graph | None = None
         self._captured: dict[str, Any] = {}
-        self._made = 0
+        self._calls = 0
 
     def __call__(self) -> None:
-        """One step.
+        """Run one step.
 
         Raises:
             ValueError: a parameter has no gradient.
-            RuntimeError: something is not as it was captured.
+            RuntimeError: something differs from what was captured.
         """
         if self._graph is not None:
             self._compare()
@@ -78,19 +79,19 @@ class CapturedStep:
             return
         for name, p, _ in self.optimizer.named():
             if p.grad is None:
-                raise ValueError(f"a captured step moves every parameter, and {name} has no gradient: give it zeros")
-        if self._made < WARM:
+                raise ValueError(f"a captured step updates all parameters, but {name} has no gradient: set it to zeros")
+        if self._calls < WARM:
             self.optimizer.step()
-            self._made += 1
+            self._calls += 1
             return
         graph = self._capture(self.optimizer.step)
-        self._graph, self._captured = graph, dict(_facts(self.optimizer))
+        self._graph, self._captured = graph, dict(_captured_values(self.optimizer))
         graph.replay()
 
     def _compare(self) -> None:
-        found = dict(_facts(self.optimizer))
+        found = dict(_captured_values(self.optimizer))
         for what in (*self._captured, *found):
-            old, new = (facts.get(what, "missing") for facts in (self._captured, found))
+            old, new = (values.get(what, "missing") for values in (self._captured, found))
             if old != new:
                 raise RuntimeError(
                     f"{what} is {new} and was {old} when the step was captured; nothing was changed: call reset() to "
@@ -98,27 +99,27 @@ class CapturedStep:
                 )
 
 
-def _facts(optimizer: LMOOptimizer) -> Iterator[tuple[str, Any]]:
-    """What a graph has taken down, by name: numbers and words as they are, tensors by their address."""
+def _captured_values(optimizer: LMOOptimizer) -> Iterator[tuple[str, Any]]:
+    """(description, value) of everything the graph depends on; tensors are represented by their address."""
     for group in optimizer.param_groups:
         for key, value in group.items():
             if key not in ("params", "param_names", "turn", "initial_lr", "initial_momentum"):
-                yield f"{key} of group {group['name']!r}", _fact(value)
+                yield f"{key} of group {group['name']!r}", _value_or_address(value)
     for name, p, _ in optimizer.named():
-        yield f"parameter {name}", _fact(p)
-        yield f"the gradient of {name}", _fact(p.grad)
+        yield f"parameter {name}", _value_or_address(p)
+        yield f"the gradient of {name}", _value_or_address(p.grad)
         for key, value in optimizer.state[p].items():
-            yield f"state {key} of {name}", _fact(value)
+            yield f"state {key} of {name}", _value_or_address(value)
 
 
-def _fact(value: Any) -> Any:
+def _value_or_address(value: Any) -> Any:
     return f"a tensor at {value.data_ptr():#x}" if isinstance(value, Tensor) else value
 
 
 def _obstacles(optimizer: LMOOptimizer) -> Iterator[str]:
-    """What a graph cannot repeat, one clause each."""
+    """Reasons why the step cannot be captured, as clauses."""
     if not isinstance(optimizer, LMOOptimizer):
-        raise TypeError(f"an optimizer of this library is wanted, got {type(optimizer).__name__}")
+        raise TypeError(f"expected an optimizer of this library, got {type(optimizer).__name__}")
     if optimizer.on_nonfinite == "raise":
         yield 'on_nonfinite="raise" reads values: use "skip"'
     if optimizer.telemetry.every:
@@ -130,10 +131,10 @@ def _obstacles(optimizer: LMOOptimizer) -> Iterator[str]:
     shared = optimizer.shared()
     for name, p, group in optimizer.named():
         if group["keep"] < 1.0:
-            yield f"keep={group['keep']} draws parameters on the host: set keep=1"
-        if shared is not None and shared.holds(p):
-            yield f"parameter {name} is shared among ranks, which exchange values in a step: use a step of its own"
-        if hosted(p):
+            yield f"keep={group['keep']} selects parameters on the host: set keep=1"
+        if shared is not None and shared.handles(p):
+            yield f"parameter {name} is shared among ranks, which communicate in a step: call optimizer.step() instead"
+        if is_host_readable(p):
             yield f"parameter {name} is on the {p.device.type}: move the model to a GPU first"
         for key in ("lr", "momentum"):
             if isinstance(group[key], Tensor) and group[key].device != p.device:

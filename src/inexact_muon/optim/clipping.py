@@ -1,4 +1,4 @@
-"""Clipping that leaves LMO directions alone."""
+"""Gradient clipping for AdamW groups only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from inexact_muon.optim.core import LMOOptimizer
 
 @torch.no_grad()
 def clip_grad_norm_(optimizer: LMOOptimizer, max_norm: float) -> dict[str, Tensor]:
-    """Clips the total gradient norm of the AdamW groups to max_norm; returns the norms of both kinds before.
+    """Clip the total gradient norm of the AdamW groups to max_norm.
 
-    The answer of an LMO does not depend on the length of one gradient, but its momentum mixes several: clipping them
-    together with the rest by a global norm only changes their weights in the mixture, layer by layer.
+    An LMO is invariant to the scale of a single gradient, but its momentum averages several: clipping LMO gradients by
+    a global norm would only change their weights in this average, layer by layer.
 
     Returns:
-        {"lmo": norm, "adamw": norm}, tensors, so that nothing waits for the device.
+        Norms before clipping, {"lmo": norm, "adamw": norm}, as tensors to avoid a synchronisation.
     """
     if not max_norm > 0.0:
         raise ValueError(f"max_norm must be positive, got {max_norm}")

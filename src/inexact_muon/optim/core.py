@@ -1,6 +1,6 @@
-"""The optimizer and its one `step()`; the equations are in `algorithm`, what it keeps in `groups`.
+"""The optimizer and its `step()`; the equations are in `algorithm`, groups and state in `groups`.
 
-A gradient that is not finite leaves its parameter and state untouched and is counted.
+A parameter whose gradient is not finite is skipped: parameter and state stay unchanged, and `skipped` is incremented.
 """
 
 from __future__ import annotations
@@ -16,17 +16,13 @@ from torch import Tensor
 
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.algorithm import lengths as lengths_of
-from inexact_muon.optim.algorithm import momentum as momentum_of
-from inexact_muon.optim.algorithm import move_, remember_
-from inexact_muon.optim.alone import Alone
+from inexact_muon.optim.algorithm import lmo_inputs, step_lengths, update_buffers_, update_weights_
 from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.loading import check_structure, matched, restore_buffers
-from inexact_muon.optim.options import (
-    check_gradient,
-)
+from inexact_muon.optim.options import check_gradient
+from inexact_muon.optim.single import SingleProcess
 from inexact_muon.optim.telemetry import SHARE, Telemetry
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
@@ -38,40 +34,41 @@ if TYPE_CHECKING:
 
 
 class LMOOptimizer(Groups):
-    """Steps of fixed length along an inexact LMO of the momentum.
+    """Algorithm 1 with an inexact LMO: steps of fixed length along the LMO of the momentum.
 
     Args:
-        params: parameters, named parameters or groups. A group may set for itself any argument from lr to
-            momentum_init, maximize, and what only groups have: "algorithm" ("lmo", or "adamw" for AdamW with "betas"
-            and "eps"), "view" (how a parameter is cut into matrices: whole, flatten, split, ...) and "keep" (the
-            probability with which a parameter moves in a step; one that does not keeps its momentum: Drop-Muon).
-            An AdamW group holds its first beta as `momentum`, so that torch's OneCycleLR and CyclicLR, which write one
-            key into every group, move both algorithms alike, and the second as `beta2`.
+        params: parameters, named parameters or groups. A group may override any argument from lr to momentum_init and
+            maximize, and has three options of its own: "algorithm" ("lmo", or "adamw" with "betas" and "eps"), "view"
+            (how a parameter is cut into matrices: whole, flatten, split, ...) and "keep" (the probability that a
+            parameter is updated in a step; otherwise its momentum is kept: Drop-Muon). An AdamW group stores its
+            first beta as `momentum`, so that OneCycleLR and CyclicLR schedule both algorithms, and the second as
+            `beta2`.
         lr: step size gamma; a float or a tensor of one element.
         momentum: 1 - alpha, the weight of the old buffer.
         ball: the LMO, as a value or as text.
-        length: how far to go, as a value or as text: fixed (by the radius), steepest, clipped, smooth.
+        length: step length rule, as a value or as text: fixed (the radius), steepest, clipped, smooth.
         radius: multiplies the step (and is the radius of the ball when constrained).
-        weight_decay: decoupled.
+        weight_decay: decoupled weight decay.
         nesterov: orthogonalise the gradient mixed with the new buffer instead of the buffer.
-        scale: factor by shape, one of `SCALES`, computed from the matrix that the ball sees.
+        scale: shape factor, one of `SCALES`, evaluated on the matrix passed to the LMO.
         constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
-        momentum_init: "first-gradient" (Algorithm 1, what the theorems need) or "zero".
-        state_dtype: of momentum and moments (the second in float32 for float16); None takes the parameter's.
-        maximize: ascend.
-        sample_every: measure inexactness and update size at the first and every so many steps; 0 for never.
-        sample_share: after the first time, a sampled step measures so many parameters, in turn, as take this share of
+        momentum_init: "first-gradient" (Algorithm 1, as the theorems require) or "zero".
+        state_dtype: dtype of momentum and moments (the second moment is float32 for float16); default: the parameter's.
+        maximize: maximise the objective.
+        sample_every: measure inexactness and update size at the first step and then every `sample_every` steps;
+            0 disables it.
+        sample_share: after the first sampled step, measure parameters in rotation, spending at most this fraction of
             the oracles' work; math.inf measures all of them.
-        on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything has changed.
-        memory_limit: bytes of work space of a step; the largest parameter takes up to six copies of itself in any case.
-            None: 256 MiB on a CPU, 6 GiB elsewhere.
-        strategy: how several ranks share the work, as a value or as text (`inexact_muon.parallel`): auto, replicated,
+        on_nonfinite: "skip" a parameter whose gradient is not finite, or "raise" before anything changes.
+        memory_limit: bytes of work space per step; the largest parameter needs up to six copies of itself regardless.
+            Default: 256 MiB on a CPU, 6 GiB elsewhere.
+        strategy: how ranks share the work, as a value or as text (`inexact_muon.parallel`): auto, replicated,
             owner-rank, gram-reduced, block-periodic:P.
-        process_group: the ranks that hold copies of plain tensors, for strategies that divide these; all by default.
+        process_group: ranks that hold replicas of plain tensors, for strategies that divide these; default: all.
     """
 
     own_momenta: bool = False
-    """Whether each rank has a momentum of its own."""
+    """Whether each rank keeps its own momentum."""
 
     def __init__(
         self,
@@ -97,7 +94,7 @@ class LMOOptimizer(Groups):
         process_group: Any = None,
     ) -> None:
         self._resolved: dict[int, tuple[str, int]] = {}
-        self.alone = Alone()
+        self.single = SingleProcess()
         self._ranks: tuple[Strategy | str, Any] = (strategy, process_group)
         self._shared: Shared | None = None
         if strategy != "auto":
@@ -118,7 +115,7 @@ class LMOOptimizer(Groups):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step of every parameter that has a gradient. Checks come before any change."""
+        """Update every parameter that has a gradient. All checks run before any change."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -128,7 +125,7 @@ class LMOOptimizer(Groups):
         entries = [(group, p) for group in self.param_groups for p in group["params"]]
         shared = self.shared() if self._shared is not None or self.own_momenta or dist.is_initialized() else None
         if any(group["keep"] < 1.0 for group in self.param_groups):
-            entries = list(self.drawn())
+            entries = list(self._selected())
         if shared is not None:
             entries = shared.agree(self, entries)
         ready = [(group, p) for group, p in entries if p.grad is not None]
@@ -136,22 +133,22 @@ class LMOOptimizer(Groups):
             check_gradient(p, self.on_nonfinite, self.dtype_of(p))
         if self.telemetry.every or self.observers:
             self._begin([*ready, *(shared.entries if shared is not None else ())])
-        for chunk in self.alone.batches(self, [(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
-            self._move(chunk)
-        self.alone.adamw(self, [(group, p) for group, p in ready if group["algorithm"] == "adamw"])
+        for chunk in self.single.batches(self, [(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
+            self._lmo_step(chunk)
+        self.single.adamw(self, [(group, p) for group, p in ready if group["algorithm"] == "adamw"])
         if shared is not None:
             shared.step(self)
         if self.telemetry.every:
-            self.telemetry.settle(p for _, p in ready)
+            self.telemetry.store_local_samples(p for _, p in ready)
             if shared is not None:
-                shared.settle(self)
+                shared.reduce_samples(self)
         self.wanted = set()
         for group in self.param_groups:
             group["turn"] += 1
         return loss
 
     def shared(self) -> Shared | None:
-        """What ranks do together; None in a process of its own, where nothing of `parallel` is imported."""
+        """The distributed step, or None without a process group (`parallel` is then not imported)."""
         if self._shared is None and dist.is_initialized():
             self._shared = self._join()
         return self._shared
@@ -164,30 +161,30 @@ class LMOOptimizer(Groups):
 
     @property
     def team(self) -> Team:
-        """Strategy and ranks, and the count of what was sent."""
+        """Strategy, ranks and communication counters."""
         if self._shared is None:
             self._shared = self._join()
         return self._shared.team
 
-    def _move(self, chunk: Sequence[Batch]) -> None:
-        """Algorithm 1 on some batches: all answers, then all changes, so that a ball that raises changes nothing."""
-        answered = []
+    def _lmo_step(self, chunk: Sequence[Batch]) -> None:
+        """Algorithm 1 on some batches. Nothing is written until every direction is known, in case a ball raises."""
+        updates = []
         for batch in chunk:
-            seen, given = momentum_of(batch)
-            found = self.directions([batch.ball], [given])[0]
+            inputs, ms = lmo_inputs(batch)
+            directions = self.directions([batch.ball], [ms])[0]
             if self.wanted:
-                self.alone.show(self, batch, given, found)
-            lengths = lengths_of(batch, given, found)
-            zs = batch.joined(found)
+                self.single.observe(self, batch, ms, directions)
+            lengths = step_lengths(batch, ms, directions)
+            zs = batch.per_parameter(directions)
             if self.wanted:
-                self.alone.sizes(self, batch, zs, lengths)
-            answered.append((batch, seen, zs, lengths))
-        for batch, seen, zs, lengths in answered:
-            move_(batch, zs, lengths)
-            remember_(batch, seen)
+                self.single.record_sizes(self, batch, zs, lengths)
+            updates.append((batch, inputs, zs, lengths))
+        for batch, inputs, zs, lengths in updates:
+            update_weights_(batch, zs, lengths)
+            update_buffers_(batch, inputs)
 
     def _resolve(self) -> None:
-        """Chooses the oracles of `polar="auto"` for shapes that have none yet."""
+        """Choose an oracle for each shape that `polar="auto"` has not resolved yet."""
         for i, group in enumerate(self.param_groups):
             if self._resolved.get(i) == (group["ball"], len(group["params"])):
                 continue
@@ -199,22 +196,22 @@ class LMOOptimizer(Groups):
                 group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
             self._resolved[i] = (group["ball"], len(group["params"]))
 
-    def drawn(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """The parameters that move in this step: each with probability `keep`, drawn from `turn` and its place."""
-        place = 0
+    def _selected(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        """Parameters updated in this step, each with probability `keep`; seeded by `turn` and the position."""
+        position = 0
         for group in self.param_groups:
             for p in group["params"]:
-                place += 1
-                if group["keep"] >= 1.0 or Random(f"{group['turn']}/{place}").random() < group["keep"]:
+                position += 1
+                if group["keep"] >= 1.0 or Random(f"{group['turn']}/{position}").random() < group["keep"]:
                     yield group, p
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a checkpoint of this class by parameter name, or by position where neither side has names.
+        """Load a checkpoint of this class by parameter name, or by position if neither side has names.
 
-        lr, momentum, weight decay and what a scheduler keeps in a group come from the file; the algorithm (ball, view,
-        scale, ...) stays the constructor's, and a warning names both where they differ. Choices of polar="auto" are the
-        file's. What does not fit is refused before anything has changed; buffers keep the dtype that was saved. For
-        files of other optimizers see `load_foreign`.
+        lr, momentum, weight decay, scheduler entries and the choices of polar="auto" come from the file. The algorithm
+        (ball, view, scale, ...) stays as constructed; a warning names both if they differ. A checkpoint that does not
+        fit raises before anything changes. Buffers keep the dtype they were saved in. For checkpoints of other
+        optimizers see `load_foreign`.
         """
         check_structure(state_dict)
         mapped: dict[str, Any] = {}
@@ -229,10 +226,10 @@ class LMOOptimizer(Groups):
         finally:
             handle.remove()
         for group in self.param_groups:
-            if group["ball"] not in self._values:  # somebody's own cannot be read from text
+            if group["ball"] not in self._values:  # a user-defined ball cannot be parsed from text
                 self._register(group["ball"], Ball, parse)
         restore_buffers(self, mapped)
 
     def _options(self) -> dict[str, Any]:
-        fresh = {"_resolved": {}, "alone": Alone(), "_shared": None, "_ranks": self._ranks}
+        fresh = {"_resolved": {}, "single": SingleProcess(), "_shared": None, "_ranks": self._ranks}
         return {**super()._options(), **fresh}

@@ -1,4 +1,4 @@
-"""EF21-Muon as an optimizer; its equations are in `exchange`."""
+"""EF21-Muon as an optimizer; the equations are in `exchange`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from inexact_muon.strategies import OwnerRank
 
 
 class EF21Muon(Muon):
-    """Muon whose ranks send compressed changes of momenta and weights.
+    """Muon whose ranks exchange compressed changes of momenta and weights.
 
-    Each rank works on its own part of the batch, and nothing else may average gradients: no DistributedDataParallel,
-    or its `no_sync`. Gradients of AdamW's parameters are averaged in the step. Every rank holds every parameter whole.
-    Before a checkpoint call `synchronise` on all ranks.
+    Each rank processes its own part of the batch, and gradients must not be averaged elsewhere: use no
+    DistributedDataParallel, or its `no_sync`. Gradients of AdamW parameters are averaged in the step. Every rank holds
+    all parameters. Call `synchronise` on all ranks before saving a checkpoint.
 
     Args:
         up: compressor of momenta, as a value or as text: identity, top-k:0.05, low-rank:8, natural.
-        down: compressor of weights; None is the same as up.
-        process_group: the ranks; all by default.
+        down: compressor of weights; default: the same as up.
+        process_group: the ranks; default: all.
 
-    The others are those of `Muon`; there is no strategy.
+    Other arguments are those of `Muon`, without `strategy`.
     """
 
     own_momenta = True
@@ -111,7 +111,7 @@ class EF21Muon(Muon):
         memory_limit: int | None = None,
         process_group: Any = None,
     ) -> Self:
-        """As `Muon.for_model`, with the compressors and without a strategy."""
+        """`Muon.for_model` with compressors and without a strategy."""
         counted = ns_steps is not None or ns_coefficients is not None
         return cls._routed(
             model,
@@ -153,10 +153,10 @@ class EF21Muon(Muon):
         super()._check_parameter(p, group)
 
     def synchronise(self) -> None:
-        """Makes the state the same on every rank, before a checkpoint; called on all ranks.
+        """Make the state equal on all ranks, for a checkpoint; call it on all of them.
 
-        Each rank has its own momentum, and a server what nobody else has. The mean of the momenta goes on, and G_j is G
-        everywhere: the mean of the G_j is G before and after, so that error feedback goes on as it was.
+        Ranks have different momenta, and only servers have server state. Afterwards every rank has the mean momentum
+        and G_j = G. The mean of the G_j is G before and after, so error feedback continues unchanged.
         """
         wire, locate = self.team.wire, self.team.place
         for _, p, group in self.named():
@@ -173,7 +173,7 @@ class EF21Muon(Muon):
             state["worker_estimate"].copy_(state["server_estimate"])
 
     def state_dict(self) -> dict[str, Any]:
-        """As in torch; `synchronise` comes first where ranks hold different state."""
+        """As in torch; raises if `synchronise` is needed first."""
         if any("server" in state for state in self.state.values()):
             raise RuntimeError(
                 "ranks of EF21Muon hold different state: call optimizer.synchronise() on all of them before "
@@ -188,5 +188,5 @@ class EF21Muon(Muon):
 def _compressor(given: Compressor | str) -> Compressor:
     found = read(given, COMPRESSORS) if isinstance(given, str) else given
     if not isinstance(found, Compressor):
-        raise TypeError(f"a compressor or its text is wanted, such as low-rank:8, got {type(given).__name__}")
+        raise TypeError(f"expected a compressor or its text, such as low-rank:8, got {type(given).__name__}")
     return found

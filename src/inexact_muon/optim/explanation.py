@@ -1,4 +1,4 @@
-"""What an optimizer does with each parameter: one row per parameter, and what looks wrong."""
+"""A table of what an optimizer does with each parameter, with warnings."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from inexact_muon.polar.kernel import FEWEST, uses_kernel
 from inexact_muon.polar.polynomial import Composition
 
 WIDTH = 200
-"""Width of the printed table where neither a terminal nor COLUMNS says one."""
+"""Width of the printed table if neither a terminal nor COLUMNS defines one."""
 
 COLUMNS = (
     *("parameter", "shape", "matrices", "algorithm", "why", "lr", "weight_decay", "scale", "oracle", "flops", "cost"),
     *("delta", "last"),
 )
-"""Columns of the table, which are fields of `Line`."""
+"""Columns of the table: fields of `Line`."""
 
 WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle", "last")
 OPTIONAL = ("flops", "scale", "matrices")
 WRAPPERS = ("optimizer", "_optimizer", "optim")
-"""Attributes in which wrappers hold their optimizer: Accelerate's and Lightning's, torch's ZeroRedundancyOptimizer."""
+"""Attributes that hold a wrapped optimizer: Accelerate, Lightning, torch's ZeroRedundancyOptimizer."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ class Line:
     """One parameter.
 
     Attributes:
-        parameter: its name, or its number where it has none.
+        parameter: its name, or its index if it has none.
         shape: its shape.
-        matrices: shapes of the matrices that the oracle sees; empty for AdamW.
+        matrices: shapes of the matrices passed to the oracle; empty for AdamW.
         algorithm: the ball, or adamw.
-        why: the rule by which it got this.
-        sure: False where that rule is a guess; printed as a question mark after the algorithm.
+        why: the routing rule that decided.
+        sure: False if the rule is a guess; printed as a question mark after the algorithm.
         lr: learning rate.
         weight_decay: decoupled weight decay; a step multiplies the parameter by 1 - lr weight_decay.
-        scale: factor of the step by shape and radius.
+        scale: shape factor times radius.
         oracle: the polar method.
-        flops: floating point operations of its oracle in one step.
-        cost: their share of those of all parameters.
-        delta: `error_bound` at the interval for which the oracle was designed (at 1e-3 for published lists).
-        last: inexactness at the last sampled step, if there was one; printed as delta, gap, overshoot.
-        runs: dtype and form of the oracle's products on an accelerator, and the kernel of the symmetric ones; empty on
-            a CPU. Printed under the table.
+        flops: floating point operations of the oracle in one step.
+        cost: fraction of the flops of all parameters.
+        delta: `error_bound` on the interval the oracle was designed for (from 1e-3 for published coefficients).
+        last: inexactness at the last sampled step, if any; printed as delta, gap, overshoot.
+        runs: dtype and form of the oracle's products on an accelerator, and the kernel of symmetric ones; empty on a
+            CPU. Printed below the table.
     """
 
     parameter: str
@@ -79,7 +79,7 @@ class Line:
     runs: str = ""
 
     def cells(self) -> list[str]:
-        """The texts of COLUMNS."""
+        """The cells of COLUMNS as text."""
         last = self.last
         return [
             self.parameter,
@@ -100,10 +100,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The rows in the order of the model, and sentences about whatever looks suspicious.
+    """One row per parameter in the order of the model, and warnings.
 
-    Prints as a table as wide as the terminal; narrow terminals get fewer columns, then a block of lines for each
-    parameter. A notebook shows it as HTML.
+    Prints as a table as wide as the terminal; on narrow terminals with fewer columns, then as one block of lines per
+    parameter. Rendered as HTML in a notebook.
     """
 
     lines: tuple[Line, ...]
@@ -111,7 +111,7 @@ class Explanation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences under the table."""
+        """Sentences below the table."""
         notes = []
         if any(line.last is not None for line in self.lines):
             notes.append("last: delta, gap, overshoot at the last sampled step.")
@@ -135,7 +135,7 @@ class Explanation:
         return stream.getvalue() + "".join(f"{note}\n" for note in self.notes)
 
     def _repr_html_(self) -> str:
-        """The table for a notebook, with nothing from elsewhere."""
+        """The table as self-contained HTML."""
         head = "".join(f"<th>{escape(title)}</th>" for title in COLUMNS)
         rows = "".join(
             "<tr>" + "".join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in line.cells()) + "</tr>"
@@ -146,23 +146,23 @@ class Explanation:
 
 
 def explain(optimizer: Optimizer | Any) -> Explanation:
-    """What each parameter gets, why, at what cost and with what error by design.
+    """Algorithm, reason, cost and design error of each parameter.
 
     Args:
-        optimizer: one of this library, also as Accelerate, Lightning or torch's ZeRO wrap it.
+        optimizer: an optimizer of this library, also wrapped by Accelerate, Lightning or torch's ZeRO.
     """
     found = unwrap(optimizer)
-    drafts = list(_drafts(found))
+    entries = list(_priced(found))
     measured = found.inexactness() if found.telemetry.every else {}
-    total = sum(flops for *_, flops in drafts) or 1
-    lines = [_line(found, draft, total, measured) for draft in drafts]
+    total = sum(flops for *_, flops in entries) or 1
+    lines = [_line(found, entry, total, measured) for entry in entries]
     order = {name: place for place, name in enumerate(found.why)}
     lines.sort(key=lambda line: order.get(line.parameter, len(order)))
     return Explanation(tuple(lines), tuple(_suspicious(lines)))
 
 
 def unwrap(optimizer: Any) -> LMOOptimizer:
-    """The optimizer of this library inside the wrappers of training frameworks."""
+    """The optimizer of this library inside wrappers of training frameworks."""
     inner: Any = optimizer
     while inner is not None:
         found = inner
@@ -173,11 +173,11 @@ def unwrap(optimizer: Any) -> LMOOptimizer:
     return found
 
 
-Draft = tuple[str, Any, dict[str, Any], int]
-"""Name, parameter, group, flops of its oracle."""
+Priced = tuple[str, Any, dict[str, Any], int]
+"""(name, parameter, group, flops of the oracle)"""
 
 
-def _drafts(optimizer: LMOOptimizer) -> Iterator[Draft]:
+def _priced(optimizer: LMOOptimizer) -> Iterator[Priced]:
     for name, p, group in optimizer.named():
         flops, ball = 0, optimizer.ball(group)
         if group["algorithm"] == "lmo":
@@ -185,36 +185,37 @@ def _drafts(optimizer: LMOOptimizer) -> Iterator[Draft]:
         yield name, p, group, flops
 
 
-def _line(optimizer: LMOOptimizer, draft: Draft, total: int, measured: dict[str, Inexactness]) -> Line:
-    name, p, group, flops = draft
+def _line(optimizer: LMOOptimizer, entry: Priced, total: int, measured: dict[str, Inexactness]) -> Line:
+    name, p, group, flops = entry
     lmo = group["algorithm"] == "lmo"
-    ball, seen = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
-    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), False
+    ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
+    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), ""
     if polar is not None:
-        side = sides(max(seen, key=prod))
-        pending = isinstance(polar, Auto) and polar.known(*side, p.device) is None
+        side = sides(max(shapes, key=prod))
+        if isinstance(polar, Auto) and polar.known(*side, p.device) is None:
+            pending = f"{polar.short} (not resolved yet)"
         polar = polar.at(*side, p.device)
     return Line(
         parameter=name,
         shape=tuple(p.shape),
-        matrices=" + ".join(_times(shape) for shape in seen) if lmo else "",
+        matrices=" + ".join(_times(shape) for shape in shapes) if lmo else "",
         algorithm=ball.name if lmo else "adamw",
         why=optimizer.why.get(name, "given"),
         sure=name not in getattr(optimizer, "unsure", ()),
         lr=float(group["lr"]),
         weight_decay=float(group["weight_decay"]),
-        scale=SCALES[group["scale"]](*sides(seen[0])) * group["radius"] if lmo else 1.0,
-        oracle="auto (not resolved yet)" if pending else str(polar) if polar else "",
+        scale=SCALES[group["scale"]](*sides(shapes[0])) * group["radius"] if lmo else 1.0,
+        oracle=pending or (str(polar) if polar else ""),
         flops=flops,
         cost=flops / total,
         delta=polar.error_bound(polar.map.lower or 1e-3) if polar else None,
         last=measured.get(name),
-        runs=_runs(polar, max(seen, key=prod), p.device) if polar and p.device.type != "cpu" else "",
+        runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
     )
 
 
 def _runs(polar: PolarMethod, shape: tuple[int, ...], device: torch.device) -> str:
-    """How products of this shape run, if they are those of a composition of polynomials."""
+    """Dtype, form and kernel of this shape's products, for compositions of polynomials."""
     if not isinstance(polar, Composition):
         return ""
     n, m = sorted(shape[-2:])

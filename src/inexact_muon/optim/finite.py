@@ -1,4 +1,4 @@
-"""Whose gradient is finite: by a look where that is free, by a flag on the device elsewhere."""
+"""Which gradients are finite: read on the host for CPU tensors, kept as flags on the device elsewhere."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from torch import Tensor
 from inexact_muon.dtensors import gathered
 
 Number = float | Tensor
-"""A float where the host knows the value, else a tensor of one element."""
+"""A float if the host knows the value, else a tensor of one element."""
 
 
-HOSTED = ("cpu",)
-"""Devices on which the host may look at values."""
+HOST_READABLE = ("cpu",)
+"""Device types whose values the host can read without a synchronisation."""
 
 
-def hosted(x: Tensor) -> bool:
-    """Whether looking at a value of x does not wait for anything."""
-    return x.device.type in HOSTED
+def is_host_readable(x: Tensor) -> bool:
+    """Whether reading a value of x needs no synchronisation."""
+    return x.device.type in HOST_READABLE
 
 
-def looked(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[bool]:
-    """Whether all entries of each are finite in the dtype of its state. Reads values."""
+def finite_on_host(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[bool]:
+    """Whether all entries of each gradient are finite in the dtype of its state; reads values."""
     cast = _cast(gradients, dtypes)
-    # A sum of squares is one fast pass; only if that is not finite the entries may still be.
+    # A norm takes one fast pass. It may overflow although all entries are finite: then check them.
     norms = [float(norm) for norm in torch._foreach_norm(cast)]
     return [isfinite(norm) or bool(g.isfinite().all()) for norm, g in zip(norms, cast, strict=True)]
 
 
 def is_finite(gradient: Tensor) -> bool:
-    """Whether all entries of one are; reads values, of all ranks for a DTensor."""
+    """Whether all entries are finite; reads values, on all ranks for a DTensor."""
     return bool(gathered(gradient.isfinite().all()))
 
 
 @dataclass(eq=False)
 class Flags:
-    """The same as vectors on the device, with an entry for each of some parameters.
+    """Finite flags of several gradients as vectors on their device.
 
     Attributes:
-        vector: whether the gradient is finite.
+        vector: whether each gradient is finite.
         on: 1 if it is, else 0; float32.
-        off: 0 if it is, else 1.
+        off: 1 - on.
     """
 
     vector: Tensor
@@ -54,8 +54,8 @@ class Flags:
 
     @classmethod
     def of(cls, gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> Flags:
-        """The largest entry of each gradient, in the dtype of its state, is compared with infinity."""
-        full = [g if g.numel() else g.new_zeros(1) for g in _cast(gradients, dtypes)]  # an empty one has no largest
+        """Compare the largest entry of each gradient, in the dtype of its state, with infinity."""
+        full = [g if g.numel() else g.new_zeros(1) for g in _cast(gradients, dtypes)]  # amax needs an entry
         norms = torch._foreach_norm(full, inf)
         same = len({norm.dtype for norm in norms}) == 1
         vector = torch.stack(norms if same else [norm.double() for norm in norms]) < inf
@@ -63,31 +63,31 @@ class Flags:
         return cls(vector, on, 1.0 - on)
 
     @classmethod
-    def given(cls, vector: Tensor) -> Flags:
-        """From whether each gradient is finite."""
+    def from_vector(cls, vector: Tensor) -> Flags:
+        """Flags from a boolean vector."""
         on = vector.to(torch.float32)
         return cls(vector, on, 1.0 - on)
 
     def times(self, values: Sequence[Number], dtype: torch.dtype) -> list[Tensor]:
-        """The values as tensors of one element, 0 where the gradient is not finite; one operation for equal ones."""
+        """The values as tensors of one element, 0 if the gradient is not finite; one operation per distinct value."""
         on = self.on.to(torch.promote_types(dtype, torch.float32))
-        return [x.unbind()[k] for k, x in enumerate(once(lambda value: (on * value).to(dtype), values))]
+        return [x.unbind()[k] for k, x in enumerate(map_unique(lambda value: (on * value).to(dtype), values))]
 
     def count_(self, states: Sequence[dict[str, Any]]) -> None:
-        """One step more: made, or skipped."""
+        """Increment `step` of finite and `skipped` of other parameters."""
         counts = [state[key] for key in ("step", "skipped") for state in states]
         torch._foreach_add_(counts, [*self.on.unbind(), *self.off.unbind()])
 
 
-def once(function: Any, *columns: Sequence[Any]) -> list[Any]:
-    """function(*row) of each row, computed once for equal rows; a tensor equals only itself, as its hash says."""
+def map_unique(function: Any, *columns: Sequence[Any]) -> list[Any]:
+    """function(*row) for each row, evaluated once per distinct row; tensors compare by identity."""
     rows = list(zip(*columns, strict=True))
     made = {row: function(*row) for row in dict.fromkeys(rows)}
     return [made[row] for row in rows]
 
 
 def _cast(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    """The gradients as their states see them: a cast that overflows is not finite either."""
+    """The gradients in the dtype of their states, if the cast can overflow."""
     return [
         g.to(dtype) if torch.finfo(dtype).max < torch.finfo(g.dtype).max else g
         for g, dtype in zip(gradients, dtypes, strict=True)

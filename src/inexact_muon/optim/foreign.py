@@ -1,4 +1,4 @@
-"""Checkpoints of other optimizers, loaded by the names that their files do not have."""
+"""Checkpoints of other optimizers, loaded by parameter names."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def load_foreign(
     *,
     sorted_by_size: bool | None = None,
 ) -> None:
-    """Loads the state_dict of torch.optim.Muon, torch.optim.AdamW, KellerJordan's Muon or any with `use_muon` groups.
+    """Load a state_dict of torch.optim.Muon, torch.optim.AdamW, KellerJordan's Muon or any with `use_muon` groups.
 
-    Parameters that the file does not have keep their state, so that the pair torch.optim.Muon and torch.optim.AdamW is
-    loaded by two calls. lr, momentum, betas, eps and weight decay come along where a parameter group of this optimizer
-    has one value of them in the file; what is different here is named by a warning. Nothing changes on an error.
+    Parameters that the file lacks keep their state: load the pair torch.optim.Muon and torch.optim.AdamW by two calls.
+    lr, momentum, betas, eps and weight decay are taken over if the file has one value for all parameters of a group.
+    Other differences are reported by a warning. Nothing changes if an error is raised.
 
     Args:
         optimizer: made from named parameters, for example by `Muon.for_model`.
         state_dict: of the other optimizer.
-        names: of the parameters, in the order in which the other optimizer's constructor got them, all groups in turn.
-            Not needed if the file has them (torch's optimizers do, if they were made from named parameters).
-        sorted_by_size: whether the source's constructor sorted the matrices of a group, largest shape first, as
-            KellerJordan's Muon and MuonWithAuxAdam do (their single-device versions do not). None decides by the
-            shapes of the buffers where these tell.
+        names: parameter names in the order in which the other optimizer's constructor got them, over all groups. Not
+            needed if the file has them (torch's optimizers save them if made from named parameters).
+        sorted_by_size: whether the other constructor sorted the matrices of a group, largest shape first, as
+            KellerJordan's Muon and MuonWithAuxAdam do (their single-device versions do not). None infers it from the
+            shapes of the buffers if these are unambiguous.
     """
     groups = check_structure(state_dict)
     if all(is_ours(group) for group in groups):
-        raise ValueError("this checkpoint is of this library: optimizer.load_state_dict loads it by name")
+        raise ValueError("this checkpoint was saved by this library: load it with optimizer.load_state_dict")
     mine = {name: p for name, p, _ in optimizer.named()}
     listed = _names(groups, names)
     for name in listed:
@@ -81,19 +81,20 @@ def _in_order(
     params: Mapping[str, Tensor],
     sorted_by_size: bool | None,
 ) -> list[str]:
-    """The names of a group's parameters in the order of the file; never a guess among equal shapes."""
+    """The names of a group's parameters in the order of the file; raises if shapes do not decide."""
     by_size = sorted(given, key=lambda name: tuple(params[name].shape), reverse=True)  # stable, like the source's
     if group["algorithm"] == "adamw" or by_size == given or sorted_by_size is False:
         return given
     if sorted_by_size:
         return by_size
-    ways = [way for way in (given, by_size) if all(_shaped(params[n], e) for n, e in zip(way, entries, strict=True))]
-    if len(ways) == 2:
+    orders = (given, by_size)
+    fitting = [x for x in orders if all(_shaped(params[n], e) for n, e in zip(x, entries, strict=True))]
+    if len(fitting) == 2:
         raise ValueError(
-            "the buffers fit both the order given and the order by size: say sorted_by_size=True (KellerJordan's Muon, "
-            "MuonWithAuxAdam) or False (the single-device versions, torch)"
+            "the buffers fit both the order given and the order by size: pass sorted_by_size=True (KellerJordan's "
+            "Muon, MuonWithAuxAdam) or False (the single-device versions, torch)"
         )
-    return ways[0] if ways else given
+    return fitting[0] if fitting else given
 
 
 def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
@@ -101,7 +102,7 @@ def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
 
 
 def _merged(optimizer: LMOOptimizer, found: Mapping[str, tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
-    """The optimizer's own state_dict with what was found put in."""
+    """The optimizer's own state_dict, updated with the loaded entries."""
     result = optimizer.state_dict()
     state, misfit, index = dict(result["state"]), [], 0
     names = [name for name, *_ in optimizer.named()]
@@ -123,7 +124,11 @@ def _merged(optimizer: LMOOptimizer, found: Mapping[str, tuple[dict[str, Any], d
             laid.update(options(laid, alike))
             warn_of_other_options(group, used, alike)
         elif sources:
-            warnings.warn(f"options of {group['name']} stay as they are: the file has only some of it", stacklevel=3)
+            warnings.warn(
+                f"options of {group['name']} are kept: the file has only some of its parameters", stacklevel=3
+            )
     if misfit:
-        warnings.warn(f"parameters whose algorithm is another one here start afresh: {', '.join(misfit)}", stacklevel=3)
+        warnings.warn(
+            f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}", stacklevel=3
+        )
     return {**result, "state": state}

@@ -1,6 +1,6 @@
-"""Parameter groups whose ball, length and view are values, the states of parameters, and what is measured of a step.
+"""Parameter groups, per-parameter state, and observation of a step.
 
-Values live on the optimizer; a group carries their text, so that a checkpoint is plain data.
+Balls, lengths and views are values held by the optimizer; a group holds their text, so that a checkpoint is plain data.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.observers import Answer, Observer
 from inexact_muon.optim.options import (
     GROUP_ONLY,
+    check_on_nonfinite,
     check_options,
     check_parameter,
+    check_parameters,
     check_state_dtype,
     named_betas,
-    nonfinite,
-    parameters,
     tensors_of,
     unique_name,
 )
@@ -38,13 +38,13 @@ from inexact_muon.views import parse as parse_view
 
 
 class Groups(Optimizer):
-    """What every optimizer of this library keeps; `LMOOptimizer` adds the step.
+    """Base class of the optimizers: groups, state and telemetry; `LMOOptimizer` adds the step.
 
     Attributes:
         telemetry: samples of some parameters at some steps.
-        observers: see what oracles are asked and what they answer.
-        wanted: ids of the parameters whose answers are measured or shown in this step.
-        why: by parameter name, why it has its algorithm; `unsure`: names for which that is a guess.
+        observers: called with the inputs and outputs of oracles.
+        wanted: ids of the parameters whose directions are measured or observed in this step.
+        why: parameter name -> reason for its algorithm; `unsure`: names for which it is a guess.
         ordered: groups are in the order in which the caller gave them.
     """
 
@@ -68,17 +68,17 @@ class Groups(Optimizer):
         self.observers: list[Observer] = []
         self.wanted: set[int] = set()
         self._names: dict[int, str] = {}
-        self.memory_limit, self.on_nonfinite = memory_limit, nonfinite(on_nonfinite)
+        self.memory_limit, self.on_nonfinite = memory_limit, check_on_nonfinite(on_nonfinite)
         self.state_dtype = check_state_dtype(state_dtype)
         values = {
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
             "view": self._register(Whole(), View, parse_view),
         }
-        super().__init__(parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
+        super().__init__(check_parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
 
     def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
-        """The text of a ball or length; the value is kept, since one of somebody else's cannot be read from text."""
+        """Text of a ball, length or view. The value is kept: a user-defined one cannot be parsed from text."""
         value = read(given) if isinstance(given, str) else given
         if not isinstance(value, kind):
             name = kind.__name__
@@ -88,7 +88,7 @@ class Groups(Optimizer):
         return text
 
     def text_of(self, ball: Ball) -> str:
-        """What to write into a parameter group as `ball` so that it has this one."""
+        """Register a ball; returns the text to store as `ball` in a parameter group."""
         return self._register(ball, Ball, parse)
 
     def ball(self, group: dict[str, Any]) -> Ball:
@@ -102,12 +102,12 @@ class Groups(Optimizer):
         return length
 
     def view(self, group: dict[str, Any]) -> View:
-        """How the parameters of a group are cut into matrices."""
+        """The view of a parameter group: how its parameters are cut into matrices."""
         view: View = self._values[group["view"]]
         return view
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in torch; options are checked before the group is added."""
+        """As in torch; options are validated before the group is added."""
         group = named_betas(param_group)
         group["name"] = unique_name(group, self.param_groups)
         unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names", "name"}
@@ -138,24 +138,24 @@ class Groups(Optimizer):
                 count += 1
 
     def dtype_of(self, p: Tensor) -> torch.dtype:
-        """The dtype in which the state sees a gradient."""
+        """Dtype of the state, to which a gradient is cast."""
         buffers = (self.state.get(p, {}).get(key) for key in ("momentum_buffer", "exp_avg"))
         return next((b.dtype for b in buffers if b is not None), self.state_dtype or p.dtype)
 
     def state_of(self, p: Tensor, buffers: tuple[str, ...]) -> dict[str, Any]:
-        """The state of a parameter; what is missing starts at zero."""
+        """State of a parameter; missing entries are initialised to zero."""
         state: dict[str, Any] = self.state[p]
         for key in buffers:
             if key not in state:
                 dtype = buffer_dtype(key, self.state_dtype or p.dtype)
                 state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
-        for key in ("step", "skipped"):  # float32 as in torch's AdamW, whose fused kernel takes no other dtype
+        for key in ("step", "skipped"):  # float32 as the fused AdamW kernel requires
             if key not in state:
                 state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
         return state
 
     def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-        """One call of each ball for all of its matrices: all that the oracles do in a step."""
+        """Directions of all matrices, with one call per distinct ball: all oracle work of a step."""
         for observer in self.observers:
             observer.asking()
         found: list[list[Tensor]] = [[] for _ in balls]
@@ -171,20 +171,29 @@ class Groups(Optimizer):
         return found
 
     def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> None:
-        """Chooses the parameters whose answers are measured or shown in this step."""
+        """Choose the parameters to measure or observe in this step."""
         self.telemetry.begin(lambda: costs(self, entries))
         self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
         self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
 
-    def show(self, key: int, answers: Sequence[Answer], estimable: bool = True) -> None:
-        """Measures the answers of a parameter if it is its turn, and shows them to observers."""
+    def observe(self, key: int, ball: Ball, view: View, m: Tensor, z: Tensor, estimable: bool = True) -> None:
+        """Measure the direction z of a parameter for input m, if it is sampled, and pass both to the observers.
+
+        Args:
+            key: id of the parameter.
+            estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
+        """
+        pairs = zip(view.cut(m), view.cut(z.to(m.dtype)), strict=True)
+        answers: list[Answer] = [(ball, a, -ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
+        if not answers:
+            return
         if key in self.telemetry.chosen:
-            self.telemetry.note(key, combine(answers, exact=not estimable))
+            self.telemetry.record(key, combine(answers, exact=not estimable))
         for observer in self.observers:
             observer.seen(self._names[key], answers)
 
     def inexactness(self) -> dict[str, Inexactness]:
-        """Inexactness of each parameter that an LMO moved, at the last sampled step (see `sample_every`).
+        """Inexactness of each LMO parameter at the last sampled step (see `sample_every`).
 
         A parameter of several matrices counts as one point of the product of their balls.
         """
@@ -194,7 +203,7 @@ class Groups(Optimizer):
         return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """Per parameter: lr, steps made and skipped; at the last sampled step the update's RMS and its ratio to W."""
+        """Per parameter: lr, steps made and skipped; at the last sampled step also update RMS and its ratio to W."""
         return {
             name: stats_of(group, self.state.get(p, {}), self.telemetry.samples.get(id(p)))
             for name, p, group in self.named()
@@ -204,7 +213,7 @@ class Groups(Optimizer):
         return {**super().__getstate__(), "_values": self._values, **self._options()}
 
     def _options(self) -> dict[str, Any]:
-        """What a copy takes over, and what it begins anew: samples are of parameters that it lacks."""
+        """Attributes of a copy: options are kept; samples, which refer to other parameters, are not."""
         kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure")
         telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
         fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}}

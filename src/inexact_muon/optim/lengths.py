@@ -1,6 +1,6 @@
-"""How far to go along d_hat: the other half of an optimizer, split from the direction.
+"""Step length along d_hat, chosen independently of the direction.
 
-The dual norm of m comes with the answer: -<m, d_hat> = (1 - gap) dual_norm(m), within (1 +- delta) of it.
+The dual norm of m comes with the LMO output: -<m, d_hat> = (1 - gap) dual_norm(m), within a factor 1 +- delta.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inexact_muon._text import read, write
 
 @dataclass(frozen=True)
 class Length(ABC):
-    """Length of a step, in units of lr, from the radius and the dual norm of the momentum."""
+    """Step length in units of lr, from the radius and the dual norm of the momentum."""
 
     name: ClassVar[str]
     needs_dual: ClassVar[bool] = True
@@ -84,16 +84,16 @@ class Smooth(Length):
             raise ValueError(f"smooth: delta must lie in [0, 1), got {self.delta}")
 
     def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
-        tiny = (dual == 0).to(dual.dtype)  # 0/0 when l0 = 0 and the gradient vanishes: no step
+        tiny = (dual == 0).to(dual.dtype)  # avoids 0/0 if l0 = 0 and the gradient is zero
         return radius * (1.0 - self.delta) / (1.0 + self.delta) ** 2 * dual / (self.l0 + self.l1 * dual + tiny)
 
 
 LENGTHS: dict[str, type[Length]] = {length.name: length for length in (Fixed, Steepest, Clipped, Smooth)}
-"""Name -> class, for text only."""
+"""Name -> class, for parsing."""
 
 
 def parse(text: str) -> Length:
-    """The rule that a text names: "clipped", "smooth(l0=0.1, l1=3.0)"."""
+    """Parse a length: "clipped", "smooth(l0=0.1, l1=3.0)"."""
     length: Any = read(text, LENGTHS)
     assert isinstance(length, Length)
     return length

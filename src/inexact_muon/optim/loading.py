@@ -1,4 +1,4 @@
-"""A checkpoint laid out as the optimizer at hand is: parameters by name, options by the groups they were in."""
+"""Maps a checkpoint to the optimizer's layout: parameters by name, options by group."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from inexact_muon.optim.sources import is_ours, shown, translated, translated_st
 from inexact_muon.polar import Auto
 
 BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
-"""Algorithm -> the tensors of a parameter's state."""
+"""Algorithm -> state tensors of a parameter."""
 
 ALWAYS = {"lmo": ("lr", "momentum", "weight_decay"), "adamw": ("lr", "momentum", "weight_decay", "beta2", "eps")}
-"""Algorithm -> options that every optimizer saves which can be loaded."""
+"""Algorithm -> options that every supported optimizer saves."""
 
 WRAPPERS = ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Parts of a name that torch.compile, DDP and others put into it."""
+"""Name parts that torch.compile, DDP and others insert."""
 
 
 def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """`saved` in the order of the optimizer's groups and parameters, checked; the optimizer is not touched.
+    """`saved` in the order of the optimizer's groups and parameters, validated; the optimizer is not modified.
 
     Raises:
-        ValueError: a shape differs, an option is out of its range, or parameters cannot be told apart.
+        ValueError: a shape differs, an option is out of range, or parameters are ambiguous.
     """
     groups = check_structure(saved)
     if not all(is_ours(group) for group in groups) and not optimizer.ordered:
         raise ValueError(
-            "this checkpoint was written by another optimizer, and for_model orders parameters by what they get: load "
+            "this checkpoint was written by another optimizer, and for_model reorders parameters by their role: load "
             "it with inexact_muon.optim.load_foreign(optimizer, state_dict, names=[...])"
         )
     groups = [translated(group) for group in groups]
     where = _positions(optimizer, groups)
     state: dict[int, dict[str, Any]] = {}
-    laid: list[dict[str, Any]] = []
+    mapped: list[dict[str, Any]] = []
     index, fresh, misfit = 0, [], []
     names = iter(name for name, *_ in optimizer.named())
     for group in optimizer.param_groups:
@@ -62,15 +62,15 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
                     used.append(source)
                     state |= {index: entry} if entry else {}
             index += 1
-        laid.append(options(group, sources))
+        mapped.append(options(group, sources))
         warn_of_other_options(group, used, sources)
-        laid[-1]["params"] = list(range(index - len(group["params"]), index))
-    _say(fresh, misfit, _left_over(where, groups))
-    return {**saved, "state": state, "param_groups": laid}
+        mapped[-1]["params"] = list(range(index - len(group["params"]), index))
+    _warn(fresh, misfit, _left_over(where, groups))
+    return {**saved, "state": state, "param_groups": mapped}
 
 
 def check_structure(saved: Any) -> list[dict[str, Any]]:
-    """The groups of a state_dict."""
+    """Validate the structure of a state_dict; returns its groups."""
     if not isinstance(saved, Mapping) or "state" not in saved or "param_groups" not in saved:
         keys = f" with {', '.join(map(shown, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
         raise ValueError(
@@ -84,7 +84,7 @@ def check_structure(saved: Any) -> list[dict[str, Any]]:
         _check_group(i, group)
         for name in group.get("param_names") or ():
             if name in names:
-                raise ValueError(f"the checkpoint has two parameters of the name {name!r}")
+                raise ValueError(f"the checkpoint has two parameters named {name!r}")
             names.add(name)
     for key, entry in saved["state"].items():
         if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
@@ -105,12 +105,12 @@ def _check_group(i: int, group: Any) -> None:
 
 
 def canonical(name: str) -> str:
-    """A parameter's name without what wrappers of a model put into it."""
+    """A parameter name without the parts that wrappers insert."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def _positions(optimizer: Groups, groups: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any] | None]:
-    """For each parameter (its group, its identifier) in the file, or None if it is not there."""
+    """For each parameter its (group, identifier) in the file, or None if it is missing."""
     rows = [
         (group, identifier, name)
         for group in groups
@@ -147,10 +147,10 @@ def _by_name(
 
 
 def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool:
-    """Whether the state is of this algorithm.
+    """Whether the state belongs to this algorithm.
 
     Raises:
-        ValueError: it is, and has another shape.
+        ValueError: it does, but has another shape.
     """
     if any(key not in entry for key in BUFFERS[algorithm]):
         return False
@@ -172,14 +172,14 @@ def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool
 
 
 def warn_of_other_options(mine: Mapping[str, Any], used: Sequence[Any], alike: Sequence[Any]) -> None:
-    """Says so where entries of a file are used, and its options for them are of another algorithm."""
+    """Warn if a file's entries are used but its options for them are those of another algorithm."""
     if used and not alike:
-        text = f"options of {mine['name']} stay as they are: those of the checkpoint are of another algorithm"
+        text = f"options of {mine['name']} are kept: those of the checkpoint belong to another algorithm"
         warnings.warn(text, stacklevel=7)
 
 
 def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A group's options after loading: what training may change from the file, the algorithm from the constructor."""
+    """Options of a group after loading: scheduled ones from the file, the algorithm as constructed."""
     result = {key: value for key, value in mine.items() if key != "params"}
     if not sources:
         return result
@@ -188,15 +188,17 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
         if key == "ball" and len(found) == 1 and _same_choice(mine["ball"], found[0]):
             result["ball"] = found[0]
         elif not all(_equal(value, mine[key]) for value in found):
-            told = ", ".join(shown(value) for value in found)
-            warnings.warn(f"checkpoint was made with {key} {told}; keeping {mine[key]} ({mine['name']})", stacklevel=6)
+            listed = ", ".join(shown(value) for value in found)
+            warnings.warn(
+                f"checkpoint was made with {key} {listed}; keeping {mine[key]} ({mine['name']})", stacklevel=6
+            )
     extra = {key for source in sources for key, value in source.items() if key not in mine and _number(value)}
     for key in (*SCHEDULED, *sorted(extra)):
         found = _values(sources, key)
         if len(found) > 1:
-            told = ", ".join(shown(value) for value in found)
+            listed = ", ".join(shown(value) for value in found)
             warnings.warn(
-                f"checkpoint has several values of {shown(key)} for {mine['name']} ({told}); keeping {mine.get(key)}",
+                f"checkpoint has several values of {shown(key)} for {mine['name']} ({listed}); keeping {mine.get(key)}",
                 stacklevel=6,
             )
         elif found:
@@ -208,7 +210,7 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
 
 
 def _option(key: str, value: Any) -> Any:
-    """An option of a file that training may change: a number."""
+    """Validate a scheduled option of a file: a number."""
     if not _number(value) or (key in SCHEDULED and isinstance(value, bool)):
         raise ValueError(f"{shown(key)} of the checkpoint must be a number, got {shown(value)}")
     if key == "turn" and not (isinstance(value, int) and 0 <= value < 2**53):
@@ -219,7 +221,7 @@ def _option(key: str, value: Any) -> Any:
 
 
 def _values(sources: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
-    """The different values of an option."""
+    """The distinct values of an option."""
     found: list[Any] = []
     for source in sources:
         if key in source and not any(_equal(source[key], other) for other in found):
@@ -236,21 +238,21 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    """A scheduler's own entries of a group are numbers."""
+    """Whether a value is a number, as the entries that schedulers add are."""
     if isinstance(value, Tensor):
         return value.numel() == 1 and value.layout == torch.strided and not value.is_meta and not value.is_complex()
     return isinstance(value, int | float)
 
 
 def _same_choice(mine: str, other: Any) -> bool:
-    """Whether both are one ball whose oracle is chosen by shape, and the file's choices are within its bound."""
+    """Whether both are the same ball up to the choices of polar="auto", and the file's choices meet its bound."""
     if not isinstance(other, str):
         return False
     if mine == other or "polar=auto" not in mine:
         return mine == other
     try:
         a, b = parse(mine), parse(other)
-    except ValueError:  # a text of somebody else's, or of nobody's
+    except ValueError:  # the text of a user-defined ball, or invalid
         return False
     if not (isinstance(a, Spectral) and isinstance(b, Spectral) and a.scale == b.scale):
         return False
@@ -267,21 +269,21 @@ def _left_over(where: Sequence[tuple[dict[str, Any], Any] | None], groups: Seque
     ]
 
 
-def _say(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) -> None:
+def _warn(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) -> None:
     for names, what in (
-        (fresh, "not in the checkpoint and start afresh"),
-        (misfit, "have the state of another algorithm in the checkpoint and start afresh"),
-        (left_over, "in the checkpoint and not in the optimizer; their state is dropped"),
+        (fresh, "not in the checkpoint start with empty state"),
+        (misfit, "with the state of another algorithm in the checkpoint start with empty state"),
+        (left_over, "in the checkpoint but not in the optimizer are dropped"),
     ):
         if names:
             some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             warnings.warn(f"parameters {what}: {some}", stacklevel=6)
 
 
-def restore_buffers(optimizer: Groups, laid: Mapping[str, Any]) -> None:
-    """State tensors in the dtype that was saved, which torch would cast to the parameter's; no v in float16."""
+def restore_buffers(optimizer: Groups, mapped: Mapping[str, Any]) -> None:
+    """Restore state tensors in the dtype they were saved in, which torch would cast; no second moment in float16."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, entry in laid["state"].items():
+    for index, entry in mapped["state"].items():
         p = params[index]
         for key, value in entry.items():
             if isinstance(value, Tensor):

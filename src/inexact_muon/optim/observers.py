@@ -1,4 +1,4 @@
-"""What may watch the steps of an optimizer: append an observer to `optimizer.observers`."""
+"""Observers of an optimizer's steps: append one to `optimizer.observers`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch.optim import Optimizer
 from inexact_muon.lmo import Ball
 
 Answer = tuple[Ball, Tensor, Tensor]
-"""(ball, m, d_hat) of one matrix: what the ball saw, and its answer."""
+"""(ball, m, d_hat) of one matrix: LMO input and output."""
 
 
 class Observer:
-    """Sees what oracles are asked and what they answer; changes nothing. Override what is needed."""
+    """Called with the inputs and outputs of oracles; must not modify them. Override the methods you need."""
 
     def wants(self, optimizer: Optimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> Collection[int]:
-        """The ids of those parameters of a step, given as (group, parameter), whose answers are to be shown."""
+        """Ids of the parameters to observe, among the (group, parameter) entries of this step."""
         return ()
 
     def seen(self, name: str, answers: Sequence[Answer]) -> None:
-        """The answers of one parameter that some observer wants, before W changes; on the rank that has them whole."""
+        """Called before W changes with the answers of one observed parameter, on the rank that holds them entirely."""
 
     def asking(self) -> None:
-        """Oracles are about to be asked."""
+        """Called before the oracles run."""
 
     def answered(self) -> None:
-        """They have answered."""
+        """Called after the oracles have run."""

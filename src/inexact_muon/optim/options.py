@@ -1,4 +1,4 @@
-"""The options of a parameter group: what they are called, and what they may be."""
+"""Names and validation of parameter group options."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ ALGORITHM = (
     *("algorithm", "ball", "length", "view", "radius", "scale", "constrained", "momentum_init"),
     *("nesterov", "maximize", "keep"),
 )
-"""Group entries that say which algorithm runs: a checkpoint never changes them."""
+"""Group options that define the algorithm; loading a checkpoint never changes them."""
 
 SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "turn")
-"""Group entries that training may change: a checkpoint brings them along."""
+"""Group options that training may change; loading a checkpoint restores them."""
 
 BETAS = (0.9, 0.95)
 GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0}
-"""Options that are given by parameter group only, and their defaults."""
+"""Options that can only be set per parameter group, with their defaults."""
 
 
-def parameters(given: Any) -> Any:
-    """What an optimizer is given, unless it is a model."""
+def check_parameters(given: Any) -> Any:
+    """Reject a model given instead of parameters."""
     if isinstance(given, nn.Module):
         raise TypeError(
-            f"parameters are wanted, got the model {type(given).__name__}: pass its hidden matrices, or let "
+            f"expected parameters, got the model {type(given).__name__}: pass its hidden matrices, or let "
             "Muon.for_model(model, lr) route all of them"
         )
     return given
 
 
 def check_model(given: Any) -> nn.Module:
-    """The model, which `for_model` needs as a whole."""
+    """Require a model."""
     if not isinstance(given, nn.Module):
         raise TypeError(
             f"for_model needs the model itself, got {type(given).__name__}: write Muon.for_model(model, lr), not "
@@ -51,7 +51,7 @@ def check_model(given: Any) -> nn.Module:
 
 
 def check_options(group: dict[str, Any]) -> None:
-    """Raises one sentence on the first option of a complete group that is out of its range."""
+    """Validate the options of a complete group."""
     lr, momentum = group["lr"], group["momentum"]
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"lr must have one element, got shape {tuple(lr.shape)}")
@@ -74,12 +74,12 @@ def check_options(group: dict[str, Any]) -> None:
     if group["momentum_init"] not in MOMENTUM_INITS:
         raise ValueError(f"momentum_init must be first-gradient or zero, got {group['momentum_init']!r}")
     if group["constrained"] and group["weight_decay"]:
-        raise ValueError("constrained=True is a weight decay of 1 already: leave out weight_decay")
+        raise ValueError("constrained=True already implies a weight decay of 1: leave out weight_decay")
     if group["constrained"] and not group["length"].startswith("fixed"):
-        raise ValueError("constrained=True steps by lr * radius: leave out length")
+        raise ValueError("constrained=True implies steps of lr * radius: leave out length")
     if group["constrained"] and group["scale"] != "none":
         raise ValueError(
-            "constrained=True steps inside a ball: put the factor by shape into the ball's scale, not scale="
+            "constrained=True needs a ball of fixed radius: set the shape factor by the ball's scale, not scale="
         )
 
 
@@ -95,7 +95,7 @@ def check_betas(betas: Any) -> tuple[float, float]:
 
 
 def named_betas(group: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a group with `betas` as `momentum` and `beta2`; an AdamW group without them takes `BETAS`."""
+    """A copy of a group with `betas` stored as `momentum` and `beta2`; AdamW groups default to `BETAS`."""
     group = dict(group)
     given = check_betas(group.pop("betas")) if "betas" in group else None
     if given is not None and group.get("momentum", given[0]) != given[0]:
@@ -108,14 +108,14 @@ def named_betas(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def unique_name(group: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
-    """The group's name for loggers: as given, or its algorithm; numbered where another group has it."""
+    """Name of the group for loggers: as given or its algorithm, numbered if another group has it."""
     taken = {other["name"] for other in others}
     base = str(group.get("name", group.get("algorithm", "lmo")))
     return next(name for name in (base, *(f"{base} {i}" for i in range(2, len(taken) + 3))) if name not in taken)
 
 
-def nonfinite(word: str) -> str:
-    """The word, if it is one of the two."""
+def check_on_nonfinite(word: str) -> str:
+    """Validate on_nonfinite."""
     if word not in ("skip", "raise"):
         raise ValueError(f"on_nonfinite must be skip or raise, got {word!r}")
     return word
@@ -131,14 +131,14 @@ def check_state_dtype(dtype: Any) -> torch.dtype | None:
 
 
 def tensors_of(params: Any) -> Iterable[Tensor]:
-    """The parameters of a group as it was given: one, several, or (name, parameter) pairs."""
+    """The parameters of a group as given: one, several, or (name, parameter) pairs."""
     if isinstance(params, Tensor):
         return [params]
     return [entry[1] if isinstance(entry, tuple) else entry for entry in params]
 
 
 def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) -> None:
-    """Raises one sentence if a parameter cannot be in this group."""
+    """Validate that a parameter can be in this group."""
     if not isinstance(p, Tensor):
         raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")
     if p.is_complex():
@@ -160,7 +160,7 @@ def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) ->
 
 
 def check_gradient(p: Tensor, on_nonfinite: str, dtype: torch.dtype) -> None:
-    """Raises one sentence on a gradient that the step cannot take, before anything has changed."""
+    """Validate a gradient before anything is changed."""
     assert p.grad is not None
     if p.grad.layout != torch.strided:
         raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")

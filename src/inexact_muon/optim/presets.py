@@ -1,4 +1,4 @@
-"""Named optimizers: arguments of the core, filled in."""
+"""Named optimizers: the core with arguments filled in."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ TORCH_STEPS, TORCH_EPS = 5, 1e-7
 
 
 class Muon(LMOOptimizer):
-    """Muon with a chosen oracle; swaps in for `torch.optim.Muon` by one line.
+    """Muon with a choice of oracle; a drop-in replacement for `torch.optim.Muon`.
 
-    Every argument of `torch.optim.Muon` is there with the same meaning and default, but for the oracle: `polar`
-    decides, `PolarExpress(5)` by default, unless `ns_steps` or `ns_coefficients` asks for that polynomial as torch
-    runs it (Frobenius norm). Giving both raises. Momentum is an exponential average that starts at zero, as there.
+    All arguments of `torch.optim.Muon` have the same meaning and default, except for the oracle: it is `polar`,
+    `PolarExpress(5)` by default, unless `ns_steps` or `ns_coefficients` requests torch's Newton-Schulz iteration (with
+    its Frobenius normalisation). Giving both raises. Momentum is an exponential average that starts at zero, as in
+    torch.
 
     Args:
         adjust_lr_fn: "original" (also None): sqrt(max(1, out/in)); "match_rms_adamw": 0.2 sqrt(max(out, in));
             "spectral": sqrt(out/in); "none": 1.
-        eps: accepted for compatibility; the answer does not depend on the gradient's scale, so nothing needs a floor.
+        eps: accepted for compatibility and ignored: the oracle is invariant to the gradient's scale.
         polar: a polar method or its text.
         state_dtype, maximize, sample_every, sample_share, on_nonfinite, memory_limit, strategy, process_group: as in
             `LMOOptimizer`.
@@ -114,20 +115,21 @@ class Muon(LMOOptimizer):
     ) -> Self:
         """Muon for the hidden matrices of a model and AdamW for the rest, in one optimizer; see `routing`.
 
-        `explain(optimizer)` shows what each parameter gets and why.
+        `explain(optimizer)` shows the algorithm of each parameter and why.
 
         Args:
-            lr: of the matrices; needed.
-            polar: the oracle; "auto" is `polar.cheapest` for each shape and device, decided at the first step; a
-                checkpoint's choice stays.
+            lr: learning rate of the matrices; required.
+            polar: the oracle; "auto" is `polar.cheapest` for each shape and device, resolved at the first step or taken
+                from a checkpoint. "auto:fast" takes the cheapest oracle that trains no worse than the exact one,
+                "auto:accurate" the cheapest with an error of at most 0.065.
             adamw: lr (default `defaults.ADAMW_LR`), betas, weight_decay and eps of the AdamW groups.
-            rules: (glob on the name, "lmo", "adamw" or options) pairs that come before anything else; options are those
-                of a parameter group and may hold "algorithm": ("*.bias", {"weight_decay": 0.1}).
+            rules: (glob on the name, "lmo", "adamw" or options) pairs that override routing; options are those of a
+                parameter group, including "algorithm": ("*.bias", {"weight_decay": 0.1}).
             split: glob on the name -> rows of the blocks of a fused weight whose layout is not recognised.
-            weight_decay: applies to matrices and untied outputs only: not to norms, biases, embeddings and what
-                `model.no_weight_decay()` names, unless a rule sets it.
+            weight_decay: applies to matrices and untied output layers; not to norms, biases, embeddings and parameters
+                that `model.no_weight_decay()` names, unless a rule sets it.
 
-        All others are those of `Muon`.
+        Other arguments are those of `Muon`.
         """
         counted = ns_steps is not None or ns_coefficients is not None
         return cls._routed(
@@ -168,13 +170,13 @@ class Muon(LMOOptimizer):
         return optimizer
 
     def add_unfrozen(self, model: nn.Module) -> list[str]:
-        """Takes over parameters of the model that require a gradient by now; returns their names.
+        """Add parameters of the model that now require a gradient; returns their names.
 
-        They are routed as `for_model` routed the others and join the group of their kind, with the learning rate that
-        it has now, so that schedulers go on; a kind that is new gets a new group.
+        They are routed like the others and added to the matching group, with its current learning rate, so that
+        schedulers continue to work; a new group is made if none matches.
         """
         if self.recipe is None:
-            raise ValueError("add_unfrozen repeats what for_model was given: use add_param_group for this optimizer")
+            raise ValueError("add_unfrozen needs an optimizer made by for_model: use add_param_group for this one")
         known = {id(p) for group in self.param_groups for p in group["params"]}
         made = [route for route in self.recipe.routes(model) if id(route.parameter) not in known]
         mine = {group["name"]: group for group in self.param_groups if "name" in group}

@@ -1,10 +1,10 @@
-"""How smooth the loss is along the trajectory, per layer, and how noisy its gradients: the constants of the theorems.
+"""Smoothness of the loss along the trajectory and gradient noise, per layer: the constants of the theorems.
 
 Between two consecutive steps    L_k = ||g_{k+1} - g_k||* / ||W_{k+1} - W_k||,  in the norm of the layer's ball.
-(L0, L1) is the line L0 + L1 ||g_k||* through the L_k, both coefficients at least 0 (as in arXiv 2505.13416).
-Gradients on different batches differ by noise as well, so that L_k is then an upper estimate: it says how far the steps
-at hand may trust a gradient. The noise is seen against the momentum m of weight alpha, which is independent of g:
-E||g - m||^2 = sigma^2 (1 + alpha/(2-alpha)) where the gradient stands still, and larger where it moves.
+(L0, L1) is the non-negative least-squares fit of L0 + L1 ||g_k||* to the L_k (as in arXiv 2505.13416).
+Gradients of different batches also differ by noise, so L_k then overestimates the smoothness constant. The noise is
+estimated against the momentum m of weight alpha, which is independent of g:
+E||g - m||^2 = sigma^2 (1 + alpha/(2-alpha)) if the expected gradient is constant, and larger if it changes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from inexact_muon.optim.finite import is_finite
 from inexact_muon.polar.probes import probes
 
 EXACT = 256
-"""Up to this short side norms are decomposed; above it the oracle and a Krylov space estimate them, from below."""
+"""Largest short side for exact norms (by SVD); above it they are estimated from below."""
 
 
 @dataclass(frozen=True)
 class Smoothness:
-    """One layer: largest L_k, the fitted (L0, L1), the noise level sigma (root mean square), how many samples."""
+    """One layer: largest L_k, the fitted (L0, L1), the RMS noise level sigma, and the number of samples."""
 
     L: float
     L0: float
@@ -46,7 +46,7 @@ class _Probed:
 
 
 class SmoothnessProbe:
-    """Watches an optimizer: every `every` steps it compares the gradients before and after a step of each LMO layer.
+    """Every `every` steps, compare the gradients before and after a step of each LMO layer.
 
     Example:
         >>> probe = SmoothnessProbe(optimizer, every=50)     # train, then
@@ -60,46 +60,46 @@ class SmoothnessProbe:
         self._step = 0
         self._before: dict[str, tuple[Tensor, Tensor]] = {}
         self._layers: dict[str, _Probed] = {}
-        self._handle = optimizer.register_step_pre_hook(self._look)
+        self._handle = optimizer.register_step_pre_hook(self._on_step)
 
     def remove(self) -> None:
-        """Stops watching."""
+        """Detach the probe from the optimizer."""
         self._handle.remove()
 
     def estimates(self) -> dict[str, Smoothness]:
-        """What has been seen so far, by parameter."""
+        """Estimates from all samples so far, by parameter name."""
         return {name: _summary(layer) for name, layer in self._layers.items() if layer.lipschitz}
 
     @torch.no_grad()
-    def _look(self, optimizer: Any, *_: Any) -> None:
+    def _on_step(self, optimizer: Any, *_: Any) -> None:
         if self._step % self.every in (0, 1):
             for name, p, group in optimizer.named():
                 if group["algorithm"] == "lmo" and p.grad is not None:
-                    self._visit(optimizer, name, p, group)
+                    self._sample(optimizer, name, p, group)
         self._step += 1
 
-    def _visit(self, optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any]) -> None:
+    def _sample(self, optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any]) -> None:
         view, ball = optimizer.view(group), optimizer.ball(group)
         layer = self._layers.setdefault(name, _Probed())
         assert p.grad is not None
-        if not is_finite(p.grad):  # such a step is skipped: it says nothing about the loss
+        if not is_finite(p.grad):  # the optimizer skips such a step
             self._before.pop(name, None)
         elif self._step % self.every == 0:
             self._before[name] = (p.grad.clone(), p.detach().clone())
             buffer = optimizer.state.get(p, {}).get("momentum_buffer")
             if buffer is not None:
                 alpha = 1.0 - group["momentum"]
-                apart = float(gathered(torch.linalg.vector_norm(p.grad.double() - buffer.double())))
-                layer.sigmas.append(apart * ((2.0 - alpha) / 2.0) ** 0.5)
+                distance = float(gathered(torch.linalg.vector_norm(p.grad.double() - buffer.double())))
+                layer.sigmas.append(distance * ((2.0 - alpha) / 2.0) ** 0.5)
         elif name in self._before:
             gradient, weight = self._before.pop(name)
-            # In float32 or better: differences and sums of half precision overflow.
+            # In float32 or wider: differences and sums may overflow in half precision.
             wide = torch.promote_types(p.dtype, torch.float32)
             gradient = gradient.to(wide)
             change = view.cut(gathered(p.grad.to(wide) - gradient))
-            moved = view.cut(gathered(p.detach().to(wide) - weight.to(wide)))
-            # Norms of a product ball: the largest of its parts; dual norms: their sum.
-            length = max(_norm(ball, part) for part in moved)
+            step_taken = view.cut(gathered(p.detach().to(wide) - weight.to(wide)))
+            # Product ball: the norm is the maximum over the parts, the dual norm their sum.
+            length = max(_norm(ball, part) for part in step_taken)
             if length > 0.0:
                 layer.lipschitz.append(sum(_dual_norm(ball, part) for part in change) / length)
                 layer.duals.append(sum(_dual_norm(ball, part) for part in view.cut(gathered(gradient))))

@@ -1,4 +1,4 @@
-"""The same step, equation by equation, for one parameter: the oracle of the tests. Slow, float64, no state object."""
+"""Reference for the tests: one step of one parameter, equation by equation. Slow, float64, stateless."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def reference_step(
     """(W, m) after one step of Algorithm 1 with alpha = 1 - momentum; m is None before the first gradient."""
     alpha = 1.0 - momentum
     m = g if m is None else (1.0 - alpha) * m + alpha * g
-    seen = (1.0 - alpha) * m + alpha * g if nesterov else m
-    d_hat = ball(seen)
+    m_hat = (1.0 - alpha) * m + alpha * g if nesterov else m
+    d_hat = ball(m_hat)
     if constrained:
         return (1.0 - lr) * w + lr * radius * d_hat, m
-    reach = (length or Fixed())(radius, -(seen * d_hat).sum())
-    return (1.0 - lr * weight_decay) * w + lr * SCALES[scale](*sides(w.shape)) * reach * d_hat, m
+    factor = (length or Fixed())(radius, -(m_hat * d_hat).sum())
+    return (1.0 - lr * weight_decay) * w + lr * SCALES[scale](*sides(w.shape)) * factor * d_hat, m

@@ -1,6 +1,6 @@
-"""Factors that multiply the step by the shape of the matrix, one function per published convention.
+"""Shape factors of the step, one function per published convention.
 
-A side of zero counts as one: nothing moves, and nothing divides by it.
+A side of zero counts as one, to avoid a division by zero.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from collections.abc import Callable
 from math import sqrt
 
 
-def none(out: int, into: int) -> float:
+def none(fan_out: int, fan_in: int) -> float:
     """1."""
     return 1.0
 
 
-def original(out: int, into: int) -> float:
+def original(fan_out: int, fan_in: int) -> float:
     """sqrt(max(1, out/in)): KellerJordan's Muon and torch's default."""
-    return sqrt(max(1.0, out / max(1, into)))
+    return sqrt(max(1.0, fan_out / max(1, fan_in)))
 
 
-def match_rms_adamw(out: int, into: int) -> float:
+def match_rms_adamw(fan_out: int, fan_in: int) -> float:
     """0.2 sqrt(max(out, in)): entries of the update have the RMS of AdamW's (Moonlight, arXiv 2502.16982)."""
-    return 0.2 * sqrt(max(out, into))
+    return 0.2 * sqrt(max(fan_out, fan_in))
 
 
-def spectral(out: int, into: int) -> float:
+def spectral(fan_out: int, fan_in: int) -> float:
     """sqrt(out/in): unit RMS -> RMS operator norm, the same at every width (Scion, muP)."""
-    return sqrt(out / max(1, into))
+    return sqrt(fan_out / max(1, fan_in))
 
 
 SCALES: dict[str, Callable[[int, int], float]] = {
     function.__name__: function for function in (none, original, match_rms_adamw, spectral)
 }
-"""By the name that a parameter group carries."""
+"""Name in a parameter group -> function."""

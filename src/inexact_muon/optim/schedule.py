@@ -1,4 +1,4 @@
-"""Step size and momentum over time: the paper's rules, and any momentum schedule."""
+"""Schedules of step size and momentum: the paper's rules, and arbitrary momentum schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inexact_muon.theory import deterministic_optimal, stochastic_optimal
 
 
 def constant_optimal(D0: float, L: float, K: float, delta: float, rho_sigma: float = 0.0) -> dict[str, float]:
-    """lr and momentum of Corollary 2 (no noise) or Corollary 3, as keywords of an optimizer.
+    """lr and momentum of Corollary 2 (no noise) or Corollary 3, as keyword arguments of an optimizer.
 
     No noise: gamma* = sqrt(2 D0/(K L))/(1+delta), momentum 0. Noise: alpha* = sqrt(2 D0 L (1+delta)/K)/(rho sigma),
     momentum = 1 - alpha*.
@@ -28,7 +28,7 @@ def constant_optimal(D0: float, L: float, K: float, delta: float, rho_sigma: flo
 
 
 class MomentumSchedule(LRScheduler):
-    """momentum_k = function(k) for every group that an LMO moves; lr is left alone.
+    """momentum_k = function(k) for every LMO group; lr is unchanged.
 
     Call `step()` after each `optimizer.step()`. For a warm-up from 0.85 to 0.95:
     `MomentumSchedule(optimizer, lambda k: 0.85 + 0.1 * min(1.0, k / 300))`.
@@ -39,11 +39,11 @@ class MomentumSchedule(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float | Tensor]:
-        """As they are."""
+        """Unchanged learning rates."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, epoch: int | None = None) -> None:
-        """Moves on by one iteration."""
+        """Advance by one iteration."""
         super().step(epoch)
         momentum = self.function(self.last_epoch)
         if not 0.0 <= momentum < 1.0:
@@ -52,7 +52,7 @@ class MomentumSchedule(LRScheduler):
             _set_momentum(group, momentum)
 
     def state_dict(self) -> dict[str, object]:
-        """Without the function, which is the caller's to give again."""
+        """State without the function, which must be passed again."""
         return {key: value for key, value in super().state_dict().items() if key != "function"}
 
 
@@ -73,14 +73,14 @@ class AgnosticSchedule(LRScheduler):
         return [base / (self.last_epoch + 1) ** 0.75 for base in self.base_lrs]
 
     def step(self, epoch: int | None = None) -> None:
-        """Moves on by one iteration."""
+        """Advance by one iteration."""
         super().step(epoch)
         for group in _moved(self.optimizer):
             _set_momentum(group, 1.0 - (1.0 - group["initial_momentum"]) / (self.last_epoch + 1) ** 0.5)
 
 
 def _set_momentum(group: dict[str, Any], value: float) -> None:
-    """A tensor keeps its place: a captured step reads it there."""
+    """Set the momentum; a tensor is written in place, since a captured step reads its memory."""
     if isinstance(group["momentum"], Tensor):
         group["momentum"].fill_(value)
     else:
@@ -88,5 +88,5 @@ def _set_momentum(group: dict[str, Any], value: float) -> None:
 
 
 def _moved(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The groups that an LMO moves; AdamW's momentum is its beta1."""
+    """The LMO groups; the momentum of an AdamW group is its beta1."""
     return [group for group in optimizer.param_groups if group.get("algorithm", "lmo") == "lmo"]

@@ -1,7 +1,7 @@
-"""What parameter groups and states of other optimizers mean in terms of ours.
+"""Translation of other optimizers' parameter groups and states.
 
-torch.optim.Muon, torch.optim.AdamW and Adam, KellerJordan's Muon with and without auxiliary Adam, and groups that say
-`use_muon`. None of them saves the order in which its constructor got the parameters: see `foreign`.
+Supports torch.optim.Muon, torch.optim.AdamW and Adam, KellerJordan's Muon with and without auxiliary Adam, and groups
+with `use_muon`. None of them saves the order in which its constructor got the parameters: see `foreign`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ NEUTRAL = {
     *("params", "param_names", "use_muon", "name", "betas", "ns_steps", "ns_coefficients", "adjust_lr_fn", "eps"),
     *("amsgrad", "decoupled_weight_decay", "foreach", "capturable", "differentiable", "fused"),
 }
-"""Entries that are translated, or that change no number."""
+"""Options that are translated or do not affect results."""
 
 MOST_STEPS = 100
-"""torch.optim.Muon refuses this many."""
+"""torch.optim.Muon rejects this many."""
 
 TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
-"""Entries that mean the same here."""
+"""Options with the same meaning here."""
 
 
 def is_ours(group: Mapping[str, Any]) -> bool:
@@ -37,10 +37,10 @@ def is_ours(group: Mapping[str, Any]) -> bool:
 
 
 def translated(group: Mapping[str, Any]) -> dict[str, Any]:
-    """A group of another optimizer with our names; ours stay as they are.
+    """A group of another optimizer with this library's option names; groups of this library are returned as they are.
 
     Raises:
-        ValueError: its state would mean something else here.
+        ValueError: its state has another meaning here.
     """
     if is_ours(group):
         return dict(group)
@@ -66,7 +66,7 @@ def translated(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value of a file in a sentence: short and on one line."""
+    """A value of a file for an error message: short, on one line."""
     text = repr(value) if not isinstance(value, str) else value
     return "".join(c if c.isprintable() else "?" for c in text[:200])
 
@@ -77,11 +77,11 @@ def _check_kind(group: Mapping[str, Any]) -> None:
             "the checkpoint is torch.optim.SGD's, whose buffer is a sum of gradients and not their average"
         )
     if group.get("amsgrad"):
-        raise ValueError("the checkpoint was made with amsgrad=True, which AdamW has no counterpart for here")
+        raise ValueError("the checkpoint was made with amsgrad=True, which has no counterpart here")
     if "betas" in group and group.get("decoupled_weight_decay") is False and group.get("weight_decay"):
         raise ValueError(
             f"the checkpoint is torch.optim.Adam's with weight_decay={shown(group['weight_decay'])} added to the "
-            "gradient; AdamW here decouples it: set it to 0 in the file's groups to go on without"
+            "gradient; AdamW here decouples it: set it to 0 in the file's groups to continue without"
         )
     if not {"betas", "momentum"} & set(group):
         known = ", ".join(map(shown, sorted(set(group) - {"params"})))
@@ -89,7 +89,7 @@ def _check_kind(group: Mapping[str, Any]) -> None:
 
 
 def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
-    """The ball and the scale of torch.optim.Muon's group; KellerJordan's says nothing about its oracle."""
+    """Ball and scale of a torch.optim.Muon group; KellerJordan's groups do not contain the oracle."""
     found: dict[str, Any] = {}
     if "ns_steps" in group:
         steps, step = group["ns_steps"], group.get("ns_coefficients") or JORDAN
@@ -104,7 +104,7 @@ def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def translated_state(entry: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
-    """A parameter's state with our names: `step` is a float32 tensor, 1 where a momentum buffer has none."""
+    """A parameter's state with this library's names; a momentum buffer without `step` counts as one step."""
     found = dict(entry)
     moments = algorithm != "lmo" or "exp_avg" in entry or "exp_avg_sq" in entry
     step = entry.get("step", None if moments else 1.0)

@@ -1,7 +1,7 @@
-"""What happened at the last sampled step, per parameter: inexactness, update size, skipped steps.
+"""Per-parameter samples: inexactness, update size, skipped steps.
 
-Sampling reads values on the host; between samples nothing is measured and nothing waits. The first sampled step
-measures every parameter; later ones take turns, as many at a time as a share of the oracles' work pays for.
+Sampling reads values on the host; other steps do not synchronise. The first sampled step measures every parameter;
+later ones rotate through the parameters within a budget, a fraction of the oracles' work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inexact_muon.inexactness import SMALL, Inexactness, assess
 from inexact_muon.lmo import Ball, Spectral
 
 SHARE = 0.1
-"""Of the work of a sampled step's oracles that measuring may add."""
+"""Default fraction of the oracles' work that measuring may add to a sampled step."""
 
 
 @dataclass
@@ -33,13 +33,14 @@ class Sample:
 
 @dataclass
 class Telemetry:
-    """Every `every` steps (0: never), a sample of some parameters.
+    """Samples of some parameters every `every` steps (0: never).
 
     Attributes:
-        share: of the oracles' work in sampled steps that measuring may take, once every parameter has a sample.
-        credit: what of it has not been spent.
+        share: fraction of the oracles' work in sampled steps that measuring may take once every parameter has a sample.
+        credit: unspent part of it.
         chosen: ids of the parameters to sample in this step.
-        notes: what this rank knows about them: whether it measured, delta, gap, overshoot, and two squares.
+        partial_sums: this rank's contribution to each: 1 if it measured (else 0), delta, gap, overshoot, and the
+            squared norms of update and weight.
     """
 
     every: int = 0
@@ -48,7 +49,7 @@ class Telemetry:
     credit: float = 0.0
     samples: dict[int, Sample] = field(default_factory=dict)
     chosen: set[int] = field(default_factory=set)
-    notes: dict[int, list[float]] = field(default_factory=dict)
+    partial_sums: dict[int, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 0:
@@ -56,48 +57,49 @@ class Telemetry:
         if not self.share > 0.0:
             raise ValueError(f"sample_share must be positive, got {self.share!r}")
 
-    def begin(self, moving: Callable[[], Iterable[tuple[int, float, float]]]) -> None:
-        """A step begins; `moving` tells, if asked, (id, cost of measuring, work of the oracle) of each parameter."""
+    def begin(self, costs: Callable[[], Iterable[tuple[int, float, float]]]) -> None:
+        """Start a step and choose what to sample.
+
+        Args:
+            costs: yields (id, cost of measuring, work of the oracle) of each parameter; called in sampled steps only.
+        """
         self.step += 1
-        self.chosen, self.notes = set(), {}
+        self.chosen, self.partial_sums = set(), {}
         if self.every == 0 or (self.step - 1) % self.every:
             return
-        entries = list(moving())
+        entries = list(costs())
         self.credit += self.share * sum(work for _, _, work in entries)
         for key, cost, _ in sorted(entries, key=lambda entry: self._age(entry[0])):
             if key in self.samples:
                 if cost > self.credit:
-                    break  # it is this one's turn: the cheaper ones after it wait, too
+                    break  # strict rotation: cheaper parameters do not overtake this one
                 self.credit -= cost
             self.chosen.add(key)
-        # What is left after everybody had a turn is not saved up, what the next in turn needs is.
+        # Cap credit at the most expensive sample.
         self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
 
     def _age(self, key: int) -> int:
         return self.samples[key].step if key in self.samples else -1
 
-    def note(self, key: int, found: Inexactness) -> None:
-        """What one parameter's answer is like; called on one of the ranks that hold it."""
-        self.notes.setdefault(key, [0.0] * 6)[:4] = [
-            1.0,
-            *(float(x) for x in (found.delta, found.gap, found.overshoot)),
-        ]
+    def record(self, key: int, found: Inexactness) -> None:
+        """Record the inexactness of a parameter; called on one of the ranks that hold it."""
+        values = (1.0, *(float(x) for x in (found.delta, found.gap, found.overshoot)))
+        self.partial_sums.setdefault(key, [0.0] * 6)[:4] = values
 
-    def sizes(self, key: int, update: float, weight: float) -> None:
-        """Squares of the Frobenius norms of a rank's piece of the update and of the parameter before it."""
-        row = self.notes.setdefault(key, [0.0] * 6)
-        row[4] += update
-        row[5] += weight
+    def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
+        """Add ||rate * update||_F^2 and ||weight||_F^2 of this rank's piece, before the update."""
+        row = self.partial_sums.setdefault(key, [0.0] * 6)
+        row[4] += rate * rate * float(update.double().square().sum())
+        row[5] += float(weight.double().square().sum())
 
-    def settle(self, params: Iterable[Tensor]) -> None:
-        """Keeps the samples of parameters that this rank has for itself."""
-        if self.notes:
-            for p in params:
-                if id(p) in self.notes:
-                    self.end(p.numel(), id(p), self.notes[id(p)])
+    def store_local_samples(self, params: Iterable[Tensor]) -> None:
+        """Store the samples of parameters that no other rank shares."""
+        for p in params:
+            if id(p) in self.partial_sums:
+                self.store(p.numel(), id(p), self.partial_sums[id(p)])
 
-    def end(self, entries: int, key: int, total: Sequence[float]) -> None:
-        """Keeps the sample of a parameter of so many entries, from the sum of its notes over all ranks."""
+    def store(self, entries: int, key: int, total: Sequence[float]) -> None:
+        """Store the sample of a parameter with this many entries, from its partial sums added over all ranks."""
         known, delta, gap, overshoot, update, weight = total
         size, weight = update**0.5, weight**0.5
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
@@ -115,9 +117,9 @@ def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> I
 
 
 def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:
-    """Time to measure one answer, in floating point operations of a matrix product (benchmarks/telemetry.py).
+    """Time to measure one LMO output, as flops of a matrix product that takes as long (benchmarks/telemetry.py).
 
-    Estimates are matrix-vector products, which wait for memory; below 129 the estimate decomposes.
+    Estimates use matrix-vector products, which are memory-bound; up to a short side of `SMALL` they use an SVD.
     """
     if not isinstance(ball, Spectral):
         return 8.0 * prod(shape)
@@ -131,9 +133,10 @@ def oracle_flops(ball: Ball, shape: Sequence[int], device: torch.device | None =
 
 
 def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:
-    """Inexactness of several matrices as one point of the product ball: norms by maximum, dual norms by sum.
+    """Inexactness of several matrices as one point of the product of their balls.
 
-    delta and overshoot are the largest; the gap is the mean weighted by dual norms.
+    The norm of a product ball is the maximum and its dual norm the sum: delta and overshoot are the largest, the gap is
+    the mean weighted by dual norms.
     """
     delta = overshoot = total = achieved = 0.0
     for ball, m, d_hat in answers:

@@ -1,4 +1,4 @@
-"""The oracle on many ranks: strategies as frozen values, who holds what, and everything that is sent, counted."""
+"""The oracle on many ranks: strategies as frozen values, placement of parameters, and communication."""
 
 from inexact_muon.parallel.compressors import COMPRESSORS as COMPRESSORS
 from inexact_muon.parallel.compressors import Compressor as Compressor

@@ -1,6 +1,6 @@
 """Compressors of EF21: contractive maps C, ||C(x) - x||^2 <= (1 - a) ||x||^2 with 0 < a <= 1, as frozen values.
 
-`encode` gives the tensors that travel, `decode` C(x) from them. Nothing is drawn: the same x gives the same bits.
+`encode` gives the tensors to send, `decode` reconstructs C(x) from them. All are deterministic.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Compressor(ABC):
 
     @abstractmethod
     def encode(self, x: Tensor) -> list[Tensor]:
-        """What travels instead of x."""
+        """The tensors to send instead of x."""
 
     @abstractmethod
     def decode(self, message: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-        """C(x) from what travelled."""
+        """C(x) from the tensors received."""
 
     @abstractmethod
     def empty(self, like: Tensor) -> list[Tensor]:
-        """Buffers for the message of a tensor of this shape and dtype."""
+        """Receive buffers for the message of a tensor of this shape and dtype."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """C(x)."""
@@ -41,7 +41,7 @@ class Compressor(ABC):
 
 @dataclass(frozen=True)
 class Identity(Compressor):
-    """C(x) = x: EF21-Muon is Muon."""
+    """C(x) = x: EF21-Muon becomes Muon."""
 
     name: ClassVar[str] = "identity"
 
@@ -57,7 +57,7 @@ class Identity(Compressor):
 
 @dataclass(frozen=True)
 class TopK(Compressor):
-    """The largest `share` of the entries: a number and a position of 4 bytes for each. a >= share."""
+    """The largest `share` of the entries, each sent with a 4-byte index. a >= share."""
 
     name: ClassVar[str] = "top-k"
 
@@ -86,10 +86,10 @@ class TopK(Compressor):
 
 @dataclass(frozen=True)
 class LowRank(Compressor):
-    """P P^T x of rank r, P from two passes of subspace iteration: r (n + m) numbers. A tensor is a matrix of its rows.
+    """P P^T x of rank r, with P from two passes of subspace iteration: r (n + m) numbers.
 
-    Contractive, since P has orthonormal columns that are not orthogonal to x. Where r (n + m) is no less than the
-    matrix, x itself travels.
+    Trailing dimensions are flattened. Contractive, since P has orthonormal columns that are not orthogonal to x. x
+    itself is sent if r (n + m) is not less than its size.
     """
 
     name: ClassVar[str] = "low-rank"
@@ -126,21 +126,21 @@ class LowRank(Compressor):
 
 @dataclass(frozen=True)
 class Natural(Compressor):
-    """Each entry to the nearest power of two (arXiv 1905.10988, without its randomness): 9 bits, sign and exponent.
+    """Each entry rounded to the nearest power of two (arXiv 1905.10988, without randomness): 9 bits, sign and exponent.
 
-    |C(x) - x| <= |x|/3, so a >= 8/9. Exponents are float32's: entries below 2^-126 become zero.
+    |C(x) - x| <= |x|/3, so a >= 8/9. Exponents are those of float32: entries below 2^-126 become zero.
     """
 
     name: ClassVar[str] = "natural"
 
     def encode(self, x: Tensor) -> list[Tensor]:
         flat = x.flatten().float()
-        mantissa, exponent = torch.frexp(flat.abs())  # mantissa in [1/2, 1): 3/4 is half way between two powers
+        mantissa, exponent = torch.frexp(flat.abs())  # mantissa in [1/2, 1): 3/4 is the midpoint of two powers
         code = torch.where(mantissa >= 0.75, exponent + 127, exponent + 126)
         code = torch.where((flat != 0) & (code > 0), code.clamp(max=254), 0)
         bits = torch.nn.functional.pad((flat < 0).to(torch.uint8), (0, -flat.numel() % 8)).view(-1, 8)
         signs = (bits << torch.arange(8, device=x.device, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
-        return [code.to(torch.uint8), signs, x.new_empty(0)]  # the last one, empty, keeps the dtype
+        return [code.to(torch.uint8), signs, x.new_empty(0)]  # the empty tensor carries the dtype
 
     def decode(self, message: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
         code, signs, kind = message
@@ -159,4 +159,4 @@ class Natural(Compressor):
 
 
 COMPRESSORS: dict[str, type[Compressor]] = {cls.name: cls for cls in (Identity, TopK, LowRank, Natural)}
-"""Name -> class, for text only."""
+"""Name -> class, for parsing."""

@@ -1,10 +1,10 @@
-"""Gram-reduced: no whole matrix anywhere, only n x n matrices in float64 travel.
+"""Gram-reduced: ranks exchange n x n float64 matrices instead of assembling whole ones.
 
-With the long side cut, X = [X_1 ... X_p] and X X^T = sum_r X_r X_r^T. Each rank forms its term; the owner of the matrix
-in each copy adds them in the order of ranks, works out Q with answer Q X and sends Q to all; each rank multiplies its
-piece. In float64, because a float32 sum in another order moves the answer to an ill-conditioned matrix by 1e-3, and
-without restarts, which would need another sum. Each piece is brought to entries near 1 by a power of two first, so that
-squares neither overflow nor vanish; the exponents travel with the matrices.
+If the long side is divided, X = [X_1 ... X_p] and X X^T = sum_r X_r X_r^T. Each rank forms its term; the owner in each
+replica adds them in rank order, computes Q such that z = Q X, and sends Q to all; each rank multiplies its piece.
+Float64, because a float32 sum in another order changes z by 1e-3 for an ill-conditioned matrix; without restarts, which
+would need another sum. Each piece is first scaled by a power of two to entries near 1, so that squares neither overflow
+nor underflow; the exponents are sent with the matrices.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.parallel.shares import Direction, Run, Share
 from inexact_muon.parallel.wire import Wire
 
-NOTHING = -5000.0
-"""The exponent of a piece that is zero or empty, so that it decides nothing."""
+ZERO_EXPONENT = -5000.0
+"""Exponent of a zero or empty piece; lower than all others, so that it does not affect the scale."""
 
 
 def reducible(share: Share) -> bool:
-    """Whether the long side of every matrix, and it alone, is cut, and the oracle can work from X X^T."""
+    """Whether exactly the long side of every matrix is divided and the oracle can work from X X^T."""
     place, ball, shapes = share.place, share.ball, share.shapes
     if len(place.pieces) == 1 or not isinstance(ball, Spectral):
         return False
@@ -39,10 +39,10 @@ def reducible(share: Share) -> bool:
 
 
 def gram_reduced(shares: Sequence[Share], wire: Wire) -> Run:
-    """The answers to shares that are `reducible`."""
+    """Directions of shares that are `reducible`."""
     scaled = [[_scaled(x, shape) for x, shape in zip(s.blocks(s.m), s.shapes, strict=True)] for s in shares]
     terms = [_packed([torch.cat((_gram(y, t).flatten(1), e), 1) for y, e, t in parts]) for parts in scaled]
-    owners = [share.place.holders[share.place.copy][_nth(share)] for share in shares]
+    owners = [share.place.holders[share.place.copy][_owner_index(share)] for share in shares]
     sends, receives, theirs = [], [], []
     for share, term, owner in zip(shares, terms, owners, strict=True):
         row = share.place.holders[share.place.copy]
@@ -53,9 +53,9 @@ def gram_reduced(shares: Sequence[Share], wire: Wire) -> Run:
         else:
             sends.append((owner, term))
             theirs.append([])
-    under_way = wire.exchange(sends, receives)
+    pending = wire.exchange(sends, receives)
     yield
-    under_way.wait()
+    pending.wait()
     solved = [_multipliers(share, given) if given else None for share, given in zip(shares, theirs, strict=True)]
     sends, receives, messages = [], [], list[Tensor]()
     for share, message, term, owner in zip(shares, solved, terms, owners, strict=True):
@@ -65,28 +65,28 @@ def gram_reduced(shares: Sequence[Share], wire: Wire) -> Run:
         else:
             sends += [(rank, message) for rank in share.place.holders[share.place.copy] if rank != owner]
         messages.append(message)
-    under_way = wire.exchange(sends, receives)
+    pending = wire.exchange(sends, receives)
     yield
-    under_way.wait()
+    pending.wait()
     return [_applied(share, parts, x) for share, parts, x in zip(shares, scaled, messages, strict=True)]
 
 
-def _nth(share: Share) -> int:
-    """Which piece of its copy the owner holds: copies repeat each other and send nothing to each other."""
+def _owner_index(share: Share) -> int:
+    """Index of the owner's piece within its replica; replicas repeat the work and do not communicate."""
     return share.place.holders[share.place.copy_of(share.owner)].index(share.owner)
 
 
 def _scaled(x: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
-    """(y, e, tall) with x = 2^e y, y (batch, ., .) in float64 with entries of size 1."""
+    """(y, e, tall) with x = 2^e y, y (batch, ., .) in float64 with entries of magnitude 1."""
     tall = shape[-2] > shape[-1] or (shape[-2] == shape[-1] and x.shape[-2] != shape[-2])
     y = x.reshape(prod(shape[:-2]), *x.shape[-2:]).double()
     if not x.numel():
-        return y, y.new_full((len(y), 1), NOTHING), tall
+        return y, y.new_full((len(y), 1), ZERO_EXPONENT), tall
     largest = y.abs().amax(dim=(-2, -1))
     exponent = torch.frexp(largest).exponent.double()
-    half = (exponent / 2).floor()  # 2^-e may overflow where x is subnormal: multiply twice
+    half = (exponent / 2).floor()  # 2^-e may overflow for subnormal x: multiply twice
     y = y * _power(-half)[:, None, None] * _power(half - exponent)[:, None, None]
-    return y, torch.where(largest > 0, exponent, NOTHING)[:, None], tall
+    return y, torch.where(largest > 0, exponent, ZERO_EXPONENT)[:, None], tall
 
 
 def _gram(y: Tensor, tall: bool) -> Tensor:
@@ -103,7 +103,7 @@ def _packed(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _unpacked(message: Tensor, counts: Sequence[tuple[int, int]], extra: int) -> list[tuple[Tensor, Tensor]]:
-    """(n x n matrices, the numbers that follow each) for stacks of so many matrices of a side n."""
+    """(n x n matrices, the `extra` numbers of each) for stacks of (count, n)."""
     found = []
     parts = torch.split(message, [count * (n * n + extra) for count, n in counts])
     for part, (count, n) in zip(parts, counts, strict=True):
@@ -117,7 +117,7 @@ def _counts(share: Share) -> list[tuple[int, int]]:
 
 
 def _multipliers(share: Share, terms: Sequence[Tensor]) -> Tensor:
-    """For each matrix Q, the exponent of the scale in which it was found, and tr(Q G) = <y, Q y>."""
+    """For each matrix: Q, the exponent of the common scale, and tr(Q G) = <y, Q y>."""
     ball = share.ball
     assert isinstance(ball, Spectral)
     counts = _counts(share)
@@ -135,7 +135,7 @@ def _multipliers(share: Share, terms: Sequence[Tensor]) -> Tensor:
 
 
 def _applied(share: Share, parts: Sequence[tuple[Tensor, Tensor, bool]], message: Tensor) -> Direction:
-    """Q times the piece."""
+    """Q times this rank's piece."""
     zs, duals, m = [], [], share.m
     unpacked = _unpacked(message, _counts(share), 2)
     for (y, e, tall), shape, block, (q, numbers) in zip(parts, share.shapes, share.blocks(m), unpacked, strict=True):

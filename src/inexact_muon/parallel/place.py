@@ -1,6 +1,7 @@
-"""Who holds what of a parameter: pieces of it, and copies of the pieces.
+"""Placement of a parameter: its pieces, and the replicas of the pieces.
 
-A plain tensor is one piece. A DTensor is cut along the mesh dimensions that shard it and copied along the others.
+A plain tensor is one piece. A DTensor is divided along the mesh dimensions that shard it and replicated along the
+others.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ import torch.distributed as dist
 from torch import Tensor
 
 from inexact_muon.dtensors import local
-from inexact_muon.parallel.wire import has_messages
+from inexact_muon.parallel.wire import has_point_to_point
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the pieces of one parameter lie.
+    """Which rank holds which piece of a parameter.
 
     Attributes:
-        shape: of the whole.
-        holders: holders[c][j] is the rank that holds copy c of piece j.
-        pieces: pieces[j] are the spans (first, end) of piece j, one for each dimension; a piece may be empty.
-        copy, piece: what this rank holds.
+        shape: shape of the whole parameter.
+        holders: holders[c][j] is the rank that holds piece j of replica c.
+        pieces: pieces[j] are the spans (first, end) of piece j in each dimension; a piece may be empty.
+        copy, piece: the replica and piece of this rank.
         groups: process groups over which a reduction reaches every holder.
-        source: the DTensor, where only collectives of torch can gather it: its placements are not understood, or the
-            backend has no messages from rank to rank.
+        source: the DTensor, if only torch's collectives can gather it: its placements are not supported, or the backend
+            has no point-to-point messages.
     """
 
     shape: tuple[int, ...]
@@ -54,7 +55,7 @@ class Place:
 
     @property
     def shared(self) -> bool:
-        """Whether any other rank holds some of it."""
+        """Whether other ranks hold parts of it."""
         return len(self.ranks) > 1
 
     @cached_property
@@ -65,15 +66,15 @@ class Place:
 
     @property
     def first(self) -> tuple[int, ...]:
-        """The index of this rank's first entry, in every dimension."""
+        """Index of this rank's first entry in each dimension."""
         return tuple(first for first, _ in self.pieces[self.piece])
 
     def copy_of(self, rank: int) -> int:
-        """The copy of which this rank holds a piece."""
+        """The replica that a rank belongs to."""
         return next(c for c, row in enumerate(self.holders) if rank in row)
 
     def take(self, whole: Tensor, piece: int) -> Tensor:
-        """A piece of a whole tensor; a view."""
+        """A piece of a whole tensor, as a view."""
         for dim, (first, end) in enumerate(self.pieces[piece]):
             whole = whole.narrow(dim, first, end - first)
         return whole
@@ -84,14 +85,14 @@ class Place:
 
 
 def place_of(x: Tensor, group: Any = None) -> Place:
-    """Where x lies: a DTensor on its mesh; a plain tensor on this rank, or copied on every rank of a process group.
+    """Placement of x: a DTensor on its mesh; a plain tensor on this rank, or replicated over a process group.
 
-    Work on copies is not divided where ranks cannot send to each other.
+    Work on replicas is not divided if the backend has no point-to-point messages.
     """
     if hasattr(x, "device_mesh"):
         return _on_mesh(x)
     whole = (tuple((0, size) for size in x.shape),)
-    if group is None or not has_messages(group):
+    if group is None or not has_point_to_point(group):
         return Place(tuple(x.shape), ((0,),), whole)
     ranks = dist.get_process_group_ranks(group)
     return Place(tuple(x.shape), tuple((rank,) for rank in ranks), whole, dist.get_rank(group), 0, (group,))
@@ -119,7 +120,7 @@ def _on_mesh(x: Any) -> Place:
             order.index(tuple(own[d] for d in divided)),
             groups,
         )
-        if place.piece_shape(place.piece) == tuple(local(x).shape) and all(map(has_messages, groups)):
+        if place.piece_shape(place.piece) == tuple(local(x).shape) and all(map(has_point_to_point, groups)):
             return place
     ranks = tuple(int(rank) for rank in mesh.mesh.flatten())
     whole = (tuple((0, size) for size in x.shape),)
@@ -129,10 +130,10 @@ def _on_mesh(x: Any) -> Place:
 def _spans(
     shape: Sequence[int], placements: Sequence[Any], sizes: Sequence[int], coordinate: Sequence[int]
 ) -> tuple[Span, ...]:
-    """What the rank at a coordinate of the mesh holds.
+    """Spans held by the rank at a mesh coordinate.
 
-    Mesh dimensions that divide one tensor dimension do so from left to right, but strided ones (FSDP2 over tensor
-    parallelism) after all others, from right to left.
+    Mesh dimensions that divide the same tensor dimension do so from left to right, except that strided ones (FSDP2 over
+    tensor parallelism) follow after all others, from right to left.
     """
     spans = []
     for dim, size in enumerate(shape):

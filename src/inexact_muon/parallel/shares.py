@@ -1,4 +1,4 @@
-"""Parameters of one step as work for several ranks: who owns each, and how pieces reach the owner and come back."""
+"""The parameters of a step as work for several ranks: assignment of owners, gathering and scattering of pieces."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from inexact_muon.lmo import Ball
 from inexact_muon.lmo._base import inner
 from inexact_muon.parallel.place import Place
-from inexact_muon.parallel.wire import Pending, Wire
+from inexact_muon.parallel.wire import Message, Pending, Wire
 from inexact_muon.views import View
 
 Key = TypeVar("Key")
-Ask = Callable[[Sequence[Ball], Sequence[Sequence[Tensor]]], list[list[Tensor]]]
-"""The oracle: z of each matrix, from the ball of each parameter and its matrices."""
+Oracle = Callable[[Sequence[Ball], Sequence[Sequence[Tensor]]], list[list[Tensor]]]
+"""Directions z of all matrices, from the ball of each parameter and its matrices."""
 
 
 @dataclass
@@ -27,14 +27,14 @@ class Share:
     """One parameter in one step, as this rank holds it.
 
     Attributes:
-        m: this rank's piece of what the ball sees.
-        place: who holds the pieces.
+        m: this rank's piece of the LMO input.
+        place: placement of the pieces.
         view: how the whole parameter is cut into matrices.
-        turn: number of the step.
-        dual: whether <m, z> of each matrix is wanted.
-        measured: whether m and z are wanted whole, on one rank.
+        turn: index of the step.
+        dual: whether <m, z> of each matrix is needed.
+        measured: whether whole m and z are needed on one rank.
         owner: the rank that orthogonalises it.
-        key: what the optimizer knows it by.
+        key: id of the parameter in the optimizer.
     """
 
     m: Tensor
@@ -54,15 +54,15 @@ class Share:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the whole matrices."""
+        """Shapes of the whole matrices."""
         return self.view.shapes(self.place.shape)
 
     def blocks(self, x: Tensor) -> list[Tensor]:
-        """What a piece has of each matrix; or the matrices of a whole."""
+        """The blocks of each matrix that a piece contains; the matrices of a whole tensor."""
         return self.view.cut_piece(x, self._first(x.shape), self.place.shape)
 
     def joined(self, blocks: Sequence[Tensor], size: Sequence[int]) -> Tensor:
-        """The piece, or whole, of this size that has these blocks."""
+        """The piece, or whole tensor, of this size with these blocks."""
         return self.view.join_piece(blocks, size, self._first(size), self.place.shape)
 
     def _first(self, size: Sequence[int]) -> tuple[int, ...]:
@@ -71,45 +71,47 @@ class Share:
 
 @dataclass
 class Direction:
-    """What a strategy found for a share.
+    """The result of a strategy for one share.
 
     Attributes:
-        z: this rank's piece, to be subtracted lr length times; the whole where only torch can cut it.
-        shapes: of the matrices that the ball saw: blocks, where each rank asks about its own.
-        duals: <m, z> of each, (..., 1, 1) in float32 or better, if they were wanted.
-        factor: multiplies the length.
-        seen: (m, z), whole, on the rank that is to measure them.
-        estimable: whether z is a function of m's singular values, as estimates of inexactness assume.
+        z: this rank's piece of the direction; the whole if only torch can cut it.
+        shapes: shapes of the matrices passed to the ball: blocks, if each rank works on its own.
+        duals: <m, z> of each, (..., 1, 1) in float32 or wider, if requested.
+        factor: multiplies the step length.
+        observed: whole (m, z), on the rank that measures them.
+        estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
     """
 
     z: Tensor
     shapes: list[tuple[int, ...]]
     duals: list[Tensor] = field(default_factory=list)
     factor: float = 1.0
-    seen: tuple[Tensor, Tensor] | None = None
+    observed: tuple[Tensor, Tensor] | None = None
     estimable: bool = True
 
 
 Run = Generator[None, None, list[Direction]]
-"""Work on some shares that yields whenever messages are under way."""
+"""A generator that works on shares and yields while messages are in flight."""
 
 
-def solve(shares: Sequence[Share], wholes: Sequence[Tensor], ask: Ask) -> list[Direction]:
-    """The answers to whole parameters: one call of each ball for all of its matrices."""
+def solve(shares: Sequence[Share], wholes: Sequence[Tensor], oracle: Oracle) -> list[Direction]:
+    """Directions of whole parameters, with one call per distinct ball."""
     cut = [share.view.cut(whole) for share, whole in zip(shares, wholes, strict=True)]
     found = []
-    for share, whole, ms, answers in zip(shares, wholes, cut, ask([share.ball for share in shares], cut), strict=True):
-        zs = [z.to(whole.dtype) for z in answers]  # an oracle may answer in the dtype that it computes in
+    for share, whole, ms, answers in zip(
+        shares, wholes, cut, oracle([share.ball for share in shares], cut), strict=True
+    ):
+        zs = [z.to(whole.dtype) for z in answers]  # an oracle may return its compute dtype
         z = share.view.join(zs, whole.shape)
         duals = [inner(m, one) for m, one in zip(ms, zs, strict=True)] if share.dual else []
-        found.append(Direction(z, share.shapes, duals, seen=(whole, z) if share.measured else None))
+        found.append(Direction(z, share.shapes, duals, observed=(whole, z) if share.measured else None))
     return found
 
 
 def assign(work: Sequence[tuple[Place, float]]) -> list[int]:
-    """The owner of each: the holder with the least work so far, the most expensive first; ties to the lower rank.
+    """The owner of each: the holder with the least work so far, most expensive first; ties to the lower rank.
 
-    What one set of ranks holds is balanced by itself: another rank may not know of the rest.
+    Each set of ranks is balanced separately: other ranks may not know of its work.
     """
     owners = [0] * len(work)
     queues: dict[tuple[int, ...], list[tuple[float, int]]] = {}
@@ -124,9 +126,9 @@ def assign(work: Sequence[tuple[Place, float]]) -> list[int]:
 
 
 def interleaved(runs: Iterable[tuple[Key, Run]]) -> Iterator[tuple[Key, list[Direction]]]:
-    """Runs of which one computes while the messages of its neighbours are under way.
+    """Results of runs, overlapping the computation of one with the messages of its neighbours.
 
-    The next run sends its pieces before this one computes, and this one's answers travel while the next one computes.
+    The next run sends its pieces before this one computes, and this one's results are sent while the next one computes.
     """
     started: list[tuple[Key, Run]] = []
     for entry in runs:
@@ -137,7 +139,7 @@ def interleaved(runs: Iterable[tuple[Key, Run]]) -> Iterator[tuple[Key, list[Dir
 
 
 def _advance(started: list[tuple[Key, Run]]) -> Iterator[tuple[Key, list[Direction]]]:
-    """Every run goes on to its next messages, the youngest first; those that end leave."""
+    """Advance every run to its next messages, newest first; yields and removes those that finish."""
     for key, run in started[::-1]:
         try:
             next(run)
@@ -146,13 +148,15 @@ def _advance(started: list[tuple[Key, Run]]) -> Iterator[tuple[Key, list[Directi
             yield key, end.value
 
 
-def collect(shares: Sequence[Share], pieces: Sequence[Tensor], wire: Wire) -> tuple[list[Tensor | None], Pending]:
-    """Starts sending pieces to owners; the wholes that this rank owns are filled when the messages are through.
+def gather_to_owners(
+    shares: Sequence[Share], pieces: Sequence[Tensor], wire: Wire
+) -> tuple[list[Tensor | None], Pending]:
+    """Start sending pieces to owners. The whole tensors owned by this rank are filled once the messages have arrived.
 
-    The pieces come from the owner's own copy.
+    Pieces are taken from the owner's replica.
     """
     wholes: list[Tensor | None] = []
-    sends, receives, landed = [], [], []
+    sends, receives, copies = [], [], []
     for share, x in zip(shares, pieces, strict=True):
         place = share.place
         row = place.holders[place.copy_of(share.owner)] if place.shared else (place.me,)
@@ -160,49 +164,61 @@ def collect(shares: Sequence[Share], pieces: Sequence[Tensor], wire: Wire) -> tu
             wholes.append(None)
             sends += [(share.owner, x)] if place.me in row else []
             continue
-        whole = x if len(row) == 1 else x.new_empty(place.shape)
+        whole, placed, incoming = receive_whole(place, x, row)
         wholes.append(whole)
-        if len(row) > 1:
-            parts = [x if rank == place.me else x.new_empty(place.piece_shape(j)) for j, rank in enumerate(row)]
-            landed += [(place.take(whole, j), part) for j, part in enumerate(parts)]
-            receives += [(rank, part) for rank, part in zip(row, parts, strict=True) if rank != place.me]
-    return wholes, _Landing(wire.exchange(sends, receives), landed)
+        copies += placed
+        receives += incoming
+    return wholes, CopyOnArrival(wire.exchange(sends, receives), copies)
 
 
-def give_back(
+def receive_whole(
+    place: Place, x: Tensor, row: Sequence[int]
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]], list[Message]]:
+    """(buffer of the whole tensor, (target, piece) copies on arrival, messages to receive) from the holders `row`."""
+    if len(row) == 1:
+        return x, [], []
+    whole = x.new_empty(place.shape)
+    parts = [x if rank == place.me else x.new_empty(place.piece_shape(j)) for j, rank in enumerate(row)]
+    copies = [(place.take(whole, j), part) for j, part in enumerate(parts)]
+    return whole, copies, [(rank, part) for rank, part in zip(row, parts, strict=True) if rank != place.me]
+
+
+def scatter_from_owners(
     shares: Sequence[Share], found: Sequence[Direction | None], wire: Wire
 ) -> tuple[list[Direction], Pending]:
-    """Starts sending each holder its piece of what the owners found; filled when the messages are through."""
+    """Start sending each holder its piece of the directions; filled once the messages have arrived."""
     made, sends, receives = [], [], []
     for share, direction in zip(shares, found, strict=True):
         place = share.place
         if direction is None:
-            piece, duals = share.m.new_empty(place.piece_shape(place.piece)), _room(share)
+            piece, duals = share.m.new_empty(place.piece_shape(place.piece)), _empty_duals(share)
             receives += [(share.owner, x) for x in (piece, *duals)]
             made.append(Direction(piece, share.shapes, duals))
             continue
         z, others = direction.z, [(r, j) for row in place.holders for j, r in enumerate(row) if r != place.me]
         if place.shared:
             sends += [(r, x) for r, j in others for x in (place.take(z, j), *direction.duals)]
-        made.append(Direction(place.take(z, place.piece), direction.shapes, direction.duals, seen=direction.seen))
+        made.append(
+            Direction(place.take(z, place.piece), direction.shapes, direction.duals, observed=direction.observed)
+        )
     return made, wire.exchange(sends, receives)
 
 
-def _room(share: Share) -> list[Tensor]:
-    """For <m, z> of each matrix."""
+def _empty_duals(share: Share) -> list[Tensor]:
+    """Receive buffers for <m, z> of each matrix."""
     wide = torch.promote_types(share.m.dtype, torch.float32)
     sizes = [(*shape[:-2], 1, 1) if len(shape) > 1 else (1,) for shape in share.shapes]
     return [share.m.new_empty(size, dtype=wide) for size in sizes if prod(size)] if share.dual else []
 
 
-class _Landing(Pending):
-    """Pieces that are copied to their place in a whole when they are there."""
+class CopyOnArrival(Pending):
+    """Pending messages whose pieces are copied into a whole tensor on arrival."""
 
-    def __init__(self, pending: Pending, landed: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self._pending, self._landed = pending, landed
+    def __init__(self, pending: Pending, copies: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._pending, self._copies = pending, copies
 
     def wait(self) -> None:
         self._pending.wait()
-        for target, part in self._landed:
+        for target, part in self._copies:
             target.copy_(part)
-        self._landed = ()
+        self._copies = ()

@@ -1,4 +1,4 @@
-"""The ranks of one optimizer: how they share the work, where its parameters lie, and what was sent."""
+"""The ranks of one optimizer: strategy, placement of parameters, and communication."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from inexact_muon.strategies import STRATEGIES, Strategy, parse
 
 
 class Team:
-    """A strategy and the ranks that follow it.
+    """A strategy and the ranks that execute it.
 
     Attributes:
         strategy: how they share the work.
-        process_group: ranks that hold copies of plain tensors, for strategies that divide these; None is all.
-        wire: counts what this rank sends.
+        process_group: ranks that hold replicas of plain tensors, for strategies that divide these; None is all.
+        wire: sends messages and counts the bytes.
     """
 
     def __init__(self, strategy: Strategy | str, process_group: Any = None) -> None:
         if isinstance(strategy, str) and strategy.partition("(")[0].strip() == "compressed":
-            raise ValueError("compressed is an optimizer of its own: write EF21Muon(params, lr, up=..., down=...)")
+            raise ValueError("compressed is a separate optimizer: write EF21Muon(params, lr, up=..., down=...)")
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
         if not isinstance(self.strategy, tuple(STRATEGIES.values())):
             raise TypeError(f"strategy must be a Strategy or its text, got {type(strategy).__name__}")
@@ -35,36 +35,36 @@ class Team:
         self._places: dict[int, Place] = {}
 
     def place(self, p: Tensor) -> Place:
-        """Where a parameter lies; a plain one is on every rank of the process group if the strategy says so."""
+        """Placement of a parameter; a plain one is replicated over the process group if the strategy says so."""
         if id(p) not in self._places:
-            together = self.strategy.copies and dist.is_available() and dist.is_initialized()
-            self._places[id(p)] = place_of(p, (self.process_group or dist.group.WORLD) if together else None)
+            replicated = self.strategy.copies and dist.is_available() and dist.is_initialized()
+            self._places[id(p)] = place_of(p, (self.process_group or dist.group.WORLD) if replicated else None)
         return self._places[id(p)]
 
     def compare(self, place: Place, lines: list[str], device: torch.device) -> None:
-        """Checks that all ranks of a place describe what they share by the same lines.
+        """Check that all ranks of a placement describe their shared parameters by the same lines.
 
         Raises:
-            ValueError: on all of them, naming the first line that differs.
+            ValueError: on all ranks, naming the first line that differs.
         """
         number = int.from_bytes(sha256("\n".join(lines).encode()).digest()[:7], "big")
         pair = torch.tensor([number, -number], device=device)
-        told = self.wire.reduce(pair, place.groups, largest=True)
-        if is_fake(told):
+        extremes = self.wire.reduce(pair, place.groups, largest=True)
+        if is_fake(extremes):
             return
-        largest, smallest = told.tolist()
+        largest, smallest = extremes.tolist()
         if largest == -smallest:
             return
         known: list[tuple[int, list[str]]] = [(place.me, lines)]
         for group in place.groups:
-            heard: list[Any] = [None] * dist.get_world_size(group)
-            dist.all_gather_object(heard, known, group)
-            known = [entry for some in heard for entry in some]
+            gathered: list[Any] = [None] * dist.get_world_size(group)
+            dist.all_gather_object(gathered, known, group)
+            known = [entry for some in gathered for entry in some]
         first, mine = min(known)
         rank, theirs = next((rank, other) for rank, other in sorted(known) if other != mine)
         i = next(i for i in range(len(mine) + 1) if mine[i : i + 1] != theirs[i : i + 1])
         here, there = ((some[i : i + 1] or ["nothing"])[0] for some in (mine, theirs))
         raise ValueError(
-            f"ranks do not share the same parameters, nothing was changed: number {i} is {here} on rank {first} and "
-            f"{there} on rank {rank}; build model and optimizer alike everywhere"
+            f"parameters differ between ranks, nothing was changed: number {i} is {here} on rank {first} and "
+            f"{there} on rank {rank}; build the same model and optimizer on every rank"
         )

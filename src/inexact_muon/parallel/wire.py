@@ -1,8 +1,8 @@
-"""Everything that an optimizer sends goes through here and is counted.
+"""All communication of an optimizer, with byte counts.
 
-A message counts where it leaves: its bytes, once for each receiver. An all-reduce of S bytes among k ranks counts
-2 (k-1)/k S, what a ring sends from each rank. Framing and acknowledgements are not counted; a test compares with what
-the kernel says about the sockets.
+A point-to-point message counts on its sender, once per receiver. An all-reduce of S bytes among k ranks counts
+2 (k-1)/k S, as sent by each rank of a ring. Framing and acknowledgements are not counted; a test compares with the
+kernel's socket statistics.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import torch.distributed as dist
 from torch import Tensor
 
 Message = tuple[int, Tensor]
-"""(the other rank, what it gets or the buffer that it fills)"""
+"""(other rank, tensor to send or buffer to fill)"""
 
 
-MESSAGES = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "fake")
-"""Backends of torch.distributed that are known to send from rank to rank."""
+POINT_TO_POINT = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "fake")
+"""Backends of torch.distributed that are known to support point-to-point messages."""
 
 
-def has_messages(group: Any) -> bool:
-    """Whether ranks of a process group can send to each other; collectives do it where they cannot."""
+def has_point_to_point(group: Any) -> bool:
+    """Whether ranks of a process group can send to each other; otherwise collectives are used."""
     named = str(dist.get_backend(group)).lower()
-    return any(name in named for name in MESSAGES)
+    return any(name in named for name in POINT_TO_POINT)
 
 
 class Pending:
-    """Messages under way."""
+    """Messages in flight."""
 
     def __init__(self, works: Sequence[tuple[int, Any]], kept: Sequence[Tensor]) -> None:
         self._works, self._kept = works, kept
 
     def wait(self) -> None:
-        """Until all of them are through.
+        """Wait for all messages.
 
         Raises:
             RuntimeError: a rank ended or did not answer within the timeout of the process group.
@@ -43,16 +43,16 @@ class Pending:
             try:
                 work.wait()
             except RuntimeError as error:
-                raise lost(f"rank {rank}", error) from error
+                raise peer_error(f"rank {rank}", error) from error
         self._works, self._kept = (), ()
 
 
 class Wire:
-    """Sends and counts.
+    """Sends messages and counts them.
 
     Attributes:
-        sent: bytes that this rank has sent since `reset`.
-        messages: how many messages they were.
+        sent: bytes sent by this rank since `reset`.
+        messages: number of messages.
     """
 
     def __init__(self) -> None:
@@ -60,16 +60,16 @@ class Wire:
         self.messages = 0
 
     def reset(self) -> None:
-        """Counts from zero again."""
+        """Reset the counters."""
         self.sent = self.messages = 0
 
     def count(self, size: float) -> None:
-        """Adds one message of so many bytes."""
+        """Count one message of this many bytes."""
         self.sent += round(size)
         self.messages += 1
 
     def exchange(self, sends: Iterable[Message], receives: Iterable[Message]) -> Pending:
-        """Starts all of these messages; both ends list what goes between them in the same order. Empty ones stay."""
+        """Start these messages; both ends must list theirs in the same order. Zero-size tensors are not sent."""
         outgoing = [(rank, x.contiguous()) for rank, x in sends if x.numel()]
         incoming = [(rank, x) for rank, x in receives if x.numel()]
         operations = [dist.P2POp(dist.isend, x, rank) for rank, x in outgoing]
@@ -81,15 +81,15 @@ class Wire:
         try:
             works = dist.batch_isend_irecv(operations)
         except RuntimeError as error:
-            raise lost("a rank", error) from error
+            raise peer_error("a rank", error) from error
         others = [rank for rank, _ in (*outgoing, *incoming)]
-        same = len(works) == len(operations)  # some backends answer with one work for the whole batch
+        same = len(works) == len(operations)  # some backends return one work for the whole batch
         return Pending(
             list(zip(others if same else [others[0]] * len(works), works, strict=True)), [x for _, x in outgoing]
         )
 
     def reduce(self, x: Tensor, groups: Sequence[Any], largest: bool = False) -> Tensor:
-        """Sum, or maximum, of x over all ranks of the groups, one group after the other; in place."""
+        """Sum, or maximum, of x over all ranks of the groups, one group after another; in place."""
         for group in groups:
             ranks = dist.get_world_size(group)
             if ranks > 1 and x.numel():
@@ -97,12 +97,12 @@ class Wire:
                 try:
                     dist.all_reduce(x, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group)
                 except RuntimeError as error:
-                    raise lost("a rank", error) from error
+                    raise peer_error("a rank", error) from error
         return x
 
 
-def lost(who: str, error: RuntimeError) -> RuntimeError:
-    """The error of a rank whose partner is gone."""
+def peer_error(who: str, error: RuntimeError) -> RuntimeError:
+    """The error to raise if another rank has failed."""
     first = str(error).strip().splitlines()[0]
     return RuntimeError(
         f"{who} ended or did not answer in time during optimizer.step(); this step is lost: start again from the last "

@@ -1,12 +1,12 @@
-"""From flops and bytes to shares of a step, by stated rates. Nothing overlaps, latency is left out.
+"""From flops and bytes to fractions of a step, by given rates. No overlap, no latency.
 
     model      6 N D / (gpus * flops * efficiency)      N active parameters, D tokens: 2 N D forward, 4 N D backward
     oracle     sum over dtypes of flops of the busiest rank / (flops * SPEED[dtype] * efficiency)
     link       bytes that the busiest rank sends / link
     share      (oracle + link) / (model + gradients + oracle + link)
 
-Attention scores, activations recomputed, weights gathered by FSDP and traffic of tensor parallelism inside the
-model belong to the model whatever the optimizer, and are left out: they would make the share smaller.
+Attention scores, recomputed activations, weights gathered by FSDP and tensor-parallel traffic of the model do not
+depend on the optimizer and are left out: they would reduce the share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inexact_muon.schedules.prices import ACCELERATOR
 from inexact_muon.strategies import OwnerRank, Strategy
 
 LOWER = 1e-3
-"""Errors are taken on [LOWER, 1]."""
+"""Errors are maxima over [LOWER, 1]."""
 
 SPEED = {dtype: 1 / price for dtype, price in ACCELERATOR.dtypes.items()}
 """Rate of products relative to bfloat16."""
@@ -32,10 +32,10 @@ LADDER: tuple[Oracle, ...] = (
     *(parse(f"polar-express({steps}, dtype=float32)") for steps in range(1, 9)),
     *(parse(f"zolotarev:{poles}") for poles in (1, 2, 3)),
 )
-"""Every precision of a plan: direct form in bfloat16, and float32 with the Gram form where it is cheaper."""
+"""Oracles of a plan: direct form in bfloat16, and float32 with the Gram form where it is cheaper."""
 
 LEAST, MOST = 1e-6, 1e12
-"""Rates and sizes outside of this are mistakes, and would not fit into the numbers that are printed."""
+"""Range of valid rates and sizes."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Machine:
     """One rank.
 
     Attributes:
-        flops: peak of bfloat16 products, in TF; the default is an H100 SXM's by its data sheet (dense).
-        link: GB/s that a rank can send, to any other; the default is one 400 Gb/s adapter for each.
-        efficiency: share of the peak that products reach, in the model and in the oracle.
+        flops: peak of bfloat16 products, in TF; default: H100 SXM by its data sheet (dense).
+        link: GB/s that a rank can send to any other; default: one 400 Gb/s adapter per rank.
+        efficiency: fraction of the peak that products reach, in the model and in the oracle.
         memory: GB.
     """
 
@@ -65,7 +65,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One strategy with one oracle: its cost, and seconds of one step."""
+    """One strategy with one oracle: its cost, and the seconds of one step."""
 
     strategy: Strategy
     oracle: Oracle
@@ -77,12 +77,12 @@ class Estimate:
 
     @property
     def dtype(self) -> str:
-        """In which the oracle computes, and in which momentum and answers travel."""
+        """Dtype of the oracle's computation, and of momentum and directions on the wire."""
         return self.oracle.dtype_on(DEVICE)
 
     @property
     def rounding(self) -> float:
-        """Unit of rounding: a smaller error of the map is not seen."""
+        """Unit roundoff: smaller errors of the map are invisible."""
         return EPS[self.dtype] / 2
 
     @property
@@ -92,12 +92,12 @@ class Estimate:
 
     @property
     def step(self) -> float:
-        """The whole step."""
+        """Seconds of the whole step."""
         return self.model + self.gradients + self.compute + self.link
 
     @property
     def share(self) -> float:
-        """Of the step, for the oracle: flops and bytes."""
+        """Fraction of the step for the oracle: flops and bytes."""
         return (self.compute + self.link) / self.step
 
 
@@ -106,8 +106,8 @@ class Plan:
     """Every strategy with one oracle, and every oracle with the best exact strategy.
 
     Attributes:
-        refused: (strategy, why) of those that make no sense on the layout.
-        best: the exact strategy with the shortest step among those that fit the memory; None if none fits.
+        refused: (strategy, why) of those that do not apply to the layout.
+        best: the exact strategy with the shortest step that fits the memory; None if none fits.
     """
 
     model: Model
@@ -119,7 +119,7 @@ class Plan:
     precisions: tuple[Estimate, ...]
 
     def fits(self, e: Estimate) -> bool:
-        """Whether the strategy's memory is there; activations are not counted."""
+        """Whether the strategy fits the memory, without activations."""
         return e.cost.memory <= 1e9 * self.machine.memory
 
 

@@ -1,4 +1,4 @@
-"""A model from its name or from a file: config.json, safetensors (headers only), or a run spec of the lab."""
+"""Reads a model by name or from a file: config.json, safetensors (headers only), or a run spec of the lab."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from inexact_muon.lab.spec import spec as lab
 from inexact_muon.plan.models import KNOWN, Model, Weight, from_config
 
 TOKENS = 2**20
-"""Tokens of a step where a file does not say."""
+"""Default number of tokens per step."""
 
 NOT_LMO = re.compile(r"embed|wte|wpe|lm_head|\bhead\b|norm|\bln_|classifier|unembed|logits")
 FUSED = re.compile(r"qkv|c_attn|query_key_value|in_proj")
 LARGEST_HEADER = 100 * 2**20
-"""What the safetensors library accepts too."""
+"""The limit of the safetensors library."""
 
 
 def find(text: str, tokens: int | None = None) -> Model:
-    """The model that a name or a path stands for; `tokens` of a step win over its own."""
+    """The model of a name or path; `tokens` overrides its own tokens per step."""
     path = Path(text)
     if text.lower() in KNOWN:
         model = KNOWN[text.lower()]
@@ -43,11 +43,12 @@ def find(text: str, tokens: int | None = None) -> Model:
 
 
 def from_safetensors(path: Path) -> Model:
-    """The floating tensors of a file, or of all files of a folder; layers with one shape are counted together.
+    """The floating point tensors of a file, or of all files of a folder; equal shapes are counted together.
 
-    Matrices get the oracle unless their name speaks of an embedding, a head or a norm. Stacks of matrices (3-D)
-    count one by one, kernels (4-D) as out x (in * kernel), fused query-key-value weights of three square blocks as
-    three. How many experts a token passes is not in the file: all count as active.
+    Matrices get the oracle unless their name suggests an embedding, a head or a norm. 3-D tensors are stacks of
+    matrices, kernels (4-D) are out x (in * kernel), fused query-key-value weights of three square blocks count as
+    three. The number of
+    experts per token is not in the file: all count as active.
     """
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:

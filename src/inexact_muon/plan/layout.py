@@ -1,4 +1,4 @@
-"""How weights lie on ranks, and who owns which matrix."""
+"""Distribution of weights over ranks, and owners of matrices."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from inexact_muon.plan.models import Model, Weight
 
 NUMBER = 4
-"""Bytes of a weight, a gradient, a momentum or an AdamW moment: float32."""
+"""Bytes of a weight, gradient, momentum or AdamW moment: float32."""
 
 MOST_RANKS = 100_000
 MOST_MATRICES = 1_000_000
-"""Matrices are given to ranks one by one: more of either is refused at once."""
+"""Matrices are assigned to ranks one by one: larger numbers of either are rejected."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Layout:
     """`gpus` ranks: groups of `tp` neighbours divide each matrix, `dp` = gpus / tp groups divide the batch.
 
     Attributes:
-        sharded: whether weights, gradients and state are also divided over dp, by rows (FSDP2), or repeated (DDP).
+        sharded: whether weights, gradients and state are also divided over dp, by rows (FSDP2), or replicated (DDP).
             AdamW's parameters are laid out in the same way.
     """
 
@@ -38,27 +38,27 @@ class Layout:
 
     @property
     def dp(self) -> int:
-        """Parts of the batch."""
+        """Number of parts of the batch."""
         return self.gpus // self.tp
 
     @property
     def pieces(self) -> int:
-        """Ranks that hold different pieces of one matrix (a group)."""
+        """Number of ranks that hold different pieces of one matrix (a group)."""
         return self.tp * self.dp if self.sharded else self.tp
 
     @property
     def copies(self) -> int:
-        """Groups, each with a whole copy of the model."""
+        """Number of groups, each with a replica of the model."""
         return self.gpus // self.pieces
 
     def parts(self, weight: Weight) -> tuple[int, int]:
-        """Into how many parts the rows and the columns are cut."""
+        """Number of parts of the rows and of the columns."""
         parts = [self.dp if self.sharded else 1, 1]
         parts[weight.tp_side] *= self.tp
         return parts[0], parts[1]
 
     def piece(self, weight: Weight) -> tuple[int, int]:
-        """Shape of the largest piece; with fewer rows than ranks some ranks hold nothing."""
+        """Shape of the largest piece; with fewer rows than ranks some ranks have none."""
         (rows, columns), (across, along) = weight.shape, self.parts(weight)
         return -(-rows // across), -(-columns // along)
 
@@ -70,14 +70,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Load:
-    """What one rank owns: flops and entries of its matrices."""
+    """Work of one rank: flops and entries of its matrices."""
 
     flops: int
     entries: int
 
 
 def owners(matrices: Sequence[Weight], ranks: int, flops: Callable[[Weight], int]) -> list[Load]:
-    """Each matrix to the rank with the least work so far, the most expensive first; ties to the lower rank."""
+    """Assign each matrix to the rank with the least work so far, most expensive first; ties to the lower rank."""
     load, entries = [0] * ranks, [0] * ranks
     queue = [(0, rank) for rank in range(ranks)]
     for weight in sorted(matrices, key=flops, reverse=True):
@@ -91,15 +91,15 @@ def owners(matrices: Sequence[Weight], ranks: int, flops: Callable[[Weight], int
 
 
 def gradient_bytes(parameters: int, layout: Layout) -> float:
-    """Sent by one rank to average gradients, before any oracle: rings over dp, float32.
+    """Bytes that one rank sends to average gradients, before any oracle: rings over dp, float32.
 
-    Reduce-scatter (sharded) sends (dp-1)/dp of the rank's part of the model, all-reduce (repeated) twice that.
+    Reduce-scatter (sharded) sends (dp-1)/dp of the rank's part of the model, all-reduce (replicated) twice that.
     """
     once = (layout.dp - 1) / layout.dp * NUMBER * parameters / layout.tp
     return once if layout.sharded else 2 * once
 
 
 def state_bytes(model: Model, layout: Layout) -> float:
-    """Held by one rank between steps: weight, gradient and momentum; with AdamW a second moment more."""
+    """Bytes that one rank holds between steps: weight, gradient and momentum; a second moment for AdamW."""
     rest = model.parameters - model.lmo_parameters
     return NUMBER * (3 * model.lmo_parameters + 4 * rest) / layout.pieces

@@ -1,4 +1,4 @@
-"""The weights of a model as shapes with counts: known sizes, and any Hugging Face configuration of their families."""
+"""The weights of a model as shapes with counts: known models, and Hugging Face configurations of their families."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from inexact_muon._text import nearest
 
 ROW_PARALLEL = ("o_proj", "down_proj", "c_proj", "wo", "w2", "out", "down", "out_proj", "dense_4h_to_h")
-"""Layers whose input is divided under tensor parallelism (Megatron's row-parallel); the others divide their output."""
+"""Layers whose input is divided under tensor parallelism (Megatron's row-parallel); others divide their output."""
 
 LARGEST = 2**40
-"""A side, a count or the tokens of a step above this are mistakes."""
+"""Maximum side, count and tokens per step."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Weight:
 
     Attributes:
         shape: (out, in) of a matrix; one number for a vector.
-        lmo: whether it gets the oracle; the rest gets AdamW (routed as `Muon.for_model` does).
-        active: share of the tensors that one token passes through; 0 for a table that is looked up.
+        lmo: whether it gets the oracle; the others get AdamW (routed as in `Muon.for_model`).
+        active: fraction of the tensors used per token; 0 for lookup tables.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Weight:
 
     @property
     def entries(self) -> int:
-        """Numbers in one of the tensors."""
+        """Number of entries of one tensor."""
         return prod(self.shape)
 
     @property
@@ -51,7 +51,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Model:
-    """The weights, where their numbers come from, and the tokens of one step."""
+    """The weights, their source, and the tokens per step."""
 
     name: str
     weights: tuple[Weight, ...]
@@ -64,22 +64,22 @@ class Model:
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
-        """Those that get the oracle."""
+        """Weights that get the oracle."""
         return tuple(w for w in self.weights if w.lmo)
 
     @property
     def parameters(self) -> int:
-        """All numbers."""
+        """Number of parameters."""
         return sum(w.entries * w.count for w in self.weights)
 
     @property
     def lmo_parameters(self) -> int:
-        """Numbers that get the oracle."""
+        """Number of parameters that get the oracle."""
         return sum(w.entries * w.count for w in self.matrices)
 
     @property
     def active_parameters(self) -> float:
-        """Numbers that one token is multiplied by: the N of 6 N D."""
+        """Number of parameters that multiply a token: N in 6 N D."""
         return sum(w.entries * w.count * w.active for w in self.weights)
 
 
@@ -160,7 +160,7 @@ FAMILIES: dict[str, Callable[[Mapping[str, Any]], Iterable[Weight]]] = {
 
 
 def from_config(config: Mapping[str, Any], name: str, tokens: int, source: str) -> Model:
-    """The model of a Hugging Face config.json; a multimodal one's `text_config` is taken."""
+    """The model of a Hugging Face config.json; of a multimodal one, its `text_config`."""
     config = config.get("text_config") or config
     kind = str(config.get("model_type"))
     if kind not in FAMILIES:
@@ -212,4 +212,4 @@ KNOWN: dict[str, Model] = {
         _K2, "kimi-k2", 67 * 10**6, "sizes from config.json of moonshotai/Kimi-K2; tokens a step from its report"
     ),
 }
-"""Known sizes. The totals are tested against the published ones."""
+"""Known models; tests compare their totals with the published ones."""

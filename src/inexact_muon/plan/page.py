@@ -1,4 +1,4 @@
-"""What `inexact-muon plan` prints and draws."""
+"""Output of `inexact-muon plan`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inexact_muon.terminal import Row, Sheet
 FORMATS = (".svg", ".png", ".html", ".json")
 HEADER = ("GFLOP/rank", "MB sent/rank", "MB gradients/rank", "GB held/rank", "oracle ms", "link ms", "step ms", "share")
 WORTH = 0.01
-"""Another update is mentioned if it shortens the step by this share or more."""
+"""Minimum relative saving of the step for which a different update is mentioned."""
 
 
 def cells(e: Estimate) -> list[str]:
@@ -25,12 +25,12 @@ def cells(e: Estimate) -> list[str]:
 
 
 def number(x: float) -> str:
-    """Three digits or more, with commas and without exponents."""
+    """At least three digits, with thousands separators and without exponents."""
     return f"{x:,.0f}" if x >= 999.5 else f"{x:.3g}"
 
 
 def show(plan: Plan, console: Console) -> None:
-    """Two tables, the assumptions, the recommendation."""
+    """Two tables, the assumptions, and the recommendation."""
     rows = [
         Row([title(e.strategy), "yes" if e.strategy.exact else "no", *cells(e)], "" if plan.fits(e) else "dim")
         for e in plan.strategies
@@ -47,7 +47,7 @@ def show(plan: Plan, console: Console) -> None:
 
 
 def assumptions(plan: Plan) -> list[str]:
-    """What every number rests on."""
+    """The assumptions behind every number."""
     model, layout, machine = plan.model, plan.layout, plan.machine
     matrices = sum(w.count for w in model.matrices)
     kind = "FSDP (divided by rows)" if layout.sharded else "DDP (repeated)"
@@ -67,7 +67,7 @@ def assumptions(plan: Plan) -> list[str]:
 
 
 def recommendation(plan: Plan) -> str:
-    """One strategy and what else to consider, in sentences."""
+    """The recommended strategy and alternatives, in sentences."""
     best, machine = plan.best, plan.machine
     if best is None:
         least = min(plan.strategies, key=lambda e: e.cost.memory)
@@ -75,7 +75,7 @@ def recommendation(plan: Plan) -> str:
             f"Recommendation: none. No strategy with the same update fits {machine.memory:g} GB; the least held is "
             f"{least.cost.memory / 1e9:.4g} GB ({title(least.strategy)}). Take more ranks, --tp, or --layout fsdp."
         )
-    said = [
+    sentences = [
         f"Recommendation: {title(best.strategy)} with {best.oracle}: {100 * best.share:.2f}% of the step, "
         "the shortest step of those with the same update on every layout that fit the memory."
     ]
@@ -83,20 +83,20 @@ def recommendation(plan: Plan) -> str:
     other = min(others, key=lambda e: e.step, default=None)
     saved = 1 - other.step / best.step if other else 0.0
     if other and saved >= WORTH:
-        said.append(
+        sentences.append(
             f"{title(other.strategy)} would shorten the step by {100 * saved:.1f}%, "
             "but is another update: measure its error."
         )
     else:
-        said.append(f"No other update would shorten the step by {100 * WORTH:g}% or more.")
+        sentences.append(f"No other update would shorten the step by {100 * WORTH:g}% or more.")
     better = [e for e in plan.precisions if e.error < best.error and e.step <= (1 + WORTH) * best.step]
     if better and best.error > best.rounding:
         finest = min(better, key=lambda e: (max(e.error, e.rounding), e.step))
         change = f"from {best.error:.3f} to {finest.error:.3f}"
-        said.append(
+        sentences.append(
             f"{finest.oracle} lowers the error {change} for {100 * (finest.step / best.step - 1):+.2f}% of a step."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def rows(plan: Plan) -> list[dict[str, object]]:
@@ -116,7 +116,7 @@ def rows(plan: Plan) -> list[dict[str, object]]:
 
 
 def draw(plan: Plan, path: Path) -> None:
-    """Bars: what each strategy and each precision adds to the model's own time."""
+    """Bars: what each strategy and precision adds to the model's own time."""
     if path.suffix not in FORMATS:
         raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}")
     try:

@@ -1,11 +1,11 @@
-"""Ways to run the oracle on many ranks: what is sent, how often, what is held, and who computes.
+"""Cost of running the oracle on many ranks: communication, memory, and distribution of work.
 
 Conventions. A matrix has n x m entries, n <= m; a group of p = `layout.pieces` ranks holds its pieces, c =
-`layout.copies` groups hold copies. Pieces are taken as even, S/p of the S entries. Gradients have been averaged
-before, and each rank has updated its piece of the momentum; what that sends is counted apart (`Cost.gradients`).
-Momentum and answers travel in the oracle's dtype, w bytes a number. Collectives are rings: all-gather and reduce-
-scatter of S numbers send (p-1)/p S from each rank, all-reduce twice that. One matrix is worked on at a time. `flops`
-and `sent` are those of the busiest rank, totals those of all.
+`layout.copies` groups hold replicas. Pieces are assumed equal, S/p of the S entries. Gradients have been averaged
+before, and each rank has updated its piece of the momentum; that communication is counted separately
+(`Cost.gradients`). Momentum and directions are sent in the oracle's dtype, w bytes a number. Collectives are rings:
+all-gather and reduce-scatter of S numbers send (p-1)/p S from each rank, all-reduce twice that. Matrices are processed
+one at a time. `flops` and `sent` are those of the busiest rank, totals those of all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from inexact_muon.strategies import BlockPeriodic, GramReduced, OwnerRank, Repli
 DEVICE = ACCELERATOR.device
 DOUBLE = 8
 INDEX = 4
-"""Bytes of a position in a matrix."""
+"""Bytes of an index into a matrix."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One step, on average.
+    """Cost of one step, on average.
 
     Attributes:
         work: floating point operations of the busiest rank, by dtype.
@@ -38,7 +38,7 @@ class Cost:
         sent: bytes that the busiest rank sends for the oracle.
         total_sent: of all ranks together.
         gradients: bytes that each rank sends to average gradients, or instead of it.
-        memory: bytes held by the fullest rank: weights, gradients, state, and what the oracle needs at once.
+        memory: bytes held by the fullest rank: weights, gradients, state, and the oracle's work space.
     """
 
     work: Mapping[str, float]
@@ -50,16 +50,16 @@ class Cost:
 
     @property
     def flops(self) -> float:
-        """Of the busiest rank, in all dtypes."""
+        """Flops of the busiest rank, over all dtypes."""
         return sum(self.work.values())
 
 
 @dataclass(frozen=True)
 class Compressed(Strategy):
-    """EF21-Muon (arXiv 2510.00643), which `optim.EF21Muon` runs: momenta go to a server and weights come back.
+    """EF21-Muon (arXiv 2510.00643), as run by `optim.EF21Muon`: momenta are sent to a server, which sends back weights.
 
     Attributes:
-        title: of the compressor.
+        title: name of the compressor.
         message: (bytes, flops) of C(x) from n, m and the bytes of a number.
     """
 
@@ -76,7 +76,7 @@ def low_rank(n: int, m: int, size: int, *, rank: int) -> tuple[float, int]:
 
 
 def top_k(n: int, m: int, size: int, *, share: float) -> tuple[float, int]:
-    """The largest `share` of the entries: a number and a position for each, or all of it if smaller."""
+    """The largest `share` of the entries, each with an index; or all entries if that is smaller."""
     return min(share * (size + INDEX), size) * n * m, 0
 
 
@@ -86,7 +86,7 @@ def natural(n: int, m: int, size: int) -> tuple[float, int]:
 
 
 def all_strategies(period: int, rank: int, top: float) -> tuple[Strategy, ...]:
-    """Every strategy of a plan."""
+    """All strategies of a plan."""
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}")
     if not 0 < top <= 1:
@@ -100,7 +100,7 @@ def all_strategies(period: int, rank: int, top: float) -> tuple[Strategy, ...]:
 
 
 def title(strategy: Strategy) -> str:
-    """What a plan calls it."""
+    """Display name of a strategy."""
     match strategy:
         case BlockPeriodic(period=period):
             return f"{strategy.name}, P={period}"
@@ -110,7 +110,7 @@ def title(strategy: Strategy) -> str:
 
 
 def refusal(strategy: Strategy, layout: Layout) -> str:
-    """Why it makes no sense on this layout; empty if it does."""
+    """Why a strategy does not apply to this layout; empty if it does."""
     match strategy:
         case GramReduced() if layout.pieces == 1:
             return "no matrix is divided"
@@ -123,15 +123,15 @@ def refusal(strategy: Strategy, layout: Layout) -> str:
 
 @singledispatch
 def cost(strategy: Strategy, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """Of one step."""
+    """Cost of one step."""
     raise TypeError(f"a plan has no cost of {strategy}")
 
 
 @cost.register
 def _(strategy: Replicated, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """Sent: an all-gather of each momentum in its group, every step, (p-1)/p S w from each rank.
+    """Sent every step: an all-gather of each momentum in its group, (p-1)/p S w from each rank.
 
-    Nothing under DDP without tensor parallelism. Held: one whole matrix and the work on it.
+    Nothing under DDP without tensor parallelism. Memory: one whole matrix and its work space.
     """
     flops = sum(w.count * flops_of(oracle, w.shape) for w in model.matrices)
     sent = (layout.pieces - 1) / layout.pieces * model.lmo_parameters * size_of(oracle)
@@ -147,21 +147,21 @@ def _(strategy: Replicated, model: Model, layout: Layout, oracle: Oracle) -> Cos
 
 @cost.register
 def _(strategy: OwnerRank, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """Each matrix is orthogonalised by one rank among all.
+    """Each matrix is orthogonalised by one of all ranks.
 
-    Sent, every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends each
-    of them its piece of the answer; if there are copies, a ring hands the pieces of the answers on ((c-1)/c S/p from
-    each rank). So under DDP each matrix reaches every other rank once; under FSDP it travels to its owner once and
-    back once. Held: one whole matrix and the work on it.
+    Sent every step: in the owner's group each other rank sends its piece to the owner (S/p), and the owner sends back
+    the pieces of the direction; between replicas, a ring distributes these pieces ((c-1)/c S/p from each rank). So
+    under DDP each matrix is sent to every other rank once; under FSDP it is sent to its owner and back. Memory: one
+    whole matrix and its work space.
     """
     loads = owners(model.matrices, layout.gpus, lambda w: flops_of(oracle, w.shape))
-    there_and_back = gathered(loads, layout.pieces, size_of(oracle))
+    round_trip = gathered(loads, layout.pieces, size_of(oracle))
     ring = (layout.copies - 1) / layout.copies * model.lmo_parameters / layout.pieces * size_of(oracle)
     return Cost(
         work={oracle.dtype_on(DEVICE): max(load.flops for load in loads)},
         total_flops=sum(load.flops for load in loads),
-        sent=max(there_and_back) + ring,
-        total_sent=sum(there_and_back) + ring * layout.gpus,
+        sent=max(round_trip) + ring,
+        total_sent=sum(round_trip) + ring * layout.gpus,
         gradients=gradient_bytes(model.parameters, layout),
         memory=state_bytes(model, layout) + workspace(model.matrices, oracle),
     )
@@ -169,14 +169,14 @@ def _(strategy: OwnerRank, model: Model, layout: Layout, oracle: Oracle) -> Cost
 
 @cost.register
 def _(strategy: GramReduced, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """No whole matrix anywhere, where the long side alone is cut and the oracle works from X X^T.
+    """No rank assembles a whole matrix, if exactly the long side is divided and the oracle works from X X^T.
 
-    Every step, each rank forms the Gram matrix of its piece; a reduce-scatter sums them so that each matrix's sum is at
-    one owner in the group (n^2 numbers of 8 bytes); the owner works out Q with answer Q X on n x n; an all-gather
-    brings Q to all (n^2 again); each rank multiplies its piece. All of it in float64 and without restarts, because
-    the order of a float32 sum over shards moves the answer of an ill-conditioned matrix by 1e-3. Copies repeat it and
-    send nothing to each other. Matrices whose short side is cut are done as in owner-rank: bringing them onto the
-    long side and back would send as much. Held: four n x n matrices in float64.
+    Every step, each rank forms the Gram matrix of its piece; a reduce-scatter sums them at one owner per matrix in the
+    group (n^2 numbers of 8 bytes); the owner computes Q such that z = Q X, on n x n matrices; an all-gather sends Q to
+    all (n^2 again); each rank multiplies its piece. In float64 and without restarts, because the order of a float32 sum
+    over shards changes z by 1e-3 for an ill-conditioned matrix. Replicas repeat the work and do not communicate.
+    Matrices whose short side is divided are processed as in owner-rank: redistributing them would send as much. Memory:
+    four n x n matrices in float64.
     """
     p = layout.pieces
     summed = tuple(w for w in model.matrices if oracle.from_gram and layout.cuts_long_side_only(w))
@@ -200,10 +200,10 @@ def _(strategy: GramReduced, model: Model, layout: Layout, oracle: Oracle) -> Co
 
 @cost.register
 def _(strategy: BlockPeriodic, model: Model, layout: Layout, oracle: Oracle) -> Cost:
-    """On P - 1 of P steps each rank orthogonalises its own piece and sends nothing; copies repeat each other.
+    """On P - 1 of P steps each rank orthogonalises its own piece and sends nothing; replicas repeat the work.
 
-    On the P-th step it is owner-rank. The two kinds of step need two step sizes. Another update than Muon's unless
-    P = 1. Held: as owner-rank.
+    The P-th step is owner-rank. The two kinds of step need two step sizes. A different update from Muon's unless P = 1.
+    Memory: as owner-rank.
     """
     full, often = cost(OwnerRank(), model, layout, oracle), 1 / strategy.period
     blocks = sum(w.count * flops_of(oracle, layout.piece(w)) for w in model.matrices)
@@ -220,16 +220,16 @@ def _(strategy: BlockPeriodic, model: Model, layout: Layout, oracle: Oracle) -> 
 def _(strategy: Compressed, model: Model, layout: Layout, oracle: Oracle) -> Cost:
     """The dp groups are the workers, and the owner of a matrix is its server.
 
-    Every step worker j sends C(M_j - G_j) to the server in place of a gradient; the server orthogonalises G = mean_j
-    G_j and sends C(X - W) to all. C works on the piece of a rank under tensor parallelism; there the server puts the
-    pieces of G together and hands the answer back as owner-rank does. Sent by each rank: (dp-1)/dp of all compressed
-    pieces up, and as much down (a ring). AdamW's gradients are averaged by all-reduce. Held: momenta and G_j differ
-    between workers, so nothing is divided over dp: weight W, gradient, M_j and G_j of the rank's piece, and X and G of
-    what it owns. Another update than Muon's unless C keeps everything.
+    Every step worker j sends C(M_j - G_j) to the server instead of a gradient; the server orthogonalises G = mean_j G_j
+    and sends C(X - W) to all. Under tensor parallelism C applies to a rank's piece; the server gathers the pieces of G
+    and scatters the direction as in owner-rank. Sent by each rank: (dp-1)/dp of all compressed pieces up, and as much
+    down (a ring). AdamW's gradients are averaged by all-reduce. Memory: momenta and G_j differ between workers, so
+    nothing is divided over dp: W, gradient, M_j and G_j of the rank's piece, and X and G of what it owns. A different
+    update from Muon's unless C is the identity.
     """
     layout = replace(layout, sharded=False)
     loads = owners(model.matrices, layout.gpus, lambda w: flops_of(oracle, w.shape))
-    together = gathered(loads, layout.tp, size_of(oracle))
+    assembly = gathered(loads, layout.tp, size_of(oracle))
     messages = [(w.count, *strategy.message(*layout.piece(w), size_of(oracle))) for w in model.matrices]
     once = (layout.dp - 1) / layout.dp * sum(count * size for count, size, _ in messages)
     packing = sum(count * flops for count, _, flops in messages)
@@ -239,8 +239,8 @@ def _(strategy: Compressed, model: Model, layout: Layout, oracle: Oracle) -> Cos
     return Cost(
         work=added(busiest, {"float32": packing + server}),
         total_flops=sum(load.flops for load in loads) + (packing + server) * layout.gpus,
-        sent=max(together) + once,
-        total_sent=sum(together) + once * layout.gpus,
+        sent=max(assembly) + once,
+        total_sent=sum(assembly) + once * layout.gpus,
         gradients=once + gradient_bytes(rest, layout),
         memory=state_bytes(model, layout)
         + NUMBER * (model.lmo_parameters / layout.tp + 2 * max(load.entries for load in loads))
@@ -249,7 +249,7 @@ def _(strategy: Compressed, model: Model, layout: Layout, oracle: Oracle) -> Cos
 
 
 def flops_of(oracle: Oracle, shape: Sequence[int]) -> int:
-    """Of one matrix in one place."""
+    """Flops of one matrix on one rank."""
     return _total(oracle.operations(shape[0], shape[1], DEVICE))
 
 
@@ -263,13 +263,13 @@ def _total(operations: Sequence[Operation]) -> int:
 
 
 def added(*works: Mapping[str, float]) -> dict[str, float]:
-    """The sum by dtype, without dtypes that have nothing to do."""
+    """The sum by dtype, without zeros."""
     dtypes = sorted({dtype for work in works for dtype, flops in work.items() if flops})
     return {dtype: sum(work.get(dtype, 0) for work in works) for dtype in dtypes}
 
 
 def gathered(loads: Sequence[Load], p: int, size: int) -> list[float]:
-    """Bytes that each rank sends so that owners get whole matrices and give the answers back, in groups of p."""
+    """Bytes that each rank sends to gather matrices on owners and scatter the directions, in groups of p."""
     sent = []
     for first in range(0, len(loads), p):
         group = loads[first : first + p]

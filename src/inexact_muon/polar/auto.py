@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -13,11 +14,38 @@ from inexact_muon._text import nearest
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.batching import LIMIT
 from inexact_muon.polar.choice import cheapest
+from inexact_muon.polar.polynomial import PolarExpress
+from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.schedules.operations import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
 
-TARGETS: dict[str, tuple[float, float]] = {"accurate": (0.065, 1e-3)}
-"""Name -> (delta, lower) of `cheapest`."""
+AUTO_TARGET = "accurate"
+"""What plain `auto` stands for. Only a study changes it."""
+
+
+@dataclass(frozen=True)
+class AutoTarget:
+    """What `auto` asks `cheapest` for: error at most delta on [lower, 1], among these oracles; () for its own."""
+
+    delta: float
+    lower: float
+    among: Callable[[], tuple[PolarMethod, ...]] = tuple
+
+
+@lru_cache(maxsize=1)
+def trained() -> tuple[PolarMethod, ...]:
+    """Oracles that no training run has found worse than the exact one.
+
+    One pole and four quintics ended no higher than the exact oracle (docs/figures/precision-study.md); three steps of
+    degree 9, for half precision, were not trained with: they lift small singular values further than four quintics do
+    and ripple less.
+    """
+    lower = 3e-3
+    return Zolotarev(1, lower), PolarExpress(4, lower), PolarExpress(3, lower, degree=9)
+
+
+TARGETS: dict[str, AutoTarget] = {"accurate": AutoTarget(0.065, 1e-3), "fast": AutoTarget(0.5, 3e-3, trained)}
+"""What the word after "auto:" stands for."""
 
 Key = tuple[int, int, str]
 """The short side, the long side and the type of the device."""
@@ -31,13 +59,13 @@ class Auto(PolarMethod):
     made; what was chosen then stands in `chosen`, in the parameter group's text and in checkpoints.
 
     Attributes:
-        target: one of `TARGETS`, the accuracy that is wanted.
+        target: one of `TARGETS`: "accurate", or "fast", the cheapest that trains no worse.
         chosen: (short side, long side, type of device, method) of every shape that is resolved.
     """
 
     name: ClassVar[str] = "auto"
 
-    target: str = "accurate"
+    target: str = AUTO_TARGET
     chosen: tuple[tuple[int, int, str, PolarMethod], ...] = ()
 
     def __post_init__(self) -> None:
@@ -50,6 +78,11 @@ class Auto(PolarMethod):
                 raise ValueError(f"auto: chosen must hold (short side, long side, device, method), got {row!r}")
 
     @property
+    def short(self) -> str:
+        """The text without choices: "auto", "auto:fast"."""
+        return self.name if self.target == AUTO_TARGET else f"{self.name}:{self.target}"
+
+    @property
     def map(self) -> ScalarMap:
         raise ValueError("auto has no map before its shape is known: use auto.at(n, m), or name an oracle")
 
@@ -60,8 +93,9 @@ class Auto(PolarMethod):
 
     def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
         short, long, kind = key(n, m, device)
-        delta, lower = TARGETS[self.target]
-        return self.known(n, m, device) or cheapest(short, long, delta, lower, device=kind)
+        wanted = TARGETS[self.target]
+        found = self.known(n, m, device)
+        return found or cheapest(short, long, wanted.delta, wanted.lower, device=kind, among=wanted.among())
 
     def resolved(self, keys: Iterable[Key]) -> Auto:
         """The same with a choice for each of these; what was chosen before stays."""
@@ -73,8 +107,8 @@ class Auto(PolarMethod):
         """Whether this value could have become `other`: the same target, and every choice within its bound."""
         if not isinstance(other, Auto) or other.target != self.target:
             return False
-        delta, lower = TARGETS[self.target]
-        return all(method.error_bound(lower) <= delta for *_, method in other.chosen)
+        wanted = TARGETS[self.target]
+        return all(method.error_bound(wanted.lower) <= wanted.delta for *_, method in other.chosen)
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         return self.at(n, m, "cpu" if device == "cpu" else "cuda").operations(n, m, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from inexact_muon.polar._base import FAST_FLOAT16, PolarMethod, at_least
-from inexact_muon.polar.polynomial import Cans, PolarExpress
+from inexact_muon.polar.polynomial import Cans, Composition, PolarExpress
 from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.polar.rounding import reached
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
@@ -62,6 +62,7 @@ def choose(
     gap: float = 0.03,
     overshoot: float = 1.07,
     costs: Costs | None = None,
+    among: Sequence[PolarMethod] = (),
 ) -> Choice:
     """The cheapest method that is good enough, with its cost and the reason.
 
@@ -77,6 +78,7 @@ def choose(
         spectrum: singular values; the method shall then have at most this gap and overshoot on them, and delta and
             lower are not used.
         costs: another table, such as `calibrate()` gives.
+        among: the candidates, by default designs of many steps, degrees and poles for the interval.
     """
     if min(n, m) < 1:
         raise ValueError(f"n and m must be at least 1, got {n} and {m}")
@@ -90,7 +92,9 @@ def choose(
     half = dtype in (torch.bfloat16, torch.float16) or (dtype is None and not on_cpu)
     table = costs or (CPU if on_cpu else ACCELERATOR)
     best = (float("inf"), "")
-    for cost, method in _ordered(n, m, (lower,) if spectrum is None else LOWERS, half, dtype, table):
+    designed = (lower,) if spectrum is None else LOWERS
+    offered = among or [method for lower in designed for method in _candidates(lower, half, dtype if half else None)]
+    for cost, method in _ordered(n, m, offered, half, dtype, table):
         if spectrum is None:
             error = method.error_bound(lower) if half else reached(method, n, m, lower, dtype or torch.float32)
             if error <= delta:
@@ -112,14 +116,13 @@ def choose(
 
 
 def _ordered(
-    n: int, m: int, lowers: tuple[float, ...], half: bool, dtype: torch.dtype | None, costs: Costs
+    n: int, m: int, offered: Iterable[PolarMethod], half: bool, dtype: torch.dtype | None, costs: Costs
 ) -> list[tuple[float, PolarMethod]]:
-    """Candidates by cost; of equals the one with fewer steps, whose text is shorter."""
-    kind = dtype if half else None
-    made = [_with_dtype(method, dtype) for lower in lowers for method in _candidates(lower, half, kind)]
+    """Candidates that are sound in the dtype, by cost; of equals the one with fewer steps, whose text is shorter."""
+    made = [_with_dtype(method, dtype) for method in offered if dtype is None or dtype in method.dtypes]
     if not half:  # where the Gram form is cheaper, the direct one rounds less
-        gram = [method for method in made if isinstance(method, Cans)]
-        gram = [method for method in gram if method.runs_gram(n, m, dtype or torch.float32)]
+        composed = [method for method in made if isinstance(method, Composition)]
+        gram = [method for method in composed if method.runs_gram(n, m, dtype or torch.float32)]
         made += [replace(method, form="direct") for method in gram]
     priced = [(costs.of(method, n, m), method) for method in made]
     return sorted((p for p in priced if p[0] < float("inf")), key=lambda p: (p[0], len(str(p[1])), str(p[1])))

@@ -1,4 +1,4 @@
-"""Which oracle to use at which step size, from the runs of a study: what a page says about one's own model."""
+"""Recommends an oracle and step size from the runs of a study."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from inexact_muon.report.precision import MARGIN
 from inexact_muon.statistics import CONFIRMED, Interval, interval, paired
 
 Setting = tuple[float, float | None]
-"""Step size, momentum."""
+"""(step size, momentum)"""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """An oracle at the step size and momentum with the lowest mean loss over the seeds that all cells share."""
+    """An oracle at its best step size and momentum, by mean loss over the seeds that all cells share."""
 
     oracle: str
     iterations: float
@@ -27,23 +27,23 @@ class Tuned:
 
     @property
     def loss(self) -> Interval:
-        """Over seeds."""
+        """Interval of the loss over seeds."""
         return interval(self.losses)
 
     @property
     def words(self) -> str:
-        """Oracle, step size and momentum."""
+        """Oracle, step size and momentum as text."""
         momentum = "" if self.at[1] is None else f", momentum {self.at[1]:g}"
         return f"{self.oracle} at lr {self.at[0]:.3g}{momentum}"
 
 
 def advice(results: Results) -> list[str]:
-    """A sentence for each problem on which two oracles or more were trained."""
+    """One sentence for each problem on which at least two oracles were trained."""
     return [sentence(study, found) for study, found in tuned(results) if len(found) >= 2]
 
 
 def sentence(study: str, found: list[Tuned]) -> str:
-    """The cheapest oracle that is sure to be within MARGIN of the best one's loss, each at its own best step size."""
+    """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
     best = min(found, key=lambda t: t.loss.mean)
     margin = MARGIN * abs(best.loss.mean)
     same = [t for t in found if t is not best and _no_worse(t, best, margin)]

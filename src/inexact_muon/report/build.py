@@ -1,4 +1,4 @@
-"""What `inexact-muon report` does: read the stores of a folder, judge, draw, write."""
+"""The report command: read the stores of a folder, judge, plot, write."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ PAGE, TEXT, FILES = "report.html", "report.md", "report"
 
 @dataclass(frozen=True)
 class Built:
-    """What was written, and what could not be read."""
+    """Files written, and problems."""
 
     page: Path
     judged: list[Judged]
     problems: tuple[str, ...]
     left: tuple[str, ...] = ()
-    """Runs that were cut, and what open claims would need."""
+    """Interrupted runs, and what undecided claims would need."""
     advice: tuple[str, ...] = ()
-    again: str = ""
+    command_line: str = ""
 
 
 def build(
     folder: Path, console: Console | None = None, refresh: int = 0, pictures: bool = True, out: Path | None = None
 ) -> Built:
-    """Writes report.html, report.md and report/ID.{csv,svg,png}.
+    """Write report.html, report.md and report/ID.{csv,svg,png}.
 
     Args:
-        refresh: seconds after which the page loads itself again; 0 for never.
-        pictures: write SVG and PNG too, which take longest.
-        out: where to write; by default into the folder itself.
+        refresh: seconds after which the page reloads itself; 0 for never.
+        pictures: also write SVG and PNG, which take longest.
+        out: output folder; default: the folder itself.
     """
     out = out or folder
     with Progress(console=console or Console(quiet=True), transient=True) as progress:
         task = progress.add_task("reading the runs", total=None)
         results, reference = load.load(folder), load.reference(folder)
         judged = judge(results)
-        drawn = figures(results, reference)
-        lent = judge(reference) if reference else []
-        shown = Shown(results, judged, drawn, reference, lent, command(folder))
+        all_figures = figures(results, reference)
+        reference_judged = judge(reference) if reference else []
+        shown = Shown(results, judged, all_figures, reference, reference_judged, command(folder))
         with writing(out):
             (out / FILES).mkdir(exist_ok=True, parents=True)
         replace(out / PAGE, page(shown, refresh).encode())
         replace(out / TEXT, export.markdown(shown).encode())
-        progress.update(task, total=len(drawn))
-        for figure in drawn:
+        progress.update(task, total=len(all_figures))
+        for figure in all_figures:
             progress.update(task, description=f"writing {figure.id}", advance=1)
             export.save_figure(figure, out / FILES, pictures)
     left = (*cut(results), *(f"{name}: {price}" for name, price in costs(results, judged).items()))
-    return Built(out / PAGE, judged, tuple(shown.problems), left, tuple(advice(results)), shown.again)
+    return Built(out / PAGE, judged, tuple(shown.problems), left, tuple(advice(results)), shown.command_line)
 
 
 def announce(built: Built, console: Console) -> None:
-    """What could not be read, what was decided, what to use, what more would cost, and where the page is."""
+    """Print problems, verdicts, advice, the cost of open claims, and the path of the page."""
     for problem in built.problems:
         console.print(f"warning: {problem}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     for item in findings(built.judged):
@@ -75,8 +75,8 @@ def announce(built: Built, console: Console) -> None:
     board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
     for line in (f"{sum(counts.values())} claims: {board}", *_decided(built.judged), *built.advice, *built.left):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if built.again and built.left:
-        console.print(f"to go on: {built.again} --budget 10m", markup=False, highlight=False, soft_wrap=True)
+    if built.command_line and built.left:
+        console.print(f"to go on: {built.command_line} --budget 10m", markup=False, highlight=False, soft_wrap=True)
     size = built.page.stat().st_size / 1e6
     console.print(
         f"page: {built.page.resolve()} ({size:.1f} MB, opens without network)", highlight=False, soft_wrap=True
@@ -84,11 +84,11 @@ def announce(built: Built, console: Console) -> None:
 
 
 def _decided(judged: list[Judged]) -> list[str]:
-    """The claims that are confirmed, and those that are not, by name."""
+    """The confirmed and the refuted claims, by name."""
     sentences = {item.claim.id: item.claim.sentence for item in judged}
     verdicts = overall(judged)
-    said = []
+    lines = []
     for verdict in (CONFIRMED, REFUTED):
         found = [sentences[name] for name, one in verdicts.items() if one == verdict]
-        said += [f"{verdict}: {'; '.join(found)}"] if found else []
-    return said
+        lines += [f"{verdict}: {'; '.join(found)}"] if found else []
+    return lines

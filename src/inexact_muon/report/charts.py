@@ -1,4 +1,4 @@
-"""The few kinds of chart of the report, as vega-lite specs. Widths follow the page; colours suit light and dark."""
+"""The chart types of the report, as vega-lite specs. Widths follow the page; colours suit light and dark mode."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from inexact_muon.report.figure import Panel, Row
 
 HEIGHT = 270
 RAMP = ("#f06595", "#cc5de8", "#9c36b5", "#7048e8", "#4263eb", "#228be6", "#22b8cf", "#1098ad")
-"""The colour of an oracle with 1, 2, ... 8 iterations or more, in every chart; verdicts have none of these."""
+"""Colour of an oracle with 1, 2, ... 8 or more iterations, in every chart; distinct from those of verdicts."""
 NAMED = ("#8d6e63", "#827717", "#607d8b", "#00695c", "#a1887f", "#9e9d24")
-"""Colours of what is not an oracle."""
+"""Colours for anything other than oracles."""
 GREY = "#868e96"
 VALUES = "warmgreys"
-"""The scheme of cells; dark is good."""
+"""Colour scheme of cells; dark is good."""
 SHAPES = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 
@@ -28,7 +28,7 @@ def of_iterations(count: int | None) -> str:
 def curves(
     title: str, rows: Iterable[Row], y: str, by: str = "iterations", log: bool = False, label: str = ""
 ) -> Panel:
-    """Mean over seeds by step, one line for each value of `by`, and the range of the seeds as a band."""
+    """Mean over seeds by step, one line per value of `by`, with the range of the seeds as a band."""
     kept = tuple(rows)
     base = chart().encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
@@ -47,7 +47,7 @@ def curves(
 
 
 def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
-    """A value by iterations: a dot for each seed, a line through the means."""
+    """A value by iterations: a dot per seed, a line through the means."""
     kept = tuple(rows)
     base = chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
     scale = _scale(False)
@@ -64,7 +64,7 @@ def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
 
 
 def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> Panel:
-    """Step size by momentum; stars at the best cell, diamonds where rules expect it, crosses where runs diverged."""
+    """Step size by momentum; stars at the best cell, diamonds at predicted optima, crosses at diverged runs."""
     kept = tuple(rows)
     base = chart().encode(
         x=alt.X("lr:O", title="step size", axis=alt.Axis(labelAngle=-45, format=".2~g")),
@@ -106,7 +106,7 @@ def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, dom
 
 
 def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, domain: tuple[float, float]) -> list[Any]:
-    """The value in each cell, where a cell is large enough; dark on the light end of the colours."""
+    """The value in each cell that is large enough, in a contrasting colour."""
     if len({row["lr"] for row in rows}) > 6 or len({row["momentum"] for row in rows}) > 4:
         return []
     middle = 0.5 * sum(domain)
@@ -149,7 +149,7 @@ def envelope(title: str, rows: Iterable[Row]) -> Panel:
 
 
 def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, str], log: bool = False) -> Panel:
-    """Points with the colour of their iterations and the shape of their family, joined within one where `log`."""
+    """Points coloured by iterations and shaped by family, connected within a family if `log`."""
     kept = tuple(rows)
     families = list(dict.fromkeys(row["family"] for row in kept))
     shapes = [SHAPES[k % len(SHAPES)] for k in range(len(families))]
@@ -172,38 +172,38 @@ def chart() -> Any:
     return alt.Chart(alt.NamedData(name="rows"))
 
 
-def spec(drawn: Any, height: int = HEIGHT) -> dict[str, Any]:
-    """What the page embeds: as wide as its place."""
-    found = drawn.properties(width="container", height=height).to_dict()
+def spec(altair_chart: Any, height: int = HEIGHT) -> dict[str, Any]:
+    """The spec that the page embeds, as wide as its container."""
+    found = altair_chart.properties(width="container", height=height).to_dict()
     found.pop("config", None)
     found["autosize"] = {"type": "fit-x", "contains": "padding"}
     return found
 
 
 def by_shape(field: str, names: Iterable[str]) -> Any:
-    """A shape for each name, in order of appearance."""
+    """A shape per name, in order of appearance."""
     levels = list(dict.fromkeys(names))
     shapes = [SHAPES[k % len(SHAPES)] for k in range(len(levels))]
     return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=levels, range=shapes), legend=_key(levels))
 
 
 def by_colour(field: str, colours: dict[str, str]) -> Any:
-    """A colour for each name."""
+    """A colour per name."""
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     return alt.Color(f"{field}:N", title=None, scale=scale, legend=_key(list(colours)))
 
 
 def clipped(values: Iterable[float], domain: tuple[float, float]) -> str:
-    """What a legend says of values that lie outside its scale; empty if there are none."""
+    """Legend note about values outside of the scale; empty if there are none."""
     found = list(values)
     slack = 1e-9 * (abs(domain[0]) + abs(domain[1]))
-    said = [f"above {domain[1]:.3g}"] if any(v > domain[1] + slack for v in found) else []
-    said += [f"below {domain[0]:.3g}"] if any(v < domain[0] - slack for v in found) else []
-    return f" ({' and '.join(said)}: drawn alike)" if said else ""
+    notes = [f"above {domain[1]:.3g}"] if any(v > domain[1] + slack for v in found) else []
+    notes += [f"below {domain[0]:.3g}"] if any(v < domain[0] - slack for v in found) else []
+    return f" ({' and '.join(notes)}: drawn alike)" if notes else ""
 
 
 def _key(levels: list[str]) -> Any:
-    """A legend of two columns if that fits a phone."""
+    """A legend with two columns if that fits a phone."""
     return alt.Legend(labelLimit=260, columns=2 if max(map(len, levels), default=0) <= 14 else 1)
 
 

@@ -1,4 +1,4 @@
-"""The paper's claims and ours, each with what the data say. No verdict is written down anywhere: all are computed."""
+"""Claims of the paper and of this project, judged by the data. All verdicts are computed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from inexact_muon.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper or of ours, where it stands, what speaks to it, and the function that judges that."""
+    """A sentence with its source, the evidence it is judged on, and the function that judges it."""
 
     id: str
     sentence: str
     where: str
     on: Literal["ladder", "grid", "theory", "cotuning", "precision"]
-    """Which bodies of evidence."""
+    """Kind of evidence."""
     judge: Callable[[Any], Finding]
     source: str
-    """The command that makes the data."""
+    """Command that produces the data."""
     images: bool | None = None
     """Judged on image problems, on the others, or (None) on both."""
 
@@ -77,19 +77,19 @@ class Judged:
     """A claim on one body of evidence.
 
     Attributes:
-        finding: with its verdict if this claim were the only one.
-        p: the p-values after Holm's correction for the claims of the page; those of the finding if it is counted.
+        finding: with the verdict for this claim alone.
+        p: p-values after Holm's correction over the claims of the page; those of the finding if it is counted.
     """
 
     claim: Claim
     finding: Finding
     p: PValues
     study: str = ""
-    """Whose runs these are; empty for tables."""
+    """The study of the runs; empty for tables."""
 
     @property
     def verdict(self) -> Verdict:
-        """What the page says: after the correction, which can leave a claim open but never turns it around."""
+        """The verdict after the correction, which may leave a claim undecided but never reverses it."""
         found = self.p.verdict()
         return UNDECIDED if found == CONFIRMED and self.finding.verdict == REFUTED else found
 
@@ -103,9 +103,9 @@ class Judged:
 
 
 def judge(results: Results) -> list[Judged]:
-    """Every claim on everything that speaks to it; at least one row for each claim.
+    """Judge every claim on all matching evidence; at least one row per claim.
 
-    One family: reference evidence is judged by a call of its own, since it was there before these runs were made.
+    The results are one family. Reference evidence is a separate call, since it existed before these runs.
     """
     bodies: dict[str, Iterable[Any]] = {
         "ladder": ladders(results),
@@ -127,7 +127,7 @@ def judge(results: Results) -> list[Judged]:
 
 
 def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]) -> list[Judged]:
-    """Each with what its study has declared."""
+    """Each row, taking its study's declaration into account."""
     items = [Judged(claim, f, f.p, body.study if isinstance(body, Series) else "") for claim, body, f in rows]
     most: dict[str, int] = {}
     for item in items:
@@ -144,11 +144,11 @@ def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]
 
 
 def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
-    """Holm over the claims that are tested: counted ones, and those without two seeds, stand outside.
+    """Holm's correction over the tested claims; counted ones and those with fewer than two seeds are exempt.
 
     Args:
         judged: the rows of one family.
-        size: how many claims were declared, if these are more.
+        size: number of declared claims, if larger.
     """
     tested = [item for item in judged if not item.finding.counted and item.finding.interval.n >= 2]
     members: dict[str, list[Finding]] = {}
@@ -159,7 +159,7 @@ def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
 
 
 def overall(judged: list[Judged]) -> dict[str, Verdict]:
-    """One verdict a claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
+    """One verdict per claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
     found: dict[str, Verdict] = {}
     for item in judged:
         verdicts = (found.get(item.claim.id, UNDECIDED), item.verdict)
@@ -168,7 +168,7 @@ def overall(judged: list[Judged]) -> dict[str, Verdict]:
 
 
 def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
-    """The most important, one a claim: refuted before confirmed before undecided, else in the order of the claims."""
+    """The most important ones, one per claim: refuted, confirmed, undecided, each in the order of the claims."""
     ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
     chosen: dict[str, Judged] = {}
     for item in sorted(judged, key=lambda j: ranks[j.verdict]):

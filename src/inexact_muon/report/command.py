@@ -14,11 +14,11 @@ from inexact_muon.report.build import announce, build
 
 
 def report(folder: Path, out: Path | None, console: Console, open_page: bool, watch: bool, serve: bool) -> None:
-    """Writes the page, into the folder or beside a packed file; opens, watches or serves it as asked."""
+    """Write the page, into the folder or beside a packed file; open, watch or serve it on request."""
     if out is None:
         out = folder.with_suffix("") if folder.is_file() else folder
         if out == folder and folder.is_file():
-            raise LabError(f"{folder} is a file without suffix: say where the page goes, with --out FOLDER")
+            raise LabError(f"{folder} is a file without suffix: name a folder for the page with --out FOLDER")
     built = build(folder, console, out=out)
     announce(built, console)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The section on co-tuning: which rule carries a tuned step size and momentum to another oracle."""
+"""Section on co-tuning: how well each rule transfers a tuned step size and momentum to another oracle."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Cotuned, Target, named
-from inexact_muon.statistics import CONFIRMED, OPEN, both, interval, paired, some
+from inexact_muon.statistics import CONFIRMED, OPEN, all_of, any_of, interval, paired
 
 KEEP = "keep"
 SHARE = 1 / 3
-"""Of keep's mean regret: what a rule is to reach."""
+"""Target regret of a rule, as a fraction of keep's mean regret."""
 STILL = "the paper's rule moved nothing, because it uses delta alone and delta is 1 for every oracle here"
 
 
@@ -41,7 +41,7 @@ def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
 
 
 def title(p: Cotuned) -> str:
-    """The problem, and where the table is from."""
+    """The problem, and the origin of the table."""
     return named(p.title or p.problem, p.origin)
 
 
@@ -69,7 +69,7 @@ def _lines(p: Cotuned) -> Iterator[tuple[str, ...]]:
 
 
 def paper_beats_keep(p: Cotuned) -> Finding:
-    """Regret of keeping minus regret of the paper's rule, by target."""
+    """Regret of keep minus regret of the paper's rule, by target."""
     keep, paper = (_by_target(p.targets, rule) for rule in (KEEP, "paper"))
     gain = interval(paired(keep, paper))
     text = f"regret of keep minus that of the paper's rule: {gain.mean:+.4f}" if gain.n else ""
@@ -84,9 +84,9 @@ def _moves(p: Cotuned) -> bool:
 
 
 def a_third_of_keep(p: Cotuned) -> Finding:
-    """A third of keep's regret minus a rule's, by target; a best on the grid's edge would flatter, so it is out.
+    """A third of keep's regret minus a rule's, by target, without targets whose best is on the grid's edge.
 
-    A third of what is not above zero is nothing to win: keep must have a regret.
+    Such targets would flatter a rule. keep itself must have a positive regret.
     """
     inner = [t for t in p.targets if not t.on_edge]
     regrets = _by_target(inner, KEEP)
@@ -104,7 +104,7 @@ def a_third_of_keep(p: Cotuned) -> Finding:
         else f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
     )
     note = "; ".join(filter(None, (less, _left_out(p, known[best].n))))
-    found = both(there.above(), some(*(m.above() for m in known.values())))
+    found = all_of(there.above(), any_of(*(m.above() for m in known.values())))
     return Finding(title(p), text, known[best], found, note, "target")
 
 

@@ -1,4 +1,4 @@
-"""The same content as files: CSV, SVG and PNG of each figure, and report.md for terminals and pull requests."""
+"""The content as files: CSV, SVG and PNG of each figure, and report.md for terminals and pull requests."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from inexact_muon.report.page import SIGNS, Shown, heading, sections
 from inexact_muon.report.planned import sentences
 
 WIDTH = 460
-"""Of a panel on disk, where no page gives it one."""
+"""Width of a panel in files."""
 
 
 def csv_text(rows: list[Row]) -> str:
-    """The rows of a figure; numbers as Python writes them, so that they read back to the same bits."""
+    """The rows of a figure; numbers are written so that they round-trip exactly."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n")
@@ -35,7 +35,7 @@ def csv_text(rows: list[Row]) -> str:
 
 
 def picture(figure: Figure) -> dict[str, Any]:
-    """All panels of a figure side by side, two in a row, on white."""
+    """All panels of a figure, two per row, on white."""
     panels, data = [], {}
     for index, panel in enumerate(figure.panels):
         spec = {k: v for k, v in panel.spec.items() if k not in ("$schema", "autosize", "config")}
@@ -70,24 +70,24 @@ def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Pat
 
 
 def markdown(shown: Shown) -> str:
-    """Claims, tables, and where the pictures are."""
+    """Claims, tables, and the paths of the pictures."""
     results, judged = shown.results, shown.judged
     states = Counter(run.state for run in results.runs)
     lines = [f"# {text(heading(results))}", ""]
     lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
     lines += [f"- {text(problem)}" for problem in shown.problems]
     lines += [f"- {line(item)}" for item in findings(judged)]
-    lines += [f"- {text(said)}" for said in (*advice(results), *cut(results))]
+    lines += [f"- {text(advised)}" for advised in (*advice(results), *cut(results))]
     lines += [f"- {name}: {text(price)}" for name, price in costs(results, judged).items()]
-    lines += [f"- to go on: `{text(shown.again)} --budget 10m`"] if shown.again else []
+    lines += [f"- to go on: `{text(shown.command_line)} --budget 10m`"] if shown.command_line else []
     head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [
         (j.claim.sentence, j.claim.where, f"{SIGNS[j.verdict][0]} {j.verdict}", j.finding.statistic,
          j.finding.range, j.finding.sample, j.finding.evidence, notes(j))
-        for j in (*judged, *(item for item in shown.lent if item.finding.statistic))
+        for j in (*judged, *(item for item in shown.reference_judged if item.finding.statistic))
     ]  # fmt: skip
-    said = [text(sentence) + "." for study in shown.studies for sentence in sentences(study)]
-    lines += ["", "## Claims", "", *(line for sentence in said for line in (sentence, "")), *table(head, rows)]
+    declared = [text(sentence) + "." for study in shown.studies for sentence in sentences(study)]
+    lines += ["", "## Claims", "", *(line for sentence in declared for line in (sentence, "")), *table(head, rows)]
     for name, members in sections(shown.figures):
         lines += ["", f"## {name}"]
         for figure in members:
@@ -109,7 +109,7 @@ def line(item: Judged) -> str:
 
 
 def notes(item: Judged) -> str:
-    """What stands beside a verdict: the claim's note, what the correction changed, noise and smallest difference."""
+    """Notes on a verdict: the claim's own, the effect of the correction, noise and detectable difference."""
     return "; ".join(filter(None, (item.finding.note, item.changed, item.finding.noise)))
 
 
@@ -121,5 +121,5 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 def text(cell: str) -> str:
-    """A cell that can neither end its table nor become HTML."""
+    """A table cell, escaped for Markdown and HTML."""
     return cell.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")

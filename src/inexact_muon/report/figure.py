@@ -1,4 +1,4 @@
-"""What a function of `figures` returns: rows, charts over these rows, a table, or what to run to get them."""
+"""Data types of figures: rows, charts over these rows, a table, or the command that produces them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Panel:
     spec: dict[str, Any]
 
     def with_data(self) -> dict[str, Any]:
-        """The spec with its rows inside."""
+        """The spec including its rows."""
         return {**self.spec, "datasets": {"rows": list(self.rows)}}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A small table of text; numbers are formatted already."""
+    """A small table of formatted text."""
 
     header: tuple[str, ...] = ()
     rows: Sequence[tuple[str, ...]] = ()
@@ -33,14 +33,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of the report.
+    """A figure of the report.
 
     Attributes:
-        id: the name of its files.
+        id: base name of its files.
         paper: its number in the paper, or what it adds.
-        caption: what is drawn and how to read it.
-        missing: what makes its data, for a page without them.
-        printed: numbers of the paper, which stand in no table of ours: they are of another problem.
+        caption: what is plotted and how to read it.
+        missing: the command that produces its data, if there are none.
+        printed: numbers of the paper, in a separate table because they are of another problem.
     """
 
     id: str
@@ -55,10 +55,10 @@ class Figure:
 
     @property
     def tables(self) -> list[Table]:
-        """Those that have rows."""
+        """The tables that have rows."""
         return [table for table in (self.table, self.printed) if table.rows]
 
     @property
     def rows(self) -> list[Row]:
-        """The data of all panels; a row that two of them draw appears once."""
+        """The data of all panels, without duplicates."""
         return list({id(row): row for panel in self.panels for row in panel.rows}.values())

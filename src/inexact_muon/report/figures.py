@@ -1,4 +1,4 @@
-"""Every picture of the report, in order; those without data say what to run."""
+"""All figures of the report, in order; those without data name the command that produces them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from inexact_muon.report.tables import OracleRow
 from inexact_muon.schedules.oracles import parts
 
 FLOOR = 1e-9
-"""Errors below this are drawn at it."""
+"""Smaller errors are plotted at this value."""
 
 ORDER = ("convergence", "heatmaps", "cnn-loss", "accuracy", "table-1", "lmo-error", "layers", "accuracy-maps")
 """The paper's order: Figures 1a, 1b, 2a, 2b, Table 1 with Figure 3, 4, 5."""
 
 
 def figures(results: Results, reference: Results | None = None) -> list[Figure]:
-    """All of them; panels and lines of reference evidence follow those of the own runs, and say what they are."""
+    """All figures; panels and rows of reference evidence follow and are labelled as such."""
     own = _of(results)
     made = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
     place = next(k for k, figure in enumerate(made) if figure.section != made[0].section)
@@ -27,7 +27,7 @@ def figures(results: Results, reference: Results | None = None) -> list[Figure]:
 
 
 def _joined(own: Figure, theirs: Figure) -> Figure:
-    """Both; the computed table of oracles is nobody's evidence and stays as it is."""
+    """Own and reference parts of a figure; the computed table of oracles is not evidence and stays as it is."""
     if own.id == "oracles" and own.panels:
         return own
     caption = own.caption if own.caption.startswith(theirs.caption) else theirs.caption
@@ -51,7 +51,7 @@ def _of(results: Results) -> list[Figure]:
 
 
 def oracles(table: tuple[OracleRow, ...]) -> Figure:
-    """Every oracle side by side, from the table that the demo writes."""
+    """Comparison of all oracles, from the table that the demo writes."""
     rows = [
         {"method": r.method, "family": r.family, "iterations": parts(r.method).iterations, "products": r.square,
          "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}

@@ -1,4 +1,4 @@
-"""What a claim's function returns."""
+"""The result of judging a claim."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Finding:
     """One claim on one body of evidence.
 
     Attributes:
-        evidence: which study and oracle family.
-        statistic: what was computed, in words and numbers.
-        interval: the 95 % t interval of that number over seeds.
+        evidence: study and oracle family.
+        statistic: the statistic, in words and numbers.
+        interval: its 95 % t interval over seeds.
         p: the p-values of the claim on this evidence.
         unit: what was sampled, if not seeds.
-        zone: where the number is if the claim is true, for pictures; the verdict is that of `p`.
-        counted: the claim is about every single number, and there is no sample to draw conclusions from.
+        zone: range of the statistic in which the claim is true, for pictures; the verdict is that of `p`.
+        counted: the claim is about every single number, so there is no sampling error.
     """
 
     evidence: str
@@ -31,11 +31,11 @@ class Finding:
     counted: bool = False
     zone: tuple[float, float] = (0.0, inf)
     wanted: int = 0
-    """Seeds that the study's declaration promises this claim; 0 without one."""
+    """Number of seeds that the study's declaration requires for this claim; 0 without one."""
 
     @property
     def verdict(self) -> Verdict:
-        """Of this claim by itself; `claims.judge` corrects for the number of claims."""
+        """Verdict for this claim alone; `claims.judge` corrects for the number of claims."""
         return self.p.verdict()
 
     @property
@@ -45,7 +45,7 @@ class Finding:
 
     @property
     def range(self) -> str:
-        """The interval as text; a dash where there are fewer than two seeds, words where nothing is estimated."""
+        """The interval as text; a dash for fewer than two seeds, words if nothing is estimated."""
         i = self.interval
         if self.counted:
             return "counted"
@@ -55,7 +55,7 @@ class Finding:
 
     @property
     def noise(self) -> str:
-        """The spread of one seed and the smallest difference that so many would detect; empty if not known."""
+        """The spread of one seed and the detectable difference; empty if unknown."""
         i = self.interval
         if self.counted or not isfinite(i.detectable) or i.spread == 0.0:
             return ""

@@ -1,4 +1,4 @@
-"""The paper's claims about step size and momentum: the crudest oracle of a grid against the most precise one."""
+"""Claims about step size and momentum: the crudest oracle of a grid against the most precise one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
 def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> dict[int, tuple[T, T]]:
-    """What `of` (iterations, seed) gives for the crudest and the most precise oracle, for each seed that has both."""
+    """of(iterations, seed) for the crudest and the most precise oracle, for each seed that has both."""
     found = {seed: (of(grid.counts[0], seed), of(grid.counts[-1], seed)) for seed in grid.seeds}
     return {seed: (a, b) for seed, (a, b) in found.items() if a is not None and b is not None}
 
@@ -51,7 +51,7 @@ def _shift(
 
 
 def region_widens(grid: Grid) -> Finding:
-    """Share of cells within NEAR of the oracle's own best, most precise minus crudest, by seed."""
+    """Fraction of cells within NEAR of the oracle's own best, most precise minus crudest, by seed."""
     shares = _pairs(grid, lambda count, seed: _stable(grid, count, seed))
     cells = min(len(grid.cells[count]) for count in grid.counts)
     growth = grid.interval({seed: b - a for seed, (a, b) in shares.items()}, grain=1.0 / cells)
@@ -60,7 +60,7 @@ def region_widens(grid: Grid) -> Finding:
 
 
 def _stable(grid: Grid, count: int, seed: int) -> float | None:
-    """A run that diverged is a cell outside; one that has not ended makes the share unknown."""
+    """Fraction of stable cells; diverged runs are unstable, unfinished ones make it unknown."""
     runs = [run for run in grid.by_count[count] if run.seed == seed]
     table = grid.table(count, seed, "loss")
     if not table or any(run.state not in ENDED for run in runs):

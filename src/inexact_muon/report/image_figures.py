@@ -13,7 +13,7 @@ from inexact_muon.statistics import optimum
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """All of them by id, empty ones too."""
+    """All figures by id, including empty ones."""
     found = [s for s in ladders(results) if s.images]
     planes = [g for g in grids(results) if g.images]
     long = [s for s in found if any(len(run.records("train")) > 8 for run in s.runs)] or found
@@ -22,7 +22,7 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 def training(found: list[Ladder]) -> Figure:
-    """Training loss against steps, by precision."""
+    """Training loss over steps, by precision."""
     panels = []
     for s in found:
         rows = curve_rows(s, "train", "loss", "loss")

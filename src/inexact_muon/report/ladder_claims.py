@@ -1,4 +1,4 @@
-"""The paper's claims about more iterations at one step size and momentum. Verdicts come from the data alone."""
+"""Claims about the number of iterations at one step size and momentum."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from inexact_muon.statistics import (
     TRUE,
     Interval,
     PValues,
-    both,
-    exactly,
+    all_of,
     interval,
+    known_value,
     paired,
     quantile,
 )
 
 SATURATED, FIRST = 0.9, 0.5
-"""Shares of the whole gain: what five iterations must reach, and what three must."""
+"""Fractions of the whole gain that five and three iterations must achieve."""
 SLIGHTLY = 1.10
-"""A step may take so many times as long and still "grow slightly"; the paper's table has 1.035."""
+"""Largest ratio of step times that counts as "grows slightly"; the paper's table has 1.035."""
 CONSTANT = 2.0
-"""p90/p10 of the LMO error after the first tenth; the paper's own numbers drift by 26.9/23.6 and 3.5/1.7."""
+"""Largest p90/p10 of the LMO error after the first tenth; the paper's numbers drift by 26.9/23.6 and 3.5/1.7."""
 SLACK = 1e-6
-"""Relative rounding that an inequality between measured numbers is allowed."""
+"""Relative rounding tolerance of inequalities between measured numbers."""
 
 
 def _loss(run: RunRecord) -> float | None:
@@ -43,15 +43,15 @@ def _train_loss(run: RunRecord) -> float | None:
 
 
 def lower_loss(ladder: Ladder) -> Finding:
-    """Loss of the fewest iterations minus that of the most, paired by seed; no step up that is sure.
+    """Loss of the fewest iterations minus that of the most, paired by seed; no significant increase between neighbours.
 
-    Refuted by the whole gain or by one of the steps between neighbours: the smallest p times their number.
+    Refuted by the whole gain or by any step between neighbours: the smallest p times their number.
     """
     of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
     counts = ladder.counts
     gain = _gain(ladder, counts[0], counts[-1], of)
     steps = {f"{a} to {b}": _gain(ladder, a, b, of).above() for a, b in pairwise(counts)}
-    refute = both(gain.above(), *steps.values()).refute
+    refute = all_of(gain.above(), *steps.values()).refute
     worse = [step for step, p in steps.items() if min(1.0, (1 + len(steps)) * p.refute) <= LEVEL]
     p = PValues(gain.above().confirm, refute)
     note = f"surely worse from {', '.join(worse)} iterations" if worse else _left_out(ladder, of)
@@ -60,17 +60,17 @@ def lower_loss(ladder: Ladder) -> Finding:
 
 
 def saturates(ladder: Ladder) -> Finding:
-    """Share of the whole gain that five iterations reach."""
+    """Fraction of the whole gain that five iterations achieve."""
     return _share(ladder, 5, SATURATED)
 
 
 def first_steps(ladder: Ladder) -> Finding:
-    """Share of the whole gain that three iterations reach."""
+    """Fraction of the whole gain that three iterations achieve."""
     return _share(ladder, 3, FIRST)
 
 
 def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
-    """(L_1 - L_count) - wanted (L_1 - L_last) > 0, a linear form, so that no ratio of noise is taken."""
+    """(L_1 - L_count) - wanted (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
     counts = ladder.counts
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
     if not first < middle < last:
@@ -84,7 +84,7 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
     margin = ladder.interval({s: values[0][s] - values[1][s] - wanted * (values[0][s] - values[2][s]) for s in seeds})
     share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
     text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
-    return Finding(ladder.title, text, margin, both(whole.above(), margin.above()))
+    return Finding(ladder.title, text, margin, all_of(whole.above(), margin.above()))
 
 
 def time_grows(ladder: Ladder) -> Finding:
@@ -93,7 +93,7 @@ def time_grows(ladder: Ladder) -> Finding:
     slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
     ratio = ladder.interval({s: slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())})
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
-    p = both(ratio.above(1.0), ratio.below(SLIGHTLY))
+    p = all_of(ratio.above(1.0), ratio.below(SLIGHTLY))
     return Finding(
         ladder.title,
         text if ratio.n else "",
@@ -105,7 +105,7 @@ def time_grows(ladder: Ladder) -> Finding:
 
 
 def error_ordered(ladder: Ladder) -> Finding:
-    """The smallest mean fall of log LMO error between neighbouring counts; per seed, over the steps that both have."""
+    """The smallest mean decrease of log LMO error between neighbouring counts, per seed, over common steps."""
     falls: dict[int, list[float]] = {}
     for a, b in pairwise(sorted(ladder.rungs)):
         crude, fine = ({r.seed: _sums(r) for r in ladder.rungs[c]} for c in (a, b))
@@ -138,7 +138,7 @@ def error_constant(ladder: Ladder) -> Finding:
 
 
 def bounds_hold(ladder: Ladder) -> Finding:
-    """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; no statistics needed."""
+    """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; counted, not tested."""
     checked, broken = 0, []
     for run in ladder.runs:
         for record in run.records("lmo"):
@@ -151,12 +151,12 @@ def bounds_hold(ladder: Ladder) -> Finding:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
     seeds = len({run.seed for run in ladder.runs})
     text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    count = exactly(len(broken), seeds)
+    count = known_value(len(broken), seeds)
     return Finding(ladder.title, text, count, FALSE if broken else TRUE, "; ".join(broken[:3]), counted=True)
 
 
 def triples(record: Record) -> Iterator[tuple[str, float, float, float]]:
-    """(layer, delta, gap, overshoot) of a record, where all three are finite."""
+    """(layer, delta, gap, overshoot) of a record, if all three are finite."""
     for layer, delta in record["delta"].items():
         eta, nu = record["gap"].get(layer), record["overshoot"].get(layer)
         if None not in (delta, eta, nu):

@@ -18,11 +18,11 @@ from inexact_muon.statistics import Cell, GridOptimum, interval, optimum
 PAPER = "The paper's figures, in its order"
 THEIRS = f"the paper: {paper.SIZE} parameters, FineWeb, {paper.STEPS:,} steps"
 SATURATED = 0.95
-"""A mean delta above this is near 1, its value for an oracle that misses a singular direction altogether."""
+"""A mean delta above this is near 1, its value for an oracle that misses a singular direction."""
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """All of them by id, empty ones too."""
+    """All figures by id, including empty ones."""
     found = [s for s in ladders(results) if not s.images]
     planes = [g for g in grids(results) if not g.images]
     measured = [s for s in ladders(results) if any(run.records("lmo") for run in s.runs)]
@@ -32,7 +32,7 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 def convergence(found: list[Ladder]) -> Figure:
-    """Validation loss against steps."""
+    """Validation loss over steps."""
     panels = []
     for s in found:
         rows = curve_rows(s, "validation", "loss", "loss")
@@ -54,7 +54,7 @@ def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
 
 
 def heat_maps(results: Results, planes: list[Grid]) -> Figure:
-    """Final loss over step size and momentum, with optimum and predicted optimum."""
+    """Final loss over step size and momentum, with observed and predicted optimum."""
     panels: list[Panel] = []
     lines = []
     still = []
@@ -100,13 +100,13 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
 
 
 def _all_near_one(results: Results, grid: Grid) -> bool:
-    """Whether the mean delta of every oracle of a grid, as measured anywhere on its problem, is near 1."""
+    """Whether the mean delta of every oracle of a grid is near 1, measured in any study of its problem."""
     found = [inexactness(results, grid.runs[0].problem, grid.family, count) for count in grid.cells]
     return all(one is not None and one.delta > SATURATED for one in found)
 
 
 def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
-    """One row for each run of a panel."""
+    """One row per run of a panel."""
     for (lr, momentum), runs in sorted(grid.cells[count].items()):
         for run in runs:
             yield {"kind": "run", "iterations": count, "lr": lr, "momentum": momentum, "seed": run.seed,
@@ -115,7 +115,7 @@ def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
 
 
 def mean_table(grid: Grid, count: int, metric: str) -> dict[tuple[float, float], float]:
-    """{cell: mean over the seeds that finished}."""
+    """{cell: mean over the finished seeds}."""
     values = defaultdict(list)
     for seed in grid.seeds:
         for cell, value in grid.table(count, seed, metric).items():
@@ -137,7 +137,7 @@ def _marks(grid: Grid, count: int, best: GridOptimum | None, carried: dict[str, 
 
 
 def table_one(found: list[Ladder]) -> Figure:
-    """Final loss and time against iterations, with the paper's table."""
+    """Final loss and time by iterations, with the paper's table."""
     rows = [
         {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.value("loss"),
          "milliseconds": run.milliseconds, "run": run.id}
@@ -147,7 +147,9 @@ def table_one(found: list[Ladder]) -> Figure:
         if run.value("loss") is not None
     ]  # fmt: skip
     panels: list[Panel] = []
-    for title in dict.fromkeys(row["oracle"] for row in rows):  # one problem an axis: losses and times do not compare
+    for title in dict.fromkeys(
+        row["oracle"] for row in rows
+    ):  # one axis per problem: losses and times are not comparable
         mine = [row for row in rows if row["oracle"] == title]
         timed = [row for row in mine if row["milliseconds"] is not None]
         panels.append(charts.ladder(f"{title}: final validation loss", mine, "loss", "validation loss"))
@@ -182,7 +184,7 @@ def _line(s: Ladder, count: int) -> tuple[str, ...]:
 
 
 def lmo_error(found: list[Ladder]) -> Figure:
-    """The LMO error, summed over layers, in training."""
+    """The LMO error, summed over layers, over training."""
     panels, lines = [], []
     for s in found:
         rows = curve_rows(s, "lmo", "sum", "lmo_error")
@@ -202,7 +204,7 @@ def lmo_error(found: list[Ladder]) -> Figure:
 
 
 def layers(found: list[Ladder]) -> Figure:
-    """delta by layer, and the layer that holds the bound back."""
+    """delta by layer, and the layer that determines the bound."""
     panels: list[Panel] = []
     lines: list[tuple[str, ...]] = []
     counts = sorted({count for s in found for count in s.rungs})

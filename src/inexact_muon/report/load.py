@@ -1,4 +1,4 @@
-"""Stores -> plain frozen records. A folder is a store itself, or holds stores (one level down, or two)."""
+"""Stores as plain frozen records. A folder is a store, or contains stores (one or two levels down)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from inexact_muon.schedules import oracles
 from inexact_muon.schedules.oracles import OracleText
 
 STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
-"""Parts of the time that belong to a training step."""
+"""Timed parts that belong to a training step."""
 
 POLICIES = ("adaptive", "budget")
-"""Not oracles: they choose one for each layer, and have no number of iterations."""
+"""Policies that choose an oracle per layer, without a number of iterations."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run: what it was and what came out."""
+    """One run: spec and results."""
 
     folder: Path
     study: str
@@ -45,7 +45,7 @@ class RunRecord:
 
     @cached_property
     def curves(self) -> list[Record]:
-        """The records of the run, read when first asked for."""
+        """The records of the run, read on first access."""
         try:
             return store.read_curves(self.folder, self.id, self.outcome)
         except LabError as error:
@@ -58,7 +58,7 @@ class RunRecord:
 
     @cached_property
     def oracle(self) -> OracleText | None:
-        """What orthogonalises; None for an optimizer without an oracle."""
+        """The oracle; None for an optimizer without one."""
         text = field_of(self.spec, "optimizer.polar")
         return oracles.parts(text, but=POLICIES) if text else None
 
@@ -84,7 +84,7 @@ class RunRecord:
 
     @property
     def seed(self) -> int:
-        """Of everything random."""
+        """The seed."""
         return int(self.spec.seed)
 
     @property
@@ -99,7 +99,7 @@ class RunRecord:
 
     @cached_property
     def setting(self) -> str:
-        """Everything but oracle, step size, momentum, seed and what is only recorded: runs that compare."""
+        """Key of comparable runs: everything but oracle, step size, momentum, seed and recording options."""
         plain = json.loads(msgspec.json.encode(self.spec, order="sorted"))
         for name in ("seed", "telemetry", "record_every", "evaluate_every", "checkpoint_every", "device"):
             plain.pop(name)
@@ -117,9 +117,9 @@ class StudyRecord:
     title: str
     runs: tuple[RunRecord, ...]
     declared: Decide | None = None
-    """What it is to decide, if its file says so."""
+    """The claims it declares to decide, if any."""
     redeclared: bool = False
-    """That was changed after runs had ended."""
+    """The declaration was changed after runs had ended."""
 
 
 @dataclass(frozen=True)
@@ -132,23 +132,23 @@ class Results:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """Every run of every study."""
+        """All runs of all studies."""
         return [run for study in self.studies for run in study.runs]
 
 
 def reference(folder: Path) -> Results | None:
-    """The evidence that a folder holds beside its own runs, in its folder "reference"; None if there is none."""
+    """The reference evidence in the folder "reference"; None if there is none."""
     place = folder / REFERENCE
     there = place.is_dir() and bool(store.places(place) or tables.find(place))
     return load(place, f"{REFERENCE}: ") if there else None
 
 
 def load(folder: Path, prefix: str = "") -> Results:
-    """Everything that is stored below a folder, but for its reference evidence; names of studies get the prefix."""
+    """All stores below a folder except reference evidence; names of studies get the prefix."""
     places = store.places(folder)
     if not places and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
-    with warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LabWarning)
         found_here = [
             made
@@ -157,18 +157,18 @@ def load(folder: Path, prefix: str = "") -> Results:
         ]
         studies = [alike(made) for made in merged(found_here)]
         for run in (run for made in studies for run in made.runs):
-            _ = run.curves  # read now, so that damage is known before anything is drawn
-    said = tuple(str(one.message) for one in seen if issubclass(one.category, LabWarning))
-    for one in seen:
+            _ = run.curves  # read now, to detect damage before plotting
+    messages = tuple(str(one.message) for one in caught if issubclass(one.category, LabWarning))
+    for one in caught:
         if not issubclass(one.category, LabWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     found = tables.read(folder, prefix.removesuffix(": "))
     stuck = tuple(line for made in studies for line in _skipping(made))
-    return Results(folder, tuple(studies), replace(found, problems=(*found.problems, *said, *stuck)))
+    return Results(folder, tuple(studies), replace(found, problems=(*found.problems, *messages, *stuck)))
 
 
 def merged(studies: Iterable[StudyRecord]) -> list[StudyRecord]:
-    """Studies of one name, such as seeds of several machines, become one; each run once, ended rather than not."""
+    """Merge studies of the same name, such as seeds of several machines; each run once, preferring ended ones."""
     by_name: dict[str, StudyRecord] = {}
     for study in studies:
         first = by_name.setdefault(study.name, study)
@@ -189,9 +189,9 @@ def merged(studies: Iterable[StudyRecord]) -> list[StudyRecord]:
 
 
 def alike(study: StudyRecord) -> StudyRecord:
-    """Without runs that do not compare with the others of their setting and seed: other data, versions or CPU.
+    """Drop runs whose environment (data, versions, CPU) differs from the others of their setting and seed.
 
-    Of each setting and seed the most runs with the same environment stay.
+    Of each setting and seed the largest set with one environment is kept.
     """
     groups: dict[tuple[str, int], dict[tuple[tuple[str, str], ...], list[RunRecord]]] = {}
     for run in study.runs:

@@ -1,4 +1,4 @@
-"""What a page does not know yet, and what knowing it costs: runs that were cut, seeds that claims were promised."""
+"""Open questions and their cost: interrupted runs, and seeds that claims still need."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from inexact_muon.report.load import Results, RunRecord, StudyRecord
 from inexact_muon.statistics import UNDECIDED
 
 COMMAND = "command.txt"
-"""A file beside the stores: the command that made them, and that goes on with them."""
+"""A file beside the stores with the command that made and continues them."""
 ENDED = ("finished", "diverged", "failed")
 
 
 def command(folder: Path) -> str:
-    """The command that goes on; empty if it is not known."""
+    """The command that continues; empty if unknown."""
     place = folder / COMMAND
     return place.read_text(errors="replace").strip() if place.is_file() else ""
 
 
 def cut(results: Results) -> list[str]:
-    """A sentence on each study whose runs have not all ended: how many are missing, of which seeds, at what cost."""
-    said = []
+    """A sentence on each study with unfinished runs: how many, of which seeds, at what cost."""
+    sentences = []
     for study in results.studies:
         left = [run for run in study.runs if run.state not in ENDED]
         if left:
             seeds = ", ".join(map(str, sorted({run.seed for run in left})))
             each = _mean(study.runs)
             cost = duration(len(left) * each) if each else "their cost is not known yet"
-            said.append(
+            sentences.append(
                 f"{study.name}: {len(left)} of {len(study.runs)} runs were cut or are running (seeds {seeds}): {cost}"
             )
-    return said
+    return sentences
 
 
 def costs(results: Results, judged: Iterable[Judged]) -> dict[str, str]:
@@ -55,7 +55,7 @@ def costs(results: Results, judged: Iterable[Judged]) -> dict[str, str]:
 
 
 def seconds_needed(item: Judged, study: StudyRecord) -> float:
-    """Of one core, for the seeds that a claim was promised and lacks."""
+    """Core seconds for the seeds that a claim still needs."""
     has, wanted = item.finding.interval.n, item.finding.wanted
     return max(0, wanted - has) * _seed(study.runs)
 
@@ -99,7 +99,7 @@ def _mean(runs: Iterable[RunRecord]) -> float:
 
 
 def _seed(runs: Iterable[RunRecord]) -> float:
-    """Seconds of all the cells of one seed, on average."""
+    """Mean seconds of all cells of one seed."""
     by_seed: dict[int, list[RunRecord]] = defaultdict(list)
     for run in runs:
         by_seed[run.seed].append(run)

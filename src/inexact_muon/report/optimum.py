@@ -1,4 +1,4 @@
-"""Where a rule says that the optimum of a grid should be for another oracle."""
+"""The optimum that a rule predicts for another oracle of a grid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inexact_muon.statistics import Cell, GridOptimum
 from inexact_muon.tune.rules import RULES
 
 SHOWN = ("paper", "descent")
-"""Rules whose prediction is drawn."""
+"""Rules whose prediction is plotted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Inexact:
 
 
 def inexactness(results: Results, problem: str, family: str, count: int) -> Inexact | None:
-    """What was measured for an oracle on a kind of problem, in any study; None if nothing was."""
+    """Inexactness measured for an oracle on a kind of problem, in any study; None if there is none."""
     sums: dict[str, list[float]] = {"delta": [], "gap": [], "overshoot": []}
     for run in results.runs:
         oracle = run.oracle
@@ -41,7 +41,7 @@ def inexactness(results: Results, problem: str, family: str, count: int) -> Inex
 
 
 def predicted(results: Results, grid: Grid, found: dict[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
-    """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle carried to the others."""
+    """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle transferred to the others."""
     carried: dict[int, dict[str, Cell]] = {}
     if not found:
         return carried

@@ -1,4 +1,4 @@
-"""One self-contained HTML file: styles, scripts and data inside; no network."""
+"""One self-contained HTML file with styles, scripts and data; no network needed."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     REFUTED: ("✗", "bad"),
     UNDECIDED: ("…", "open"),
 }
-"""Sign and colour of a verdict: never colour alone."""
+"""Sign and colour of a verdict, so that colour is never the only cue."""
 
 HERO = ("table-1", "cnn-loss", "convergence", "sizes")
-"""Figures whose first panel may stand on the first screen, in this order."""
+"""Figures whose first panel may be shown at the top, in order of preference."""
 STATES = ("finished", "diverged", "failed", "running", "waiting")
 FIELDS = ("optimizer.name", "optimizer.polar", "optimizer.lr", "optimizer.momentum", "seed", "steps")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Everything that a page and its Markdown twin show.
+    """The content of a page and of its Markdown version.
 
     Attributes:
         judged: the claims on the runs of the folder.
-        reference: the evidence beside them, if there is some; `lent` are the claims on it.
-        again: the command that made the folder, if that is known.
+        reference: the reference evidence beside them, if any; `reference_judged` are the claims on it.
+        command_line: the command that made the folder, if known.
     """
 
     results: Results
     judged: list[Judged]
     figures: list[Figure]
     reference: Results | None = None
-    lent: list[Judged] = field(default_factory=list)
-    again: str = ""
+    reference_judged: list[Judged] = field(default_factory=list)
+    command_line: str = ""
 
     @property
     def studies(self) -> list[StudyRecord]:
-        """Own ones first."""
+        """All studies, own ones first."""
         return [*self.results.studies, *(self.reference.studies if self.reference else ())]
 
     @property
@@ -68,11 +68,11 @@ class Shown:
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A row of the page: a claim, its verdicts on own runs and on reference evidence, its small picture."""
+    """A row of the page: a claim, its verdicts on own runs and on reference evidence, and its picture."""
 
     claim: Claim
     own: list[Judged]
-    lent: list[Judged]
+    reference_judged: list[Judged]
     verdict: Verdict
     theirs: Verdict | None
     picture: Markup
@@ -80,21 +80,21 @@ class ClaimRow:
 
 
 def claim_rows(shown: Shown) -> list[ClaimRow]:
-    """One a claim, in the order of the claims."""
-    own, lent = overall(shown.judged), overall(shown.lent)
+    """One row per claim, in order."""
+    own, reference_judged = overall(shown.judged), overall(shown.reference_judged)
     price = costs(shown.results, shown.judged)
     rows = []
     for claim in CLAIMS:
         mine = [j for j in shown.judged if j.claim is claim]
-        theirs = [j for j in shown.lent if j.claim is claim and j.finding.statistic]
-        known = lent[claim.id] if theirs else None
+        theirs = [j for j in shown.reference_judged if j.claim is claim and j.finding.statistic]
+        known = reference_judged[claim.id] if theirs else None
         picture = strips(mine, theirs)
         rows.append(ClaimRow(claim, mine, theirs, own[claim.id], known, picture, price.get(claim.id, "")))
     return rows
 
 
 def page(shown: Shown, refresh: int = 0) -> str:
-    """The whole page. `refresh`: seconds after which it loads itself again, 0 for never."""
+    """The whole page. `refresh`: seconds after which it reloads itself, 0 for never."""
     results, figures = shown.results, shown.figures
     environment = Environment(
         loader=PackageLoader("inexact_muon.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -109,7 +109,7 @@ def page(shown: Shown, refresh: int = 0) -> str:
         declared=[line for study in shown.studies for line in sentences(study)],
         cut=cut(results),
         advice=advice(results),
-        again=shown.again,
+        command_line=shown.command_line,
         states=[(state, states[state]) for state in STATES if states[state]],
         boards=_boards(rows),
         rows=rows,
@@ -126,7 +126,7 @@ def page(shown: Shown, refresh: int = 0) -> str:
 
 
 def _boards(rows: list[ClaimRow]) -> list[tuple[str, list[tuple[Verdict, str, str, int]]]]:
-    """(whose runs, verdict with sign, colour and number of claims); reference evidence only if there is some."""
+    """(whose runs, verdict with sign, colour and number of claims); reference evidence only if there is any."""
     boards = [("Your runs", Counter(row.verdict for row in rows))]
     theirs = Counter(row.theirs for row in rows if row.theirs)
     boards += [("Reference evidence", theirs)] if theirs else []
@@ -134,14 +134,14 @@ def _boards(rows: list[ClaimRow]) -> list[tuple[str, list[tuple[Verdict, str, st
 
 
 def _hero(figures: list[Figure]) -> Figure | None:
-    """The figure whose first panel is on the first screen."""
-    drawn = {figure.id: figure for figure in figures if figure.panels}
-    chosen = [name for name in HERO if name in drawn] or list(drawn)
-    return drawn[chosen[0]] if chosen else None
+    """The figure whose first panel is shown at the top."""
+    plotted = {figure.id: figure for figure in figures if figure.panels}
+    chosen = [name for name in HERO if name in plotted] or list(plotted)
+    return plotted[chosen[0]] if chosen else None
 
 
 def heading(results: Results) -> str:
-    """The study's own title, or the folder's name for several."""
+    """The study's own title, or the folder's name for several studies."""
     return results.studies[0].title if len(results.studies) == 1 else f"{results.folder.resolve().name}: all studies"
 
 
@@ -154,20 +154,20 @@ def sections(figures: list[Figure]) -> list[tuple[str, list[Figure]]]:
 
 
 def slug(name: str) -> str:
-    """A name for an anchor."""
+    """A name as an anchor."""
     return "section-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def inline(value: Any) -> Markup:
-    """JSON that can stand inside a script element: no "<" can end it."""
+    """JSON for a script element, with "<" escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 @cache
 def _bundle() -> str:
-    """vega, vega-lite and vega-embed, from the package: nothing is fetched."""
-    bundle: Any = vl_convert.javascript_bundle  # its stub wants an argument that it does not need
+    """vega, vega-lite and vega-embed from the installed package; nothing is fetched."""
+    bundle: Any = vl_convert.javascript_bundle  # its stub requires an argument that is optional
     return str(bundle()).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

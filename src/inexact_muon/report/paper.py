@@ -1,4 +1,4 @@
-"""Numbers that the paper prints, shown beside ours. 124M parameters, FineWeb, 12,000 steps."""
+"""Numbers printed in the paper, shown beside ours. 124M parameters, FineWeb, 12,000 steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Studies that declare what they are to decide: how many seeds a claim was promised, and whether it has them."""
+"""Studies that declare claims in advance: the number of seeds that a claim needs, and whether it has them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from inexact_muon.statistics import LEVEL, OPEN, seeds_needed
 
 
 def level(declared: Decide) -> float:
-    """One-sided, of the first step of Holm's procedure: no claim of the family has less."""
+    """One-sided level of the first step of Holm's procedure: the strictest in the family."""
     return LEVEL / len(declared.family)
 
 
 def promised(finding: Finding, declared: Decide, claim: str) -> int | None:
-    """Seeds that Stein's rule gives from the pilot's spread; None as long as the pilot is not complete."""
+    """Number of seeds by Stein's rule from the pilot's spread; None until the pilot is complete."""
     if claim not in declared.width or finding.interval.freedom + 1 < len(declared.pilot):
         return None
     return seeds_needed(finding.interval.spread, len(declared.pilot), declared.width[claim], level(declared))
 
 
 def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Finding:
-    """A finding that lacks seeds which it was promised is open: an early look is not a test.
+    """A finding without its required seeds is undecided: looking early is not a valid test.
 
     Args:
-        finding: as the claim's function judged it.
-        declared: by its study.
-        claim: its id; one without a declared width stays as it is.
-        most: seeds that any claim of the study was promised; what is beyond was added after looking.
+        finding: as judged by the claim's function.
+        declared: the study's declaration.
+        claim: its id; a claim without a declared width is unchanged.
+        most: the largest number of seeds that any claim of the study needs; more were added after looking.
     """
     if claim not in declared.width:
         return finding
@@ -41,14 +41,14 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
         return replace(finding, p=OPEN, note=_join(f"the pilot has {has} of {pilot} seeds", finding.note))
     if has < min(wanted, declared.most) or wanted > declared.most:
         limit = f", more than the {declared.most} that the study allows" if wanted > declared.most else ""
-        said = f"promised {wanted} seeds from the pilot's spread{limit}, has {has}"
-        return replace(finding, p=OPEN, wanted=wanted, note=_join(said, finding.note))
+        status = f"promised {wanted} seeds from the pilot's spread{limit}, has {has}"
+        return replace(finding, p=OPEN, wanted=wanted, note=_join(status, finding.note))
     late = f"{has - most} seeds were added after looking" if has > most else ""
     return replace(finding, wanted=wanted, note=_join(late, finding.note))
 
 
 def sentences(study: StudyRecord) -> list[str]:
-    """What a study declared, for the page; empty if it did not."""
+    """The study's declaration, for the page; empty if there is none."""
     lines = [declaration(study.name, study.declared)] if study.declared else []
     return [*lines, f"{study.name}: this declaration was changed after runs had ended"] if study.redeclared else lines
 

@@ -1,16 +1,14 @@
-"""The section on precision control: loss against the flops of the oracles, and which oracle each layer got when."""
+"""Section on precision control: loss against the flops of the oracles. The policies themselves were removed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from math import inf
 
 from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Policy, Precise, named
-from inexact_muon.schedules.oracles import parts
 from inexact_muon.statistics import (
     CONFIRMED,
     FALSE,
@@ -20,23 +18,23 @@ from inexact_muon.statistics import (
     UNDECIDED,
     Interval,
     PValues,
-    both,
-    deny,
+    all_of,
+    any_of,
     interval,
+    negate,
     paired,
-    some,
 )
 
 SAVED = 0.15
-"""Share of the flops that precision control is to save."""
+"""Fraction of the flops that precision control should save."""
 SAME = 1.02
-"""A fixed oracle has the flops of a budget if it takes at most so many times as many."""
+"""A fixed oracle matches a budget if it takes at most this many times its flops."""
 MARGIN = 0.0025
-"""What is above the exact oracle's loss by less than this share reaches it, unless the study declares a margin."""
+"""Relative margin above the exact oracle's loss, unless the study declares one."""
 
 
 def figure(problems: tuple[Precise, ...], section: str) -> Figure:
-    """Loss against flops; oracle by layer over time."""
+    """Loss against flops."""
     panels: list[Panel] = []
     lines: list[tuple[str, ...]] = []
     for p in problems:
@@ -45,17 +43,10 @@ def figure(problems: tuple[Precise, ...], section: str) -> Figure:
         if not rows:
             continue
         panels.append(study_charts.trade_off(f"{name}: loss against flops of the oracles", rows))
-        for run in p.runs:
-            segments = list(_segments(p, run)) if run.kind in ("adaptive", "budget") else []
-            if segments:
-                panels.append(study_charts.timeline(f"{name}: {run.policy}", segments))
         lines += _lines(p, name)
-    caption = (
-        "A large mark is a policy, a small one a seed; the band is the range of the exact oracle. Then the oracle "
-        "that a policy gave each layer, over the steps of one run."
-    )
+    caption = "A large mark is an oracle or a policy, a small one a seed; the band is the range of the exact oracle."
     head = ("problem", "policy", "kind", "seeds", "loss", "minus exact", "flops of the oracles", "reaches exact")
-    return Figure("precision", section, "Precision control: loss, flops, oracle by layer", "not in the paper", caption,
+    return Figure("precision", section, "Precision control: loss and flops", "not in the paper", caption,
                   panels, Table(head, lines), sources.PRECISION)  # fmt: skip
 
 
@@ -64,19 +55,6 @@ def _rows(p: Precise) -> Iterator[Row]:
         for seed, loss in run.losses.items():
             yield {"problem": p.problem, "policy": run.policy, "kind": run.kind, "seed": seed, "loss": loss,
                    "oracle_flops": run.spent[seed]}  # fmt: skip
-
-
-def _segments(p: Precise, run: Policy) -> Iterator[Row]:
-    """Steps in a row with one oracle, for each layer; the last one lasts until the end of the run."""
-    end = max((run.steps, *(choice.step for choice in run.steps_per_layer)))
-    for layer in dict.fromkeys(choice.layer for choice in run.steps_per_layer):
-        mine = sorted((c for c in run.steps_per_layer if c.layer == layer), key=lambda c: c.step)
-        first = [next(group) for _, group in groupby(mine, key=lambda c: c.oracle)]
-        stops = [*(c.step for c in first[1:]), max(end, first[-1].step + 1)]
-        for choice, stop in zip(first, stops, strict=True):
-            yield {"problem": p.problem, "policy": run.policy, "layer": layer, "oracle": choice.oracle,
-                   "iterations": parts(choice.oracle).iterations,
-                   "first_step": choice.step, "next_change": stop, "flops": choice.flops}  # fmt: skip
 
 
 def _lines(p: Precise, name: str) -> Iterator[tuple[str, ...]]:
@@ -105,7 +83,7 @@ def _excess(run: Policy, exact: Policy) -> Interval:
 
 
 def _reaches(run: Policy, exact: Policy, margin: float | None) -> PValues:
-    """Whether the loss, paired by seed, is above the exact oracle's by less than the margin: the 90 % interval is."""
+    """Whether the loss, paired by seed, exceeds the exact oracle's by less than the margin (90 % interval)."""
     if run is exact or None in run.loss:
         return TRUE if run is exact else FALSE
     return _excess(run, exact).no_worse(margin or MARGIN * interval(exact.losses).mean)
@@ -117,38 +95,38 @@ def _saving(run: Policy, fixed: Policy) -> Interval:
 
 
 def control_saves(p: Precise) -> Finding:
-    """Some policy reaches the exact loss and saves SAVED against every fixed oracle that does: three-valued logic."""
+    """Some policy reaches the exact loss and saves SAVED against every fixed oracle that does; three-valued logic."""
     exact = _exact(p)
     policies = [run for run in p.runs if run.kind in ("adaptive", "budget")]
     name = named(p.problem, p.origin)
     if exact is None or not policies:
         return Finding(name, "", interval([]), OPEN, "needs an exact oracle and an adaptive or budget policy")
     test = {run.policy: _reaches(run, exact, p.margin) for run in p.runs}
-    reach = {policy: found.verdict() for policy, found in test.items()}
+    reached = {policy: found.verdict() for policy, found in test.items()}
     fixed = [run for run in p.runs if run.kind in ("exact", "fixed")]
-    found = some(
+    found = any_of(
         *(
-            both(test[c.policy], *(some(deny(test[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
+            all_of(test[c.policy], *(any_of(negate(test[f.policy]), _saving(c, f).above(SAVED)) for f in fixed))
             for c in policies
         )
     )
     order = (CONFIRMED, UNDECIDED, REFUTED)
     ours, theirs = (
-        min(runs, key=lambda run: (order.index(reach[run.policy]), run.flops)) for runs in (policies, fixed)
+        min(runs, key=lambda run: (order.index(reached[run.policy]), run.flops)) for runs in (policies, fixed)
     )
     saving = _saving(ours, theirs)
     text = (
         f"{ours.policy} takes {ours.flops / theirs.flops:.0%} of the flops of {theirs.policy}; "
         f"loss {_excess(ours, exact).mean:+.4f} against {exact.policy}"
     )
-    note = f"reaches the exact loss: {ours.policy} {reach[ours.policy]}, {theirs.policy} {reach[theirs.policy]}"
-    cheaper = sum(reach[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
-    said = f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note
-    return Finding(name, text, saving, found, said, zone=(SAVED, inf))
+    note = f"reaches the exact loss: {ours.policy} {reached[ours.policy]}, {theirs.policy} {reached[theirs.policy]}"
+    cheaper = sum(reached[f.policy] == UNDECIDED and f.flops < theirs.flops for f in fixed)
+    remark = f"{note}; {cheaper} cheaper fixed oracles may" if cheaper else note
+    return Finding(name, text, saving, found, remark, zone=(SAVED, inf))
 
 
 def budget_beats_uniform(p: Precise) -> Finding:
-    """Loss of the best fixed oracle with a budget's flops minus the budget's, by seed; mean over several budgets."""
+    """Loss of the best fixed oracle with a budget's flops minus the budget's, by seed; mean over budgets."""
     gains: dict[int, list[float]] = {}
     uniform: dict[str, int] = {}
     for run in (r for r in p.runs if r.kind == "budget"):

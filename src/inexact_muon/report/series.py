@@ -1,4 +1,4 @@
-"""Runs that compare: ladders (one oracle family by iterations) and grids (step size x momentum by iterations)."""
+"""Comparable runs: ladders (one oracle family by iterations) and grids (step size x momentum by iterations)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Series(ABC):
 
     @property
     def title(self) -> str:
-        """Where the evidence is from."""
+        """Origin of the evidence."""
         return f"{self.study}, {self.family}"
 
     def interval(self, values: Mapping[int, float], grain: float = 0.0) -> Interval:
@@ -38,7 +38,7 @@ class Series(ABC):
 
     @property
     def runs(self) -> list[RunRecord]:
-        """Every run, by iterations."""
+        """All runs, by iterations."""
         return [run for runs in self.by_count.values() for run in runs]
 
     @property
@@ -48,14 +48,14 @@ class Series(ABC):
 
     @property
     def counts(self) -> list[int]:
-        """Iterations that can be compared: those with a run that has ended, or all if these are fewer than two."""
+        """Comparable iteration counts: those with an ended run, or all if these are fewer than two."""
         ended = [count for count, runs in self.by_count.items() if any(r.state in ENDED for r in runs)]
         return ended if len(ended) >= 2 else list(self.by_count)
 
 
 @dataclass(frozen=True)
 class Ladder(Series):
-    """One family at one step size and momentum, by iterations, each with its seeds."""
+    """One family at one step size and momentum, by iterations, with its seeds."""
 
     lr: float
     momentum: float | None
@@ -71,7 +71,7 @@ class Ladder(Series):
         return {seed: value for seed, value in found.items() if value is not None}
 
     def nearest(self, count: int) -> int:
-        """The number of iterations of this ladder that is nearest to one wanted; the smaller of two."""
+        """The iteration count of this ladder nearest to `count`; the smaller of two."""
         return min(self.counts, key=lambda rung: abs(rung - count))
 
 
@@ -97,11 +97,11 @@ class Grid(Series):
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds that occur."""
+        """All seeds."""
         return sorted({run.seed for run in self.runs})
 
     def table(self, count: int, seed: int, metric: str) -> dict[Cell, float]:
-        """{cell: final value} of the runs of one seed that finished."""
+        """{cell: final value} of the finished runs of one seed."""
         found = {}
         for cell, runs in self.cells.get(count, {}).items():
             for run in runs:
@@ -117,9 +117,9 @@ def iterations(count: int) -> str:
 
 
 def ladders(results: Results) -> list[Ladder]:
-    """For each study, setting and family with two iteration counts or more: its best-filled step size and momentum.
+    """For each study, setting and family with at least two iteration counts: its most complete step size and momentum.
 
-    Longest ladder first, language before images. Best-filled: most counts, then most finished runs, then the lowest
+    Longest ladder first, language before images. Most complete: most counts, then most finished runs, then the lowest
     mean loss over all of them, which favours no count.
     """
     found = []
@@ -139,7 +139,7 @@ def ladders(results: Results) -> list[Ladder]:
 
 
 def grids(results: Results) -> list[Grid]:
-    """For each study, setting and family: its grid, if two step sizes and two momenta were tried."""
+    """For each study, setting and family: its grid, if at least two step sizes and two momenta were tried."""
     found = []
     pilots = _pilots(results)
     for (study, _, family), runs in _families(results).items():

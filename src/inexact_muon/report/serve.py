@@ -1,4 +1,4 @@
-"""The page kept fresh while a sweep runs, on disk and, if wanted, on this machine's loopback address."""
+"""Keeps the page up to date during a sweep, on disk and optionally on this machine's loopback address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from inexact_muon.report.build import FILES, PAGE, TEXT, build
 
 HOST = "127.0.0.1"
 EVERY = 10
-"""Seconds between looks at the store; the page loads itself again as often."""
+"""Seconds between checks of the stores, and between reloads of the page."""
 TYPES = {".html": "text/html", ".md": "text/plain", ".csv": "text/csv", ".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -31,24 +31,24 @@ def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
             if is_packed(place)
             else (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
         )
-    # a reader leaves an empty log behind, which says nothing
+    # readers leave an empty log behind: ignore it
     return tuple((str(f), f.stat().st_mtime_ns) for f in files if f.is_file() and f.stat().st_size)
 
 
 def watch(folder: Path, console: Console, out: Path, every: float = EVERY, rounds: int | None = None) -> None:
-    """Builds the page again whenever the stores change, until Ctrl-C; then once more, complete.
+    """Rebuild the page whenever the stores change, until Ctrl-C; then once more, completely.
 
     Args:
-        out: where the page is.
-        rounds: how often to look; None for ever.
+        out: folder of the page.
+        rounds: number of checks; None for no limit.
     """
-    seen: tuple[tuple[str, int], ...] | None = None
+    last_stamp: tuple[tuple[str, int], ...] | None = None
     console.print(f"watching {folder}; Ctrl-C to stop", highlight=False, soft_wrap=True)
     try:
         while rounds is None or rounds > 0:
             now = stamp(folder)
-            if now != seen:
-                seen = now
+            if now != last_stamp:
+                last_stamp = now
                 build(folder, refresh=EVERY, pictures=False, out=out)
                 console.print(f"{time.strftime('%H:%M:%S')} {out / PAGE}", highlight=False, soft_wrap=True)
             rounds = None if rounds is None else rounds - 1
@@ -60,7 +60,7 @@ def watch(folder: Path, console: Console, out: Path, every: float = EVERY, round
 
 @contextmanager
 def serving(folder: Path, port: int = 0) -> Iterator[str]:
-    """Serves the report's own files, and nothing else of the folder, to this machine only; yields the address."""
+    """Serve only the report's files, to this machine only; yields the address."""
     server = ThreadingHTTPServer((HOST, port), _handler(folder))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -73,7 +73,7 @@ def serving(folder: Path, port: int = 0) -> Iterator[str]:
 
 
 def allowed(folder: Path, path: str) -> Path | None:
-    """The file behind an address: the page, report.md and report/*; None for anything else."""
+    """The file of an address: the page, report.md and report/*; None for anything else."""
     name = path.partition("?")[0].lstrip("/") or PAGE
     files = {PAGE: folder / PAGE, TEXT: folder / TEXT}
     files |= {f"{FILES}/{file.name}": file for file in (folder / FILES).glob("*")}
@@ -84,7 +84,7 @@ def _handler(folder: Path) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             host = self.headers.get("Host", "").partition(":")[0]
-            file = allowed(folder, self.path) if host in (HOST, "localhost") else None  # not a rebound name
+            file = allowed(folder, self.path) if host in (HOST, "localhost") else None  # prevents DNS rebinding
             if file is None or not file.is_file():
                 self.send_error(404)
                 return

@@ -1,4 +1,4 @@
-"""Effects over the size of a language model: these runs, reference evidence, and the paper's 124M, free of units."""
+"""Effects by size of a language model, as ratios: these runs, reference evidence, and the paper's 124M."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ THEIRS = {
 
 
 def figure(results: Results, reference: Results | None) -> Figure:
-    """A panel for each effect: sizes from small to large, with the interval over seeds."""
+    """A panel per effect, with sizes in ascending order and intervals over seeds."""
     rows = [row for found in (results, reference) if found for row in _rows(found)]
     panels: list[Panel] = []
     for name, label in EFFECTS.items():

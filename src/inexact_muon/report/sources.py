@@ -1,4 +1,4 @@
-"""The commands that make what the report draws: what a page without the data tells to run."""
+"""Commands that produce the report's data, shown where data are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small picture of a claim, as SVG: a strip for each body of evidence, drawn without scripts."""
+"""The small SVG picture of a claim: a strip per body of evidence, without scripts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from inexact_muon.statistics import CONFIRMED, REFUTED, Verdict
 
 WIDTH, HEIGHT, SIDE = 210, 18, 8
 SHOWN = 5
-"""Strips of one picture, at most."""
+"""Maximum number of strips in a picture."""
 KINDS: dict[Verdict, str] = {CONFIRMED: "good", REFUTED: "bad"}
 
 
-def strips(own: Sequence[Judged], lent: Sequence[Judged]) -> Markup:
-    """Interval against the region in which the claim is true (shaded), each on its own scale; own runs are filled.
+def strips(own: Sequence[Judged], reference: Sequence[Judged]) -> Markup:
+    """The interval and the region in which the claim is true (shaded), each on its own scale; own runs are filled.
 
-    Colours are those of the verdicts. What is counted is a bar of what was checked.
+    Colours are those of the verdicts. Counted claims are a bar of the numbers checked.
     """
     rows = [(item, False) for item in own if item.finding.statistic]
-    rows += [(item, True) for item in lent if item.finding.statistic]
+    rows += [(item, True) for item in reference if item.finding.statistic]
     if not rows:
         return Markup('<span class="soft">no data</span>')
-    drawn = [_strip(item, theirs, HEIGHT * k) for k, (item, theirs) in enumerate(rows[:SHOWN])]
-    said = "; ".join(f"{item.finding.evidence}: {item.verdict}" for item, _ in rows)
-    height = HEIGHT * len(drawn)
+    parts = [_strip(item, theirs, HEIGHT * k) for k, (item, theirs) in enumerate(rows[:SHOWN])]
+    label = "; ".join(f"{item.finding.evidence}: {item.verdict}" for item, _ in rows)
+    height = HEIGHT * len(parts)
     head = f'<svg class="strips" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
-    return Markup(f'{head}aria-label="{escape(said)}">{"".join(drawn)}</svg>')
+    return Markup(f'{head}aria-label="{escape(label)}">{"".join(parts)}</svg>')
 
 
 def _strip(item: Judged, theirs: bool, top: int) -> str:
@@ -41,7 +41,7 @@ def _strip(item: Judged, theirs: bool, top: int) -> str:
 
 
 def _count(finding: Finding, top: int) -> str:
-    """A bar of what was checked, with the share that failed, at least a visible one."""
+    """A bar of the numbers checked, with the fraction that failed, at least visibly wide."""
     found = re.match(r"(\d+) of (\d+)", finding.statistic)
     broken, checked = (int(found[1]), int(found[2])) if found else (int(finding.interval.mean), 1)
     full, middle = WIDTH - 2 * SIDE, top + HEIGHT / 2

@@ -1,4 +1,4 @@
-"""Charts of the tables beside the stores: ratios, regrets, predicted against observed, trade-offs, timelines."""
+"""Charts of the tables beside the stores: ratios, regrets, predicted against observed and trade-offs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import altair as alt
 
-from inexact_muon.report.charts import GREY, by_colour, by_shape, chart, layer_names, of_iterations, spec
+from inexact_muon.report.charts import GREY, by_shape, chart, spec
 from inexact_muon.report.figure import Panel, Row
 
 FAR = 1e4
-"""Ratios beyond are drawn here."""
+"""Larger ratios are plotted at this value."""
 KINDS = ("fixed", "adaptive", "budget")
 ROOM = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}
-"""A long legend over a wide axis of names reaches to the left, where there is room on a phone."""
+"""Anchors a long legend at the end, so that it fits on a phone."""
 BOUNDS = ("paper", "two numbers")
 
 
@@ -36,7 +36,7 @@ def ratios(title: str, rows: Iterable[Row]) -> Panel:
 
 
 def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, label: str) -> Panel:
-    """Predicted against observed best value, by rule, on equal logarithmic axes, with the line on which they agree."""
+    """Predicted against observed best value, by rule, on equal logarithmic axes, with the diagonal."""
     kept = tuple(rows)
     values = [row[name] for row in kept for name in (observed, predicted)]
     ends = [min(values) / 1.3, max(values) * 1.3]
@@ -56,7 +56,7 @@ def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, lab
 
 
 def regrets(title: str, rows: Iterable[Row]) -> Panel:
-    """A dot for each target, a diamond and a line for the mean and its interval, by rule."""
+    """A dot per target, a diamond and a line for the mean and its interval, by rule."""
     kept = tuple(rows)
     order = [row["rule"] for row in sorted(kept, key=lambda row: row["regret"]) if row["kind"] == "mean"]
     order += list(dict.fromkeys(row["rule"] for row in kept if row["rule"] not in order))
@@ -101,18 +101,3 @@ def trade_off(title: str, rows: Iterable[Row]) -> Panel:
         ),
     ]
     return Panel(title, kept, spec(alt.layer(*layers)))
-
-
-def timeline(title: str, rows: Iterable[Row]) -> Panel:
-    """Which oracle each layer had from step to step; rows have the oracle's iterations."""
-    kept = tuple(rows)
-    layers = dict.fromkeys(row["layer"] for row in kept)
-    colours = {r["oracle"]: of_iterations(r["iterations"]) for r in sorted(kept, key=lambda row: row["flops"])}
-    bars = chart().mark_rect().encode(
-        x=alt.X("first_step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
-        x2="next_change:Q",
-        y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
-        color=by_colour("oracle", colours),
-        tooltip=["layer:N", "oracle:N", "first_step:Q", "next_change:Q", alt.Tooltip("flops:Q", format=".4~g")],
-    )  # fmt: skip
-    return Panel(title, kept, spec(bars, max(160, 18 * len(layers))) | ROOM)

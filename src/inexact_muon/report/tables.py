@@ -1,4 +1,4 @@
-"""Tables beside the stores: what studies that are not sweeps found, as JSON, checked against these types when read."""
+"""Tables beside the stores: JSON results of studies that are not sweeps, validated against these types."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Theory(Struct, frozen=True):
 
     rows: list[Bound]
     origin: str = ""
-    """Who measured, if not who made the page; of every table."""
+    """Who measured, if not the author of the page; in every table."""
 
 
 class Carried(Struct, frozen=True):
-    """What a rule said for a target, and how much worse that is than the target's own best."""
+    """A rule's values for a target, and their regret against the target's own best."""
 
     rule: str
     lr: Positive
@@ -59,17 +59,17 @@ class Best(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """An oracle to which the tuned values are carried."""
+    """An oracle to which the tuned values are transferred."""
 
     target: str
     best: Best
     rules: list[Carried]
     on_edge: bool = False
-    """The best lies on the edge of the grid: the true one may be better."""
+    """The best is on the edge of the grid: the optimum may be better."""
 
 
 class RuleRegret(Struct, frozen=True):
-    """Mean regret of a rule with its interval, as the study computed it."""
+    """Mean regret of a rule with its interval, as computed by the study."""
 
     rule: str
     regret_mean: float
@@ -96,15 +96,6 @@ class Cotuning(Struct, frozen=True):
     origin: str = ""
 
 
-class LayerChoice(Struct, frozen=True):
-    """The oracle of a layer from a step on."""
-
-    layer: str
-    step: int
-    oracle: str
-    flops: float
-
-
 class Policy(Struct, frozen=True):
     """One way to choose oracles, by seed."""
 
@@ -113,9 +104,6 @@ class Policy(Struct, frozen=True):
     seeds: list[int]
     loss: list[float | None]
     oracle_flops: list[Positive]
-    steps_per_layer: list[LayerChoice] = []
-    steps: int = 0
-    """How long the run was; if 0, as long as the choices tell."""
 
     def __post_init__(self) -> None:
         if not len(self.seeds) == len(self.loss) == len(self.oracle_flops) > 0:
@@ -133,7 +121,7 @@ class Policy(Struct, frozen=True):
 
     @property
     def flops(self) -> float:
-        """The mean of these."""
+        """Their mean."""
         return sum(self.oracle_flops) / len(self.oracle_flops)
 
 
@@ -144,7 +132,7 @@ class Precise(Struct, frozen=True):
     runs: list[Policy]
     origin: str = ""
     margin: Positive | None = None
-    """How much more than the exact oracle's loss still reaches it, as the study declared."""
+    """Margin above the exact oracle's loss, as declared by the study."""
 
 
 class Precision(Struct, frozen=True):
@@ -180,7 +168,7 @@ class OracleRow(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Tables:
-    """Everything that was found, and a sentence on each file that could not be used."""
+    """All tables, and a sentence on each file that could not be used."""
 
     theory: tuple[Theory, ...] = ()
     cotuning: tuple[Cotuned, ...] = ()
@@ -195,11 +183,11 @@ NAMES = {
     "precision*.json": sources.PRECISION,
     "oracles.json": sources.ORACLES,
 }
-"""The files, and what makes them."""
+"""File names, and the commands that produce them."""
 
 
 def find(folder: Path, names: Iterable[str] = NAMES) -> list[Path]:
-    """The tables in a folder and up to two levels below it, but for reference evidence; none in a packed file."""
+    """The tables in a folder and up to two levels below it, except reference evidence; none in a packed file."""
     if not folder.is_dir():
         return []
     found = (path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name)))
@@ -207,10 +195,10 @@ def find(folder: Path, names: Iterable[str] = NAMES) -> list[Path]:
 
 
 def read(folder: Path, origin: str = "") -> Tables:
-    """The tables of a folder; one that is malformed or foreign becomes a sentence.
+    """The tables of a folder; malformed or foreign files are reported as sentences.
 
     Args:
-        origin: who measured, for tables that do not say.
+        origin: who measured, for tables without an origin.
     """
     problems: list[str] = []
 
@@ -235,7 +223,7 @@ def read(folder: Path, origin: str = "") -> Tables:
 
 
 def decode(content: bytes, kind: type[T]) -> T:
-    """JSON of a kind; a number that is not finite counts as missing."""
+    """JSON of a kind; numbers that are not finite count as missing."""
 
     def number(text: str) -> float | None:
         value = float(text)
@@ -246,5 +234,5 @@ def decode(content: bytes, kind: type[T]) -> T:
 
 
 def named(name: str, origin: str) -> str:
-    """What a table is about, and where it is from if that is not the report's own folder."""
+    """The subject of a table, and its origin if it is not the report's own folder."""
     return f"{name} ({origin})" if origin else name

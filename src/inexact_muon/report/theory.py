@@ -1,4 +1,4 @@
-"""The section on theory: every bound against what was measured on problems whose constants are proved."""
+"""Section on theory: every bound against measured values on problems with proved constants."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Bound, Theory, named
-from inexact_muon.statistics import FALSE, OPEN, TRUE, exactly, quantile
+from inexact_muon.statistics import FALSE, OPEN, TRUE, known_value, quantile
 
 ROUNDING = 1e-9
-"""Relative slack of an inequality that rounding may use up."""
+"""Relative rounding tolerance of inequalities."""
 STUDY = "theory study"
 
 
@@ -21,10 +21,10 @@ def figure(tables: tuple[Theory, ...], section: str) -> Figure:
     lines: list[tuple[str, ...]] = []
     for table in tables:
         rows = [row for bound in table.rows for row in _rows(bound)]
-        drawn = [row for row in rows if row["ratio"] is not None]
-        if drawn:
-            panels.append(study_charts.ratios(f"{named(STUDY, table.origin)}: bound / measured, 1 is tight", drawn))
-        lines += _lines(drawn)
+        plotted = [row for row in rows if row["ratio"] is not None]
+        if plotted:
+            panels.append(study_charts.ratios(f"{named(STUDY, table.origin)}: bound / measured, 1 is tight", plotted))
+        lines += _lines(plotted)
     caption = (
         "Each dot is a statement on one run: an oracle on a problem whose constants are proved. Two numbers: our bound "
         "from gap and overshoot on the same run. Ratios above 10,000 are drawn there; what the paper refuses "
@@ -55,7 +55,7 @@ def _lines(rows: list[Row]) -> Iterator[tuple[str, ...]]:
 
 
 def every_bound_holds(table: Theory) -> Finding:
-    """left <= bound for the paper's and the two-number bound of every row, beyond the noise of the left side."""
+    """left <= bound for both bounds of every row, up to the noise of the left side."""
     broken, close, checked = [], 0, 0
     for row in table.rows:
         for bound in (row.paper, row.ours):
@@ -68,4 +68,4 @@ def every_bound_holds(table: Theory) -> Finding:
     text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
     note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
     p = FALSE if broken else OPEN if close or not checked else TRUE
-    return Finding(named(STUDY, table.origin), text, exactly(len(broken), checked), p, note, "bound", counted=True)
+    return Finding(named(STUDY, table.origin), text, known_value(len(broken), checked), p, note, "bound", counted=True)

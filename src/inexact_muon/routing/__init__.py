@@ -1,1 +1,1 @@
-"""Which parameters get the LMO, cut how, and which get AdamW: by their role in the model."""
+"""Which parameters get the LMO, how they are cut into matrices, and which get AdamW: by their role in the model."""

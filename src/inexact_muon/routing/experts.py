@@ -1,4 +1,4 @@
-"""Mixtures of experts: stacks of matrices in one parameter, and routers."""
+"""Mixtures of experts: stacked expert matrices and routers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROUTERS = ("gate", "gating", "wg", "gate_linear")
 
 
 def is_router(site: Site, outputs: int) -> bool:
-    """Whether a matrix scores experts: by the name, or a gate with as many rows as there are experts."""
+    """Whether a matrix scores experts: by its name, or a gate with one row per expert."""
     names = [part.lower() for part in site.path[-2:]]
     if any("router" in part for part in (*names, site.kind.lower())):
         return True
@@ -38,10 +38,10 @@ def is_router(site: Site, outputs: int) -> bool:
 
 
 def stack(site: Site) -> tuple[View, bool] | None:
-    """(the view, whether it is certain) of a parameter that holds one matrix for each expert; None if it does not."""
+    """(view, whether it is certain) of a parameter that holds one matrix per expert; None for other parameters."""
     shape, module = tuple(site.parameter.shape), site.module
     if len(shape) == 2:
-        return _under_each_other(site)
+        return _stacked_rows(site)
     if len(shape) != 3 or shape[0] != _count(site, shape[0]):
         return None
     sides = tuple(getattr(module, name, None) for name in ("output_size", "input_size"))
@@ -54,7 +54,7 @@ def stack(site: Site) -> tuple[View, bool] | None:
 
 
 def _by_width(site: Site, shape: tuple[int, ...]) -> tuple[View, bool] | None:
-    """From the module's `is_transposed`, or from which side is as wide as the model."""
+    """Orientation from the module's `is_transposed`, or from the side that equals the model's width."""
     name = site.own.lower().removesuffix("_weight").removesuffix("_weights")
     known, hidden = name in UP or name in DOWN, _hidden(site)
     transposed = getattr(site.module, "is_transposed", None)
@@ -73,8 +73,8 @@ def _by_width(site: Site, shape: tuple[int, ...]) -> tuple[View, bool] | None:
     return view, known
 
 
-def _under_each_other(site: Site) -> tuple[View, bool] | None:
-    """DBRX and MegaBlocks: (experts * inner, hidden), the matrices that go down stored as (in, out)."""
+def _stacked_rows(site: Site) -> tuple[View, bool] | None:
+    """DBRX and MegaBlocks: (experts * inner, hidden); down projections are stored as (in, out)."""
     rows, columns = site.parameter.shape
     count, hidden, name = site.number(*COUNT), site.number(*HIDDEN), site.own.lower()
     if "expert" not in site.kind.lower() or not count or rows % count or columns != hidden:
@@ -85,7 +85,7 @@ def _under_each_other(site: Site) -> tuple[View, bool] | None:
 
 
 def _count(site: Site, size: int) -> int | None:
-    """The number of experts, as far as something says it."""
+    """The number of experts, if known."""
     given = site.number(*COUNT)
     if given == size:
         return size
@@ -95,13 +95,13 @@ def _count(site: Site, size: int) -> int | None:
 
 
 def _hidden(site: Site) -> int | None:
-    """The width of the model, as the router or an attribute says it."""
+    """The width of the model, from the router or an attribute."""
     routers = [sides[1] for sides in _routers(site) if sides[0] == site.parameter.shape[0]]
     return routers[0] if routers else site.number(*HIDDEN)
 
 
 def _routers(site: Site) -> Iterator[tuple[int, int]]:
-    """(out, in) of the routers in the module and the one around it."""
+    """(out, in) of the routers in the module and its parent."""
     for _, module in site.chain[-2:][::-1]:
         for name, child in module.named_children():
             sides = linear_sides(child) or _raw(child)

@@ -1,4 +1,4 @@
-"""Parameter groups from routes, and a warning when matrices are lost to AdamW."""
+"""Parameter groups from routes, and a warning if hidden matrices get AdamW."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from inexact_muon.routing.routes import Route, Rules, Splits, routes
 from inexact_muon.views import Whole
 
 LOST = 0.2
-"""The share of hidden entries under AdamW from which on there is a warning."""
+"""Fraction of hidden entries under AdamW from which a warning is issued."""
 
 _INDEX = re.compile(r"(^|\.)\d+(?=\.[^.]+\.)")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `for_model` was told about routing.
+    """Routing arguments of `for_model`.
 
     Attributes:
         adamw: options of the AdamW groups.
@@ -32,11 +32,11 @@ class Recipe:
     adamw: Mapping[str, Any]
 
     def routes(self, model: nn.Module) -> list[Route]:
-        """What each trainable parameter gets."""
+        """Route of each trainable parameter."""
         return routes(model, self.rules, self.split)
 
     def groups(self, made: Sequence[Route]) -> list[dict[str, Any]]:
-        """One group for each combination of algorithm, view, decay and options of a rule; those of the LMO first."""
+        """One group per combination of algorithm, view, decay and rule options; LMO groups first."""
         groups: dict[str, dict[str, Any]] = {}
         for route in sorted(made, key=lambda route: route.algorithm != "lmo"):
             lmo = route.algorithm == "lmo"
@@ -62,7 +62,7 @@ def group_name(route: Route) -> str:
 
 
 def warn_of_lost_matrices(made: Sequence[Route]) -> None:
-    """Warns if many entries of hidden matrices, or a matrix whose siblings get the LMO, get AdamW without a rule."""
+    """Warn if, without a rule, AdamW gets many hidden entries or a matrix whose siblings get the LMO."""
     hidden = [r for r in made if r.role in ("hidden", "expert", "router", "lora", "conv") or not r.sure]
     lost = [r for r in hidden if r.algorithm == "adamw" and r.rule is None and r.role != "conv"]
     entries = sum(r.parameter.numel() for r in hidden)

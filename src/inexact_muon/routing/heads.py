@@ -1,9 +1,9 @@
-"""Which layers are the model's outputs.
+"""Detects the output layers of a model.
 
-In this order: what `get_output_embeddings()` of the model or a part of it names; a name such as `classifier` or
-`policy_head`; a layer whose output no other layer takes; the last layer of a model that is a Sequential. Names count
-outside repeated blocks only, since BERT has an `output` in every layer, and never the order of definition alone: where
-the output is tied, frozen or absent the last hidden matrix is not one.
+Evidence, in this order: `get_output_embeddings()` of the model or a part of it; a name such as `classifier` or
+`policy_head`; a layer whose output no other layer takes; the last layer of a Sequential model. Names are used only
+outside repeated blocks, since every BERT layer has an `output`. The order of definition alone is never used: if the
+output is tied, frozen or absent, the last layer is a hidden one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ to_qkv to_kv c_attn query_key_value in_proj gate_proj up_proj gate_up_proj route
 """
 
 WORDS = frozenset(_WORDS.split())
-"""Words that make a name one of an output layer, or of a module that ends in one."""
+"""Words that mark the name of an output layer, or of a module that ends in one."""
 
 WEAK = frozenset(_WEAK.split())
-"""Words that decide where the widths leave it open."""
+"""Words that decide only if the widths are inconclusive."""
 
 INSIDE = frozenset(_INSIDE.split())
-"""Words of modules whose layers are not outputs whatever else they are called."""
+"""Words that mark modules whose layers are never outputs."""
 
 INNER = frozenset(_INNER.split())
-"""Layers that are inside attention, a gated network or a router."""
+"""Names of layers inside attention, a gated network or a router."""
 
 LETTERS = frozenset(_LETTERS.split())
-"""The same if there are two of them: a lone `q` or `value` is the output of a critic."""
+"""Also inner if there are two of them; a single `q` or `value` is the output of a critic."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Heads:
     """The output layers of a model.
 
     Attributes:
-        found: id of each -> why it is one.
-        doubtful: ids of layers that may be outputs: no layer takes their width, but several together might.
+        found: id of each -> reason.
+        doubtful: ids of layers that may be outputs: no single layer takes their width, but several together might.
     """
 
     found: Mapping[int, str]
@@ -80,7 +80,7 @@ class Heads:
 
 
 def find_heads(model: nn.Module) -> Heads:
-    """The output layers, whether trainable or not."""
+    """Detect the output layers, trainable or not."""
     read = _read(model)
     found = dict(_declared(model, read))
     for layer in _named(read):
@@ -110,7 +110,7 @@ def _read(model: nn.Module) -> _Model:
         elif is_norm(module):
             norms.update(p.numel() for p in module.parameters(recurse=False) if p.ndim == 1)
         elif (sides := widths(module)) is not None:
-            if not (layers and layers[-1].path == path):  # a wrapper repeats what it wraps
+            if not (layers and layers[-1].path == path):  # wrappers contain the same layer again
                 layers.append(_Layer(path, module, *sides, in_block(chain), _inner(chain)))
             else:
                 layers[-1] = _Layer(path, module, *sides, in_block(chain), _inner(chain))
@@ -118,16 +118,16 @@ def _read(model: nn.Module) -> _Model:
 
 
 def _inner(chain: Chain) -> bool:
-    """Whether a layer is inside attention, a gated network, a router or an adapter, by its names."""
+    """Whether a layer is inside attention, a gated network, a router or an adapter, judging by names."""
     last, names = chain[-1][0].lower(), [name.lower() for name in (chain[-2][1]._modules if len(chain) > 1 else ())]
     attention = last in LETTERS and len(LETTERS.intersection(names)) > 1
     return attention or last in INNER or any(INSIDE & _words(part) for part, _ in chain[1:])
 
 
 def in_block(chain: Chain) -> bool:
-    """Whether a module lies in a repeated block: a composite module in a list, not alone of its class.
+    """Whether a module is in a repeated block: a composite module in a list with others of its class.
 
-    A list with a name of outputs is one of outputs, not of blocks.
+    A list whose name marks outputs does not hold blocks.
     """
     for i in range(1, len(chain)):
         parent, (attribute, child) = chain[i - 1][1], chain[i]
@@ -166,7 +166,7 @@ def _declared(model: nn.Module, read: _Model) -> Iterator[tuple[int, str]]:
 
 
 def _named(read: _Model) -> Iterator[_Layer]:
-    """Outputs of the modules that have a name of an output, outside blocks."""
+    """Output layers by name, outside blocks."""
     scopes: dict[tuple[str, ...], list[_Layer]] = {}
     for layer in read.candidates:
         for i, part in enumerate(layer.path):
@@ -180,13 +180,13 @@ def _named(read: _Model) -> Iterator[_Layer]:
 
 
 def _feeds(layer: _Layer, others: Sequence[_Layer], scope: tuple[str, ...], read: _Model) -> bool:
-    """Whether another output takes this width and nothing outside the module gives it: timm's `conv_head`."""
+    """Whether another output takes this width and no layer outside the module produces it: timm's `conv_head`."""
     givers = [other for other in read.layers if other.out == layer.out and other.path[: len(scope)] != scope]
     return any(other.into == layer.out for other in others) and not givers and layer.out not in read.embedded
 
 
 def _ends(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
-    """The layers of a module whose output none of its layers takes; the last one if every width is taken."""
+    """Layers of a module whose output none of its layers takes; the last one if there is none."""
     ends = [a for a in inside if not any(b.into == a.out for b in inside if b is not a) and a.out not in read.norms]
     if ends or inside[-1].out in read.norms:
         return ends
@@ -194,7 +194,7 @@ def _ends(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
 
 
 def _follows(layer: _Layer, read: _Model) -> bool:
-    """Whether a layer or a normalisation takes exactly this width."""
+    """Whether a layer or normalisation takes exactly this width."""
     return layer.out in read.norms or any(
         other.into == layer.out for other in read.layers if other is not layer and other.path != layer.path
     )
@@ -208,7 +208,7 @@ def _unconsumed(layer: _Layer, read: _Model) -> bool:
 
 
 def _maybe(layer: _Layer, read: _Model) -> bool:
-    """Whether the output may be cut, flattened or concatenated before another layer takes it."""
+    """Whether the output may be split, flattened or concatenated before another layer takes it."""
     produced = {other.out for other in read.layers} | read.embedded
     others = [other for other in read.layers if other.path != layer.path]
     if any(layer.out == times * other.into for other in others for times in (2, 3, 4, 6) if other.into > 1):
@@ -227,7 +227,7 @@ def _maybe(layer: _Layer, read: _Model) -> bool:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model in modules that have nothing else."""
+    """The model without modules that only wrap another one."""
     while not isinstance(model, nn.Sequential) and next(model.parameters(recurse=False), None) is None:
         inside = [child for child in model.children() if next(child.parameters(), None) is not None]
         if len(inside) != 1 or widths(model) is not None:
@@ -249,7 +249,7 @@ def _last(model: nn.Module) -> nn.Module | None:
 
 
 def _returning(read: _Model) -> list[_Layer]:
-    """The only layer as wide as what the first one takes, if that comes from outside: an autoencoder, a denoiser."""
+    """The only layer as wide as the model's input: an autoencoder or denoiser."""
     if not read.layers or read.layers[0].block or read.layers[0].into in read.norms | read.embedded:
         return []
     back = [layer for layer in read.layers[1:] if layer.out == read.layers[0].into]

@@ -1,4 +1,4 @@
-"""Where a parameter sits in a model, and the layers whose weights are matrices: widths, and how they are stored."""
+"""The position of a parameter in a model; widths and storage of layers whose weights are matrices."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ WRAPPERS = (
     "original_module",
     "default",
 )
-"""Attributes under which compilers, data parallelism, checkpointing and adapters keep the module that they wrap."""
+"""Attributes that hold a module wrapped by compilers, data parallelism, checkpointing or adapters."""
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A parameter's place in a model.
+    """The position of a parameter in a model.
 
     Attributes:
-        name: of the parameter in the model.
-        own: its name in its module; that of the weight which it parametrises.
+        name: name of the parameter in the model.
+        own: its name in its module, or that of the weight that it parametrises.
         parameter: the parameter.
         chain: (attribute, module) from the model to the parameter's module, without wrappers.
     """
@@ -49,25 +49,25 @@ class Site:
 
     @property
     def parent(self) -> nn.Module | None:
-        """The module that has the layer."""
+        """The module that contains the layer."""
         return self.chain[-2][1] if len(self.chain) > 1 else None
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The attributes that lead to the layer."""
+        """The attribute path to the layer."""
         return tuple(attribute for attribute, _ in self.chain[1:])
 
     @property
     def kind(self) -> str:
-        """The layer's class."""
+        """Class name of the layer."""
         return type(self.module).__name__
 
     def up(self, levels: int, own: str) -> Site:
-        """The same parameter as one of a module further up."""
+        """The same parameter, as one of an enclosing module."""
         return replace(self, chain=self.chain[:-levels], own=own)
 
     def number(self, *names: str) -> int | None:
-        """The first of these attributes in the modules around the parameter or their configs, the nearest first."""
+        """The first of these attributes in the enclosing modules or their configs, innermost first."""
         for _, module in reversed(self.chain):
             for owner in (module, getattr(module, "config", None)):
                 for name in names:
@@ -96,7 +96,7 @@ def chains(model: nn.Module) -> Iterator[tuple[str, Chain]]:
 
 
 def sites(model: nn.Module) -> Iterator[Site]:
-    """Every trainable parameter, each once; a tied one under its first name."""
+    """Every trainable parameter, each once; tied parameters under their first name."""
     seen: set[int] = set()
     for prefix, chain in chains(model):
         module = model.get_submodule(prefix)
@@ -112,12 +112,12 @@ def _int(module: Any, *names: str) -> tuple[int, ...] | None:
 
 
 def is_embedding(module: nn.Module) -> bool:
-    """A table with a row for each token."""
+    """Whether a module is an embedding table."""
     return _int(module, "num_embeddings", "embedding_dim") is not None
 
 
 def linear_sides(module: nn.Module) -> tuple[int, int] | None:
-    """(out, in) of a linear layer: nn.Linear, what looks like it, Conv1D of transformers; None for anything else."""
+    """(out, in) of a linear layer: nn.Linear and similar, Conv1D of transformers; None for other modules."""
     if is_embedding(module):
         return None
     sides = _int(module, "out_features", "in_features") or _int(module, "nf", "nx")
@@ -127,12 +127,12 @@ def linear_sides(module: nn.Module) -> tuple[int, int] | None:
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """A convolution, transposed or not."""
+    """Whether a module is a convolution, transposed or not."""
     return _int(module, "in_channels", "out_channels", "groups") is not None and hasattr(module, "kernel_size")
 
 
 def is_norm(module: nn.Module) -> bool:
-    """A normalisation layer, by its class."""
+    """Whether a module is a normalisation layer, judging by its class."""
     return "norm" in type(module).__name__.lower() and not is_convolution(module) and linear_sides(module) is None
 
 
@@ -148,7 +148,7 @@ def widths(module: nn.Module) -> tuple[int, int] | None:
 
 
 def stored(module: nn.Module, own: str, weight: Tensor) -> View | None:
-    """How the matrices of a weight of a known layer are stored; None if the layer is not known or this is no weight."""
+    """View of the weight of a known layer; None if the layer is unknown or this is not its weight."""
     if isinstance(module, nn.RNNBase | nn.RNNCellBase):
         gates = 4 if isinstance(module, nn.LSTM | nn.LSTMCell) else 3 if isinstance(module, nn.GRU | nn.GRUCell) else 1
         return Split(gates) if gates > 1 and not own.startswith("weight_hr") else Whole()

@@ -1,7 +1,8 @@
-"""How weights that hold several matrices are laid out: query, key and value; gate and up; parts of a state space model.
+"""Layouts of fused weights: query, key and value; gate and up; parts of a state space model.
 
-A table of names, each with what decides the rows: attributes and configs around the layer, and the layer that takes its
-output. A layout is used only if its numbers fit. `tests/test_layouts_compute.py` checks each against its module.
+A table of names with functions that determine the rows from attributes and configs around the layer and from the layer
+that takes its output. A layout is used only if its numbers fit. `tests/test_layouts_compute.py` checks each against
+its module.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads", "nhea
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "num_query_groups", "n_local_heads")
 HEAD_DIM = ("head_dim", "attention_head_size", "head_size", "hidden_size_per_attention_head", "dim_head", "d_head")
 GENERIC = ("linear", "proj", "fc", "c", "0")
-"""Names of layers that say nothing; the module around them does."""
+"""Uninformative layer names; the enclosing module's name is used instead."""
 
 Rows = Callable[[Site, int, int], Split | None]
 
@@ -28,10 +29,10 @@ class Known:
     """A row of the table.
 
     Attributes:
-        names: of the layer, in lower case.
-        rows: (site, rows, columns) -> the cut, None if the numbers do not fit.
+        names: layer names, in lower case.
+        rows: (site, rows, columns) -> the cut, or None if the numbers do not fit.
         what: the parts, for `explain`.
-        must: whether a layer of this name that does not fit is one to be unsure of.
+        must: whether a layer of this name that does not fit is reported as unsure.
     """
 
     names: tuple[str, ...]
@@ -42,14 +43,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Fused:
-    """What the table says about a weight; no cut if the name is known and the numbers do not fit."""
+    """Layout of a weight; no cut if the name is known and the numbers do not fit."""
 
     cut: Split | None
     what: str
 
 
 def fused(site: Site, rows: int, columns: int) -> Fused | None:
-    """The layout of a weight of this many rows and columns; None if it is not known to be fused."""
+    """The layout of a weight with this many rows and columns; None if it is not known to be fused."""
     name = site.path[-1].lower() if site.path else ""
     if name in GENERIC and len(site.path) > 1:
         if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear_children(site.parent) == 1:
@@ -64,13 +65,13 @@ def fused(site: Site, rows: int, columns: int) -> Fused | None:
 
 
 def called_fused(site: Site) -> bool:
-    """Whether the name alone says that a weight is fused."""
+    """Whether the name suggests a fused weight."""
     names = [part.lower() for part in site.path[-1:]]
     return any(layout.must and name in layout.names for layout in LAYOUTS for name in names)
 
 
 def linear_children(module: nn.Module | None) -> int:
-    """The number of linear layers that a module has itself."""
+    """Number of linear layers among a module's children."""
     return sum(linear_sides(child) is not None for child in module.children()) if module is not None else 0
 
 
@@ -83,7 +84,7 @@ def _takers(site: Site) -> Iterator[int]:
 
 
 def _heads(site: Site, columns: int) -> tuple[int, int, int] | None:
-    """(heads, key-value heads, rows of a head)."""
+    """(heads, key-value heads, rows per head)"""
     heads, kv, size = site.number(*HEADS), site.number(*KV_HEADS), site.number(*HEAD_DIM)
     if heads is None or heads < 1:
         return None
@@ -101,13 +102,13 @@ def thirds(site: Site, rows: int, columns: int) -> Split | None:
 
 
 def by_head(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v] of one head after the other: GPT-NeoX, BLOOM."""
+    """[q; k; v] of each head in turn: GPT-NeoX, BLOOM."""
     numbers = _heads(site, columns)
     return Split(3, numbers[0]) if numbers and rows % (3 * numbers[0]) == 0 else None
 
 
 def by_group(site: Site, rows: int, columns: int) -> Split | None:
-    """[its q's; k; v] of one key-value head after the other."""
+    """[its q's; k; v] of each key-value head in turn."""
     numbers = _heads(site, columns)
     if numbers is None:
         return None
@@ -131,7 +132,7 @@ def query_key_value(site: Site, rows: int, columns: int) -> Split | None:
 
 
 def qkv(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v]; by head where the module says so (LeViT, CoAtNet, CodeGen's four parts, lightning attention)."""
+    """[q; k; v]; by head if the module says so (LeViT, CoAtNet, CodeGen's four parts, lightning attention)."""
     kind, heads = type(site.parent).__name__, site.number(*HEADS)
     key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
     if heads and isinstance(key, int) and isinstance(value, int) and heads * (2 * key + value) == rows:
@@ -143,7 +144,7 @@ def qkv(site: Site, rows: int, columns: int) -> Split | None:
     if kind.startswith("InternLM2"):
         return by_group(site, rows, columns)
     if "Global" in kind and rows == 2 * columns:
-        return Split(2)  # GCViT: the queries come from elsewhere
+        return Split(2)  # GCViT: queries are computed outside
     return thirds(site, rows, columns)
 
 
@@ -158,7 +159,7 @@ def c_attn(site: Site, rows: int, columns: int) -> Split | None:
 
 
 def key_value(site: Site, rows: int, columns: int) -> Split | None:
-    """[k; v], by head where the module says so."""
+    """[k; v], by head if the module says so."""
     heads = site.number(*HEADS)
     key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
     if heads and isinstance(key, int) and isinstance(value, int) and heads * (key + value) == rows:
@@ -178,7 +179,7 @@ def compressed(site: Site, rows: int, columns: int) -> Split | None:
 
 
 def halves(site: Site, rows: int, columns: int) -> Split | None:
-    """[gate; up] where another layer of the module takes half of the rows and none takes all of them."""
+    """[gate; up], if another layer of the module takes half of the rows and none takes all of them."""
     takers = list(_takers(site))
     return Split(2) if 2 * (rows // 2) == rows and rows // 2 in takers and rows not in takers else None
 
@@ -240,5 +241,5 @@ LAYOUTS = (
 
 
 def within(cut: Split, view: View) -> View:
-    """The cut of the matrix that a whole or transposed view shows."""
+    """The cut of the matrix inside a whole or transposed view."""
     return Transposed(cut) if isinstance(view, Transposed) else cut

@@ -1,4 +1,4 @@
-"""What a parameter is for, and what follows: the algorithm, its matrices, whether it decays."""
+"""The role of a parameter, and what follows from it: algorithm, view, weight decay."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from inexact_muon.views import Flatten, Transposed, View, Whole
 LORA = ("lora_A", "lora_B")
 LORA_EMBEDDINGS = ("lora_embedding_A", "lora_embedding_B")
 TABLE = re.compile("pos|token|embed|bias|table|log|latent|probe|quer|scale|gamma|alpha|mask|prompt|decay|mix|time")
-"""Names of parameters that are known not to be matrices of a map."""
+"""Names of parameters that are known not to be weight matrices."""
 
 WEIGHT = re.compile(r"weights?\d*|kernel|[wW]\d?")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a parameter gets.
+    """Algorithm and view of a parameter, and why.
 
     Attributes:
         role: hidden, conv, expert, router, lora, head, embedding, norm, bias, vector or other.
-        view: its matrices, also where AdamW does not need them: a rule may ask for the LMO.
+        view: its matrices, also under AdamW: a rule may request the LMO.
         decay: whether weight decay applies.
-        sure: False where the evidence is weak; `explain` says so.
+        sure: False if the evidence is weak; shown by `explain`.
     """
 
     role: str
@@ -42,7 +42,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about a whole model."""
+    """Properties of the whole model."""
 
     embeddings: frozenset[int]
     tied: frozenset[int]
@@ -51,7 +51,7 @@ class Facts:
 
     @classmethod
     def of(cls, model: nn.Module) -> Facts:
-        """Reads the model without running it."""
+        """Inspect the model without running it."""
         tables = {id(m._parameters.get("weight")) for m in model.modules() if is_embedding(m)}
         others = {id(p) for m in model.modules() if not is_embedding(m) for p in m._parameters.values()}
         outputs = find_heads(model)
@@ -85,10 +85,10 @@ def _vector(site: Site) -> Decision:
 
 
 def _parametrised(site: Site, facts: Facts) -> Decision:
-    """torch.nn.utils.parametrize: the parameter is what the weight is computed from.
+    """torch.nn.utils.parametrize: a parameter from which the weight is computed.
 
-    The direction of a weight norm and the matrix under a spectral norm are used up to a factor, so they get what the
-    weight would; steps under an orthogonal or another map are not steps of the weight.
+    The direction of a weight norm and the matrix under a spectral norm are used up to a factor: they are treated like
+    the weight. Under an orthogonal or another parametrisation an LMO step is not an LMO step of the weight.
     """
     kinds = [type(module).__name__ for module in site.module.children()]
     if kinds == ["_WeightNorm"] and site.own == "original0":
@@ -117,14 +117,14 @@ def _matrix(site: Site, facts: Facts) -> Decision:
         return Decision("hidden", "lmo", f"fused gates or projections ({site.kind})", view, True)
     rows, columns = view.shapes(site.parameter.shape)[0]
     if site.own == "weight" and experts.is_router(site, rows):
-        return Decision("router", "lmo", "router: LMO or AdamW is a matter of taste", view, True)
+        return Decision("router", "lmo", "router: either algorithm works", view, True)
     if id(site.module) in facts.heads:
         return Decision("head", "adamw", facts.heads[id(site.module)], view, True)
     fused = layouts.fused(site, rows, columns)
     if fused is not None and fused.cut is not None:
         return Decision("hidden", "lmo", f"fused {fused.what}: split", layouts.within(fused.cut, view), True)
     if fused is not None:
-        why = f"called like a fused {fused.what}, but the numbers do not fit: not split"
+        why = f"named like a fused {fused.what}, but the sizes do not fit: not split"
         return Decision("hidden", "lmo", why, view, True, sure=False)
     if id(site.module) in facts.doubtful:
         why = f"hidden matrix ({site.kind}), unless it is an output: no layer takes just its width"
@@ -140,7 +140,7 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
     if id(module) in facts.heads:
         return Decision("head", "adamw", facts.heads[id(module)], view, True)
     if layouts.called_fused(site):
-        why = "convolution called like a fused weight: flattened, not split"
+        why = "convolution named like a fused weight: flattened, not split"
         return Decision("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"
     grouped = f", a matrix for each of {view.groups} groups" if view.groups > 1 else ""
@@ -152,13 +152,13 @@ def _lora_of(site: Site) -> Decision:
     if site.parameter.ndim != 2:
         return Decision("lora", "adamw", "part of a low-rank change (LoRA)", decay=True, sure=False)
     sides, (rows, columns) = linear_sides(site.module), site.parameter.shape
-    first = site.own == "lora_A"  # (rank, in), the other one is (out, rank)
+    first = site.own == "lora_A"  # (rank, in); lora_B is (out, rank)
     turned = sides is not None and (rows == sides[1] != columns if first else columns == sides[0] != rows)
     return Decision("lora", "lmo", "half of a low-rank change (LoRA)", Transposed() if turned else Whole(), True)
 
 
 def _loose(site: Site) -> Decision:
-    """Not the weight of a known layer: experts, or AdamW."""
+    """A parameter that is not the weight of a known layer: experts, or AdamW."""
     if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
         named = isinstance(site.module, nn.ParameterDict)
         site = site.up(1, site.own if named else site.path[-1])
@@ -170,7 +170,7 @@ def _loose(site: Site) -> Decision:
         why = "a matrix for each expert; which side is the input is not known: taken as (out, in)"
         return Decision("expert", "lmo", why, view, True, sure=False)
     if len(shape) == 2 and experts.is_router(site, shape[0]):
-        return Decision("router", "lmo", "router: LMO or AdamW is a matter of taste", Whole(), True)
+        return Decision("router", "lmo", "router: either algorithm works", Whole(), True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):
         return Decision("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
     flat = sum(side > 1 for side in shape) <= 1
@@ -181,7 +181,7 @@ def _loose(site: Site) -> Decision:
 
 
 def _checked(finding: Decision, site: Site) -> Decision:
-    """A matrix with one row or column is a vector: its polar factor is its direction."""
+    """Assign AdamW to matrices with one row or column, whose polar factor is the normalised vector."""
     if finding.algorithm == "lmo":
         shapes = finding.view.shapes(site.parameter.shape)
         if len(shapes) == 1 and min(shapes[0][-2:]) == 1:

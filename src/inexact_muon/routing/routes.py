@@ -1,12 +1,12 @@
-"""Which parameter gets what, by its role in the model, and why.
+"""The algorithm and view of each parameter, by its role in the model.
 
-hidden matrices              LMO, as they are; stored as (in, out) transposed; each part of a fused weight by itself
-convolution kernels          LMO on out x (in * kernel), for each group of channels
+hidden matrices              LMO, as stored; (in, out) weights transposed; each part of a fused weight separately
+convolution kernels          LMO on out x (in * kernel), per group of channels
 stacks of expert matrices    LMO on each; routers and LoRA pairs as plain matrices
-everything else              AdamW: embeddings, tied or not, outputs, norms, biases, depthwise kernels, and whatever is
-                             not the weight of a known layer
+everything else              AdamW: embeddings, tied or not, output layers, norms, biases, depthwise kernels, and
+                             parameters that are not the weight of a known layer
 
-Weight decay applies to matrices and to outputs that are not tied, unless `no_weight_decay()` of the model names them.
+Weight decay applies to matrices and to untied output layers, unless `no_weight_decay()` of the model names them.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Splits = Mapping[str, int | tuple[int, ...] | str | View]
 
 @dataclass(frozen=True)
 class Route:
-    """What one parameter gets, and why.
+    """Algorithm and view of one parameter, and why.
 
     Attributes:
         algorithm: lmo or adamw.
-        view: the matrices that the ball sees; whole for AdamW.
+        view: the matrices passed to the ball; whole for AdamW.
         role: hidden, conv, expert, router, lora, head, embedding, norm, bias, vector or other.
         decay: whether weight decay applies.
-        sure: False where the evidence is weak.
-        rule: the glob of the rule that applied, if one did.
-        options: what the rule sets in the parameter's group.
+        sure: False if the evidence is weak.
+        rule: the glob of the rule that applied, if any.
+        options: group options set by the rule.
     """
 
     name: str
@@ -56,20 +56,20 @@ class Route:
 
     @property
     def reason(self) -> str:
-        """Why, and whether that is certain."""
+        """Why, and whether this is certain."""
         return self.why if self.sure else f"unsure: {self.why}"
 
 
 def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> list[Route]:
-    """One route for each parameter that requires a gradient, in the model's order; a tied weight has one.
+    """One route per parameter that requires a gradient, in the model's order; a tied weight has one.
 
-    Nothing is run, and parameters may be on the meta device.
+    The model is not run, and parameters may be on the meta device.
 
     Args:
-        rules: (glob on the parameter's name, "lmo", "adamw" or options of its group), the first match wins, before
-            anything else. Options may hold "algorithm". A glob that matches nothing is an error, here and in split.
-        split: glob on the parameter's name -> the number of blocks of rows, the rows of each, or a view; for weights
-            whose layout is not recognised, or is not what they compute; 1 leaves a weight whole.
+        rules: (glob on the parameter's name, "lmo", "adamw" or group options) pairs; the first match wins and overrides
+            everything else. Options may contain "algorithm". A glob that matches nothing is an error, also in split.
+        split: glob on the parameter's name -> number of row blocks, rows of each, or a view, for weights whose layout
+            is not recognised or differs from the model's computation; 1 leaves a weight whole.
     """
     _check(model, rules, split or {})
     facts, unwanted = Facts.of(model), undecayed(model)
@@ -85,27 +85,27 @@ def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> 
 
 
 def undecayed(model: nn.Module) -> set[str]:
-    """Parameters that `no_weight_decay()` and `no_weight_decay_keywords()` of the model and its parts name (timm)."""
+    """Parameters named by `no_weight_decay()` and `no_weight_decay_keywords()` of the model and its parts (timm)."""
     found: set[str] = set()
     names = [name for name, _ in model.named_parameters()]
     for prefix, module in model.named_modules():
         start = f"{prefix}." if prefix else ""
         inside = [name for name in names if name.startswith(start)]
-        found.update(start + name for name in _asked(module, "no_weight_decay"))
-        words = list(_asked(module, "no_weight_decay_keywords"))
+        found.update(start + name for name in _call_if_defined(module, "no_weight_decay"))
+        words = list(_call_if_defined(module, "no_weight_decay_keywords"))
         found.update(name for name in inside if any(word in name[len(start) :] for word in words))
     return found
 
 
 def matches(name: str, glob: str) -> bool:
-    """Whether a glob names a parameter, with or without the names that wrappers add."""
+    """Whether a glob matches a parameter name, with or without the parts that wrappers insert."""
     bare = ".".join(part for part in name.split(".") if part not in WRAPPERS)
     return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare, glob)
 
 
-def _asked(module: nn.Module, name: str) -> Iterable[str]:
-    ask = getattr(type(module), name, None)
-    return ask(module) or () if callable(ask) else ()
+def _call_if_defined(module: nn.Module, name: str) -> Iterable[str]:
+    method = getattr(type(module), name, None)
+    return method(module) or () if callable(method) else ()
 
 
 def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
@@ -117,9 +117,7 @@ def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
     for what, glob in [("rules", glob) for glob, _ in rules] + [("split", glob) for glob in split]:
         if not any(matches(name, glob) for name in names):
             near = (difflib.get_close_matches(glob, names, n=1, cutoff=0.0) or ["none"])[0]
-            raise ValueError(
-                f"{what}: {glob!r} matches no parameter (one that is tied has its first name); near: {near}"
-            )
+            raise ValueError(f"{what}: {glob!r} matches no parameter (a tied one has its first name); similar: {near}")
 
 
 def _split(finding: Decision, site: Site, split: Splits) -> Decision:
@@ -134,7 +132,7 @@ def _split(finding: Decision, site: Site, split: Splits) -> Decision:
         view = within(Split(rows), finding.view) if rows != 1 else finding.view
         if rows == 1:
             view = type(finding.view)() if hasattr(finding.view, "inner") else Whole()
-    view.shapes(site.parameter.shape)  # says what does not fit
+    view.shapes(site.parameter.shape)  # raises if it does not fit
     return replace(finding, view=view, why="split as asked", sure=True)
 
 

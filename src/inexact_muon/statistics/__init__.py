@@ -1,14 +1,14 @@
-"""From a few seeds to a verdict: paired intervals, equivalence, sample size, fitted optima, families. Torch-free.
+"""Statistics over a few seeds: paired intervals, equivalence, sample size, fitted optima, families. Torch-free.
 
-Every claim of a page and every study uses these functions; `tests/test_statistics.py` simulates studies of known truth
-and counts wrong verdicts.
+Used by every claim of a page and every study; `tests/test_statistics.py` simulates studies with known truth and counts
+wrong verdicts.
 """
 
 from inexact_muon.statistics.families import Tested as Tested
 from inexact_muon.statistics.families import holm as holm
 from inexact_muon.statistics.intervals import Interval as Interval
-from inexact_muon.statistics.intervals import exactly as exactly
 from inexact_muon.statistics.intervals import interval as interval
+from inexact_muon.statistics.intervals import known_value as known_value
 from inexact_muon.statistics.intervals import paired as paired
 from inexact_muon.statistics.intervals import quantile as quantile
 from inexact_muon.statistics.intervals import seeds_needed as seeds_needed
@@ -27,6 +27,6 @@ from inexact_muon.statistics.verdicts import TRUE as TRUE
 from inexact_muon.statistics.verdicts import UNDECIDED as UNDECIDED
 from inexact_muon.statistics.verdicts import PValues as PValues
 from inexact_muon.statistics.verdicts import Verdict as Verdict
-from inexact_muon.statistics.verdicts import both as both
-from inexact_muon.statistics.verdicts import deny as deny
-from inexact_muon.statistics.verdicts import some as some
+from inexact_muon.statistics.verdicts import all_of as all_of
+from inexact_muon.statistics.verdicts import any_of as any_of
+from inexact_muon.statistics.verdicts import negate as negate

@@ -10,17 +10,17 @@ from inexact_muon.statistics.verdicts import PValues
 
 @dataclass(frozen=True)
 class Tested:
-    """The p-values of one claim, one pair for each body of evidence (study and oracle family)."""
+    """The p-values of one claim, one pair per body of evidence (study and oracle family)."""
 
     claim: str
     parts: tuple[PValues, ...]
 
 
 def holm(members: Sequence[Tested], size: int = 0) -> dict[str, tuple[PValues, ...]]:
-    """Adjusted p-values: compared with LEVEL, the chance of any wrong verdict of the family is at most ALPHA.
+    """Adjusted p-values: comparing them with LEVEL bounds the probability of any wrong verdict in the family by ALPHA.
 
-    A claim's p is its smallest, times its number of bodies (Bonferroni). Claims are taken in the order of their p; the
-    k-th is multiplied by m - k + 1, and none ends below the one before it.
+    A claim's p is its smallest, times its number of bodies (Bonferroni). Claims are sorted by p; the k-th is multiplied
+    by m - k + 1, and the adjusted values are made monotone.
 
     Args:
         members: the claims with their p-values.

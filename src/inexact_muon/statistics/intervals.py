@@ -1,4 +1,4 @@
-"""The mean over seeds: its t interval, tests against a threshold or a margin, and how many seeds a width takes."""
+"""The mean over seeds: t intervals, tests against a threshold or margin, and sample size."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scipy.special import stdtr, stdtrit
 from inexact_muon.statistics.verdicts import ALPHA, FALSE, LEVEL, OPEN, TRUE, PValues
 
 POWER = 0.8
-"""How often a difference of the size called detectable is found."""
+"""Power at the detectable difference."""
 Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean of n values with its 95 % t interval; infinitely wide if the spread is not known.
+    """Mean of n values with its 95 % t interval; infinitely wide if the spread is unknown.
 
     Attributes:
         spread: the standard deviation of one value (the noise floor).
@@ -34,12 +34,12 @@ class Interval:
 
     @property
     def error(self) -> float:
-        """The standard error of the mean."""
+        """Standard error of the mean."""
         return self.spread / sqrt(self.n) if self.n else inf
 
     @property
     def detectable(self) -> float:
-        """The smallest difference that so many values find in 80 % of repeats, at the level of the interval."""
+        """The smallest difference that this many values detect with 80 % power, at the level of the interval."""
         if isinf(self.error):
             return inf
         return float(stdtrit(self.freedom, 1 - LEVEL) + stdtrit(self.freedom, POWER)) * self.error
@@ -58,10 +58,10 @@ class Interval:
         return Interval(-self.mean, -self.high, -self.low, self.n, self.spread, self.freedom).above(-threshold)
 
     def within(self, margin: float) -> PValues:
-        """Equivalence: |mean| < margin, by two one-sided tests at 5 %, so that the 90 % interval is inside the margin.
+        """Equivalence: |mean| < margin, by two one-sided tests at 5 %, i.e. the 90 % interval is inside the margin.
 
-        Only one kind of mistake is possible (equivalent or not), so each way may use all of ALPHA. `confirm` is halved
-        because it is compared with LEVEL = ALPHA/2. Refuted: the mean is sure to lie outside, on either side.
+        Only one kind of error is possible (equivalent or not), so each test may use all of ALPHA. `confirm` is halved
+        because it is compared with LEVEL = ALPHA/2. Refuted: the mean is significantly outside, on either side.
         """
         low, high = self.above(-margin), self.below(margin)
         return PValues(max(low.confirm, high.confirm) * LEVEL / ALPHA, min(low.refute, high.refute))
@@ -77,15 +77,15 @@ def interval(
     pilot: Collection[int] = (),
     grain: float = 0.0,
 ) -> Interval:
-    """mean +- t(n-1) s/sqrt(n); with pilot seeds Stein's: s and the degrees of freedom are those of the pilot alone.
+    """mean +- t(n-1) s/sqrt(n); with pilot seeds Stein's interval: s and the degrees of freedom are those of the pilot.
 
-    Then the level is exact although the number of seeds was chosen after the pilot, as long as it depends on the
-    pilot's spread only (`seeds_needed`).
+    Its level is exact although the number of seeds was chosen after the pilot, provided that it depends on the pilot's
+    spread only (`seeds_needed`).
 
     Args:
         values: by seed (or target), or a list.
         pilot: the seeds of the pilot.
-        grain: the step of a value that is a count: rounding alone spreads it by grain/sqrt(12), so s is no smaller.
+        grain: the resolution of a count: rounding alone has the deviation grain/sqrt(12), a lower bound on s.
     """
     found = list(values.values()) if isinstance(values, Mapping) else list(values)
     known = [v for seed, v in values.items() if seed in pilot] if pilot and isinstance(values, Mapping) else found
@@ -103,7 +103,7 @@ def seeds_needed(spread: float, pilot: int, half_width: float, level: float = LE
     """Stein's two-stage rule: max(n0, ceil((t(n0-1) s/h)^2)) seeds give mean +- h at a one-sided level.
 
     Args:
-        spread: standard deviation s of the pilot's values; the only thing of the pilot that counts.
+        spread: standard deviation s of the pilot's values, the only statistic of the pilot that is used.
         pilot: n0, its number of seeds.
         half_width: h.
         level: one-sided.
@@ -111,18 +111,18 @@ def seeds_needed(spread: float, pilot: int, half_width: float, level: float = LE
     if pilot < 2:
         raise ValueError(f"a pilot needs at least 2 seeds, got {pilot}")
     if half_width <= 0.0:
-        raise ValueError(f"the half-width wanted must be positive, got {half_width:g}")
+        raise ValueError(f"the half-width must be positive, got {half_width:g}")
     return max(pilot, ceil((float(stdtrit(pilot - 1, 1 - level)) * spread / half_width) ** 2))
 
 
 def spread(values: Sequence[float]) -> float:
-    """The standard deviation with n - 1; 0 for fewer than two."""
+    """The standard deviation with n - 1; 0 for fewer than two values."""
     mean = sum(values) / max(1, len(values))
     return sqrt(sum((v - mean) ** 2 for v in values) / max(1, len(values) - 1))
 
 
-def exactly(value: float, n: int) -> Interval:
-    """A count that is known, of n."""
+def known_value(value: float, n: int) -> Interval:
+    """A known count, out of n."""
     return Interval(float(value), float(value), float(value), n, 0.0)
 
 

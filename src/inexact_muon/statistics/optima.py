@@ -1,4 +1,4 @@
-"""Where a grid of step size and momentum has its lowest loss, between its cells; and how a grid goes on at its edge."""
+"""Optimum of a grid of step size and momentum, interpolated between cells; extension of a grid at an edge."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from math import exp, isfinite, log
 import numpy as np
 
 Cell = tuple[float, float]
-"""Step size, momentum."""
+"""(step size, momentum)"""
 
 
 @dataclass(frozen=True)
 class GridOptimum:
-    """The best cell, and the lowest point of a quadratic in (log lr, log alpha) through its neighbourhood.
+    """The best cell, and the minimum of a quadratic in (log lr, log alpha) fitted to its neighbourhood.
 
     Attributes:
-        edge: the best step size has no finite value on one of its sides: the true one may lie outside.
-        alpha_edge: the same of alpha = 1 - momentum; alpha = 1 is the end of its range, not an edge.
+        edge: the best step size has no finite neighbour on one side: the optimum may lie outside.
+        alpha_edge: the same for alpha = 1 - momentum; alpha = 1 is the end of its range, not an edge.
     """
 
     cell: Cell
@@ -32,8 +32,8 @@ class GridOptimum:
 def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> GridOptimum | None:
     """The optimum of the lowest sign * value; None for an empty table.
 
-    The quadratic has six terms and is fitted to the 3 x 3 cells around the best one. Where some of them are missing, or
-    the fit has no lowest point, a parabola along each axis takes its place, and on an edge the cell itself.
+    The quadratic has six terms and is fitted to the 3 x 3 cells around the best one. If some are missing, or the fit
+    has no minimum, a parabola along each axis is used instead, and at an edge the cell itself.
     """
     values = {cell: sign * value for cell, value in table.items() if isfinite(value)}
     if not values:
@@ -57,7 +57,7 @@ def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> GridOptimum | Non
 
 
 def extended(axis: Sequence[float], place: float, most: float = float("inf")) -> float | None:
-    """The next value beyond the end of an ascending axis at which `place` lies, in the same ratio; None inside it."""
+    """The next value beyond the end of an ascending axis at which `place` lies, in the same ratio; None inside."""
     if len(axis) < 2 or place not in (axis[0], axis[-1]):
         return None
     ratio = axis[0] / axis[1] if place == axis[0] else axis[-1] / axis[-2]
@@ -75,11 +75,11 @@ def _near(axis: Sequence[float], value: float) -> Sequence[float]:
 
 
 def _quadratic(points: Mapping[Cell, float], centre: Cell) -> Cell | None:
-    """The lowest point of the quadratic through 3 x 3 points, not outside of them; None if it has none."""
+    """The minimum of the quadratic through 3 x 3 points, clipped to them; None if it has none."""
     x, y = np.log(np.array(list(points))).T - np.log(np.array(centre))[:, None]
     terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)
     _, bx, by, xx, xy, yy = np.linalg.lstsq(terms, np.array(list(points.values())), rcond=None)[0]
-    bend = 4.0 * xx * yy - xy * xy  # the determinant of the matrix of second derivatives
+    bend = 4.0 * xx * yy - xy * xy  # determinant of the Hessian
     if bend <= 0.0 or xx <= 0.0:
         return None
     moves = (xy * by - 2.0 * yy * bx) / bend, (xy * bx - 2.0 * xx * by) / bend
@@ -88,7 +88,7 @@ def _quadratic(points: Mapping[Cell, float], centre: Cell) -> Cell | None:
 
 
 def _parabola(row: Sequence[tuple[float, float]], centre: float) -> float:
-    """The vertex, in the logarithm, of the parabola through three points; the centre if they are fewer."""
+    """The vertex, in the logarithm, of the parabola through three points; the centre if there are fewer."""
     if len(row) < 3:
         return centre
     (x0, y0), (x1, y1), (x2, y2) = ((log(x), value) for x, value in row)

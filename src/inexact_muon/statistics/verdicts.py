@@ -1,4 +1,4 @@
-"""Three verdicts, the two p-values behind each, and how statements combine."""
+"""Three verdicts, the two p-values behind each, and logical combinations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ CONFIRMED: Verdict = "confirmed"
 REFUTED: Verdict = "not confirmed"
 UNDECIDED: Verdict = "not enough data at this size"
 ALPHA = 0.05
-"""Rate of wrong verdicts: of one statement, or (after Holm) of a page that has any."""
+"""Error rate of verdicts: per statement, or (after Holm) per page."""
 LEVEL = ALPHA / 2
-"""Each of the two p-values is compared with this."""
+"""One-sided level of each of the two p-values."""
 
 
 @dataclass(frozen=True)
 class PValues:
-    """How surprising the data would be if a statement were false, and if it were true; both one-sided.
+    """One-sided p-values of a statement: of the data if it were false (`confirm`), and if it were true (`refute`).
 
     A small `confirm` confirms the statement, a small `refute` refutes it; if both are small it is refuted.
     """
@@ -27,7 +27,7 @@ class PValues:
 
     @property
     def least(self) -> float:
-        """The smaller of the two: what Holm's procedure orders by."""
+        """The smaller of the two, by which Holm's procedure sorts."""
         return min(self.confirm, self.refute)
 
     def verdict(self, level: float = LEVEL) -> Verdict:
@@ -38,16 +38,16 @@ class PValues:
 
 
 TRUE, FALSE, OPEN = PValues(0.0, 1.0), PValues(1.0, 0.0), PValues(1.0, 1.0)
-"""Known to be true; known to be false; nothing is known."""
+"""Known to be true; known to be false; unknown."""
 
 
-def deny(p: PValues) -> PValues:
-    """The contrary."""
+def negate(p: PValues) -> PValues:
+    """The negation."""
     return PValues(p.refute, p.confirm)
 
 
-def both(*parts: PValues) -> PValues:
-    """All of k statements. Confirming takes the largest p; refuting one of k takes k times the smallest (Bonferroni).
+def all_of(*parts: PValues) -> PValues:
+    """All of k statements. Confirming takes the largest p; refuting takes k times the smallest (Bonferroni).
 
     Parts that are known to be true do not count among the k.
     """
@@ -59,6 +59,6 @@ def both(*parts: PValues) -> PValues:
     return PValues(max(p.confirm for p in unsure), min(1.0, len(unsure) * min(p.refute for p in unsure)))
 
 
-def some(*parts: PValues) -> PValues:
-    """At least one of k statements: the contrary of all of their contraries."""
-    return deny(both(*(deny(part) for part in parts)))
+def any_of(*parts: PValues) -> PValues:
+    """At least one of k statements."""
+    return negate(all_of(*(negate(part) for part in parts)))

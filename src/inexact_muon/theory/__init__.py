@@ -1,4 +1,4 @@
-"""Every statement of the paper, and its two-number version, as a plain function of floats. No torch.
+"""Every statement of the paper, and its two-number version, as a function of floats. No torch.
 
 deterministic_optimal(D0=1.0, L=2.0, K=1000, delta=0.1)        # (gamma, bound), Corollary 2
 measured_stochastic_bound(D0=1.0, L=2.0, K=1000, rho_sigma=1.0, gamma=0.01, alpha=0.1, gap=0.02, overshoot=1.1)

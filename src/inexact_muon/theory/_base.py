@@ -1,9 +1,9 @@
-"""What a statement is, and the conditions that all of them share.
+"""Statements, and the conditions that all of them share.
 
-Symbols, everywhere in `theory`: D0 = f(x^0) - f*, or anything above it; L the smoothness constant of Assumption 2, in
-the ball's norm; K iterations; rho_sigma = rho sigma, noise as seen by the dual norm; gamma the step size; alpha
-the weight of the new gradient, m <- (1-alpha) m + alpha g; delta the error of Assumption 1; gap and overshoot
-the two numbers (eta, nu), or upper bounds on them over a run; E_k = E||m^{k+1} - grad_k||*, the momentum error.
+Symbols in `theory`: D0 = f(x^0) - f*, or an upper bound; L the smoothness constant of Assumption 2, in the ball's norm;
+K iterations; rho_sigma = rho sigma, the noise in the dual norm; gamma the step size; alpha the weight of the new
+gradient, m <- (1-alpha) m + alpha g; delta the error of Assumption 1; gap and overshoot the two numbers (eta, nu), or
+upper bounds on them over a run; E_k = E||m^{k+1} - grad_k||*, the momentum error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Statement:
     """One function of this package.
 
     Attributes:
-        statement: what it computes, as a formula.
+        statement: the formula it computes.
         source: where the paper states it; "ours" for the two-number versions, proved in docs/theory.md.
         kind: bound, optimum, count, step, lemma, factor or model.
     """
@@ -37,14 +37,14 @@ class Statement:
 
 
 class Optimum(NamedTuple):
-    """A step size and the bound it gives."""
+    """A step size and its bound."""
 
     gamma: float
     bound: float
 
 
 class StochasticOptimum(NamedTuple):
-    """A step size, a momentum weight and the bound they give."""
+    """A step size, a momentum weight and their bound."""
 
     gamma: float
     alpha: float
@@ -52,12 +52,12 @@ class StochasticOptimum(NamedTuple):
 
     @property
     def clipped(self) -> bool:
-        """Whether alpha is at its upper end 1, no momentum: the formula asked for 1 or more, or there is no noise."""
+        """Whether alpha is clipped to 1 (no momentum): the formula gave 1 or more, or there is no noise."""
         return self.alpha >= 1.0
 
 
 def shown(value: Numbers) -> str:
-    """A number, or a sequence on one line by its ends, for a message."""
+    """A number, or an abbreviated sequence, for an error message."""
     entries = [f"{x:g}" for x in np.asarray(value, dtype=float).ravel()]
     if np.ndim(value) == 0:
         return str(value)
@@ -65,7 +65,7 @@ def shown(value: Numbers) -> str:
 
 
 def check_positive(**values: Numbers) -> None:
-    """Each named value, or every entry of it, is positive and finite."""
+    """Require each named value, or all of its entries, to be positive and finite."""
     for name, value in values.items():
         entries = np.asarray(value, dtype=float)
         if entries.size == 0 or not np.all((entries > 0.0) & np.isfinite(entries)):
@@ -73,60 +73,60 @@ def check_positive(**values: Numbers) -> None:
 
 
 def check_length(K: int) -> None:
-    """K at most 1e8, where a sequence of K numbers is made."""
+    """Require K <= 1e8 if a sequence of K numbers is made."""
     if K > 1e8:
         raise ValueError(f"K must be at most 1e8 where a sequence of K numbers is made, got {K:g}")
 
 
 def check_noise(rho_sigma: float) -> None:
-    """Noise may be zero."""
+    """Require finite noise >= 0."""
     if not 0.0 <= rho_sigma < float("inf"):
         raise ValueError(f"rho_sigma must be finite and not negative, got {rho_sigma}")
 
 
 def check_alpha(alpha: Numbers) -> None:
-    """0 < alpha <= 1; alpha = 1 is no momentum."""
+    """Require 0 < alpha <= 1; alpha = 1 is no momentum."""
     entries = np.asarray(alpha, dtype=float)
     if not np.all((entries > 0.0) & (entries <= 1.0)):
         raise ValueError(f"alpha must lie in (0, 1], got {shown(alpha)}: the weight of the new gradient, 1 - momentum")
 
 
 def check_overshoot(overshoot: Numbers) -> None:
-    """A norm, or a bound on it."""
+    """Require a valid norm, or a bound on one."""
     check_positive(overshoot=overshoot)
 
 
 def check_oracle(gap: Numbers, overshoot: Numbers) -> None:
-    """gap < 1, and overshoot >= 1 - gap, which |<m, d_hat>| <= dual_norm(m) norm(d_hat) makes true of every oracle."""
+    """Require gap < 1 and overshoot >= 1 - gap; the latter holds since |<m, d_hat>| <= dual_norm(m) norm(d_hat)."""
     kept = 1.0 - np.asarray(gap, dtype=float)
     if not np.all(np.isfinite(kept) & (kept > 0.0)):
-        raise ValueError(f"gap must be below 1, got {shown(gap)}: at 1 or above the answer does not go downhill at all")
+        raise ValueError(f"gap must be below 1, got {shown(gap)}: at 1 or above d_hat is not a descent direction")
     check_overshoot(overshoot)
     if not np.all(np.asarray(overshoot, dtype=float) >= kept * (1.0 - 1e-9)):
         raise ValueError(
             f"overshoot {shown(overshoot)} is below 1 - gap for gap {shown(gap)}: "
-            "no answer keeps more descent than its norm"
+            "the descent cannot exceed the norm of d_hat"
         )
 
 
 def worst_pair(delta: Any) -> tuple[Any, Any]:
-    """(gap, overshoot) = (delta, 1 + delta), the largest that Assumption 1 allows; refuses delta >= 1."""
+    """(gap, overshoot) = (delta, 1 + delta), the largest that Assumption 1 allows; raises for delta >= 1."""
     entries = np.asarray(delta, dtype=float)
     if not np.all((entries >= 0.0) & (entries < 1.0)):
         raise ValueError(
             f"delta must lie in [0, 1), got {shown(delta)}: at 1 or above d_hat = 0 is allowed, which never descends, "
-            "so that no bound can hold"
+            "so no bound can hold"
         )
     value = entries if entries.ndim else float(entries)
     return value, 1.0 + value
 
 
 def aligned(**sequences: Numbers) -> list[Floats]:
-    """The sequences as arrays of one shape; a single number stands for a constant sequence."""
+    """The sequences as arrays of one shape; a number is a constant sequence."""
     arrays = [np.asarray(values, dtype=float) for values in sequences.values()]
     shapes = {array.shape for array in arrays if array.ndim}
     if len(shapes) > 1:
         found = ", ".join(f"{name} {a.shape}" for name, a in zip(sequences, arrays, strict=True))
-        raise ValueError(f"the sequences must have one length, one entry a step, got {found}")
+        raise ValueError(f"the sequences must have the same length, one entry per step, got {found}")
     shape = shapes.pop() if shapes else (1,)
     return [np.broadcast_to(array, shape) for array in arrays]

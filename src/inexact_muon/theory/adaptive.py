@@ -1,4 +1,4 @@
-"""Full gradients and the step size that promises most descent, from the current dual norm of the gradient."""
+"""Full gradients and the step size that maximises the guaranteed descent, from the dual norm of the gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def measured_adaptive_step(L: float, dual: float, gap: float, overshoot: float) 
 def measured_adaptive_bound(D0: float, L: float, gaps: Numbers, overshoots: Numbers) -> float:
     """min_{k<K} ||grad_k||* <= sqrt(2 L D0 / sum (1-eta_k)^2/nu_k^2) with the adaptive step.
 
-    The sequences are the numbers that the steps were computed with, each at or above the true one.
+    The sequences are those from which the steps were computed, each an upper bound on the true one.
     """
     check_positive(D0=D0, L=L)
     check_oracle(gaps, overshoots)
@@ -47,7 +47,7 @@ def adaptive_bound(D0: float, L: float, deltas: Numbers) -> float:
 def adaptive_uniform_bound(D0: float, L: float, K: float, delta: float) -> float:
     """min_{k<K} ||grad_k||* <= (1+delta)/(1-delta) sqrt(2 L D0/K) if every delta_k <= delta < 1.
 
-    Corollary 5: the value of Corollary 2, without knowing D0 or K beforehand, for the minimum instead of the mean.
+    Corollary 5: the value of Corollary 2, without knowing D0 or K in advance, for the minimum instead of the mean.
     """
     return measured_deterministic_optimal(D0, L, K, *worst_pair(delta)).bound
 

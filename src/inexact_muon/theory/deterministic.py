@@ -1,4 +1,4 @@
-"""Full gradients, no momentum: x^{k+1} = x^k + gamma_k d_hat^k with d_hat^k an answer to grad f(x^k).
+"""Full gradients, no momentum: x^{k+1} = x^k + gamma_k d_hat^k with d_hat^k the LMO output for grad f(x^k).
 
 Each statement of the paper is the two-number one at (gap, overshoot) = (delta, 1 + delta).
 """

@@ -1,4 +1,4 @@
-"""Where delta comes from (Appendix A) and where rho comes from (norm compatibility)."""
+"""Models of delta (Appendix A) and of rho (norm compatibility)."""
 
 from __future__ import annotations
 

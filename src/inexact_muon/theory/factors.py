@@ -1,9 +1,9 @@
-"""By what an inexact oracle multiplies the optimal rates, and why noise softens it.
+"""Slow-down factors of an inexact oracle on the optimal rates, and why noise reduces them.
 
-The exponent of (1+delta) in an optimised bound is, by the envelope theorem, the share of the bound that carries it,
-times its power there. Deterministic: half of the bound carries (1+delta)^2, exponent 1. Stochastic: a
-quarter carries (1+delta), exponent 1/4: of the three balanced terms only the drift of the gradient behind the momentum
-has the step length in it, and the term with (1+delta)^2 has left the leading order. Both have the same 1/(1-delta).
+By the envelope theorem, the exponent of (1+delta) in an optimised bound is the fraction of the bound that contains it,
+times its power there. Deterministic: half of the bound contains (1+delta)^2, exponent 1. Stochastic: a quarter contains
+(1+delta), exponent 1/4: of the three balanced terms only the drift of the gradient relative to the momentum depends on
+the step length, and the term with (1+delta)^2 is of lower order. Both have the same 1/(1-delta).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def measured_stochastic_factor(gap: float, overshoot: float) -> float:
 def deterministic_factor(delta: float) -> float:
     """(1+delta)/(1-delta).
 
-    Corollary 2: what the error multiplies the rate by.
+    Corollary 2: the factor of the rate.
     """
     return measured_deterministic_factor(*worst_pair(delta))
 
@@ -36,7 +36,7 @@ def deterministic_factor(delta: float) -> float:
 def stochastic_factor(delta: float) -> float:
     """(1+delta)^(1/4)/(1-delta).
 
-    Corollary 3: what the error multiplies the leading part of the rate by.
+    Corollary 3: the factor of the leading part of the rate.
     """
     return measured_stochastic_factor(*worst_pair(delta))
 

@@ -1,9 +1,9 @@
 """Several blocks, each with its ball, its constant L_i and its oracle. Deterministic.
 
 Correction to Assumption 5: smoothness must be joint, f(X+D) <= f(X) + sum_i <grad_i, D_i> + 1/2 sum_i L_i norm(D_i)^2
-for all blocks moving at once. Constants of one block at a time are short by up to the number of blocks p when f is
-convex (p L_i is then enough, and needed by (x_1 + ... + x_p)^2/2), and by any factor when it is not (x_1 x_2 has L_i =
-0).
+for simultaneous updates of all blocks. Constants for one block at a time are too small by up to the number of blocks p
+if f is convex (p L_i then suffices, and (x_1 + ... + x_p)^2/2 needs it), and by any factor if it is not (x_1 x_2 has
+L_i = 0).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def measured_worst_layer_factor(gaps: Numbers, overshoots: Numbers) -> float:
 def worst_layer_factor(deltas: Numbers) -> float:
     """max_i ((1+delta_i)/(1-delta_i))^2.
 
-    Theorem 7: the worst layer sets the count of all.
+    Theorem 7: the worst layer determines the number of iterations.
     """
     return measured_worst_layer_factor(*worst_pair(deltas))
 

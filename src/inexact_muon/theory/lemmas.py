@@ -1,4 +1,4 @@
-"""One step of Algorithm 1: what it gains, and how far the momentum is from the gradient."""
+"""One step of Algorithm 1: its descent, and the distance of the momentum from the gradient."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: 
     """
     check_positive(L=L, gamma=gamma)
     gap, overshoot = worst_pair(delta)
-    reach = gamma * overshoot
-    return float(f - gamma * (1.0 - gap) * dual_momentum + reach * error_next + 3.0 * L / 2.0 * reach**2)
+    step_length = gamma * overshoot
+    return float(f - gamma * (1.0 - gap) * dual_momentum + step_length * error_next + 3.0 * L / 2.0 * step_length**2)
 
 
 def measured_momentum_error_step(
@@ -39,7 +39,8 @@ def measured_momentum_error_step(
 ) -> float:
     """E_k <= (1-alpha_k) (E_{k-1} + L gamma_{k-1} nu_{k-1}) + alpha_k rho sigma.
 
-    True, and too weak for the theorem: its fixed point has the whole noise rho sigma. The unrolled lemma averages it.
+    True, but too weak for the theorem: its fixed point contains the whole noise rho sigma. The unrolled lemma averages
+    it.
     """
     check_alpha(alpha)
     check_noise(rho_sigma)

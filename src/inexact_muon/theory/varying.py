@@ -179,11 +179,11 @@ def _unrolled(L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers, over
     gamma, alpha, nu = aligned(gammas=gammas, alphas=alphas, overshoots=overshoots)
     errors = np.empty(gamma.shape)
     initial, variance, drift = 1.0, 0.0, 0.0
-    for k, (reach, a) in enumerate(zip((gamma * nu).tolist(), alpha.tolist(), strict=True)):
+    for k, (step_length, a) in enumerate(zip((gamma * nu).tolist(), alpha.tolist(), strict=True)):
         kept = 1.0 - a
         initial *= kept
         variance = kept**power * variance + a**2
         drift *= kept
         errors[k] = rho_sigma * (initial + sqrt(variance)) + L * drift
-        drift += reach
+        drift += step_length
     return errors

@@ -1,4 +1,4 @@
-"""Co-tuning: carry a tuned step size and momentum to another oracle.
+"""Co-tuning: transfer a tuned step size and momentum to another oracle.
 
     rules        the four rules as plain formulas, without torch
     carry        `transfer`
@@ -6,7 +6,7 @@
     momenta      the momentum matrices of an optimizer's state
     checkpoints  the same from a file
 
-Names that need torch are imported when first used, so that the formulas stay free of it.
+Names that need torch are imported on first use, so that the formulas do not need it.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`transfer`: a tuned step size and momentum, carried to another oracle."""
+"""`transfer`: a tuned step size and momentum for another oracle."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Transfer:
     """Values for the target oracle.
 
     Attributes:
-        lr: the new step size, lr_factor times the old.
+        lr: the new step size, lr_factor times the old one.
         momentum: PyTorch's convention, 1 - alpha.
-        alpha: the paper's convention, the weight of the new gradient: alpha_factor times the old, at most 1.
-        clipped: whether the rule asked for an alpha above 1.
+        alpha: the paper's convention, the weight of the new gradient: alpha_factor times the old one, at most 1.
+        clipped: whether the rule gave an alpha above 1.
         lr_factor: gamma_B/gamma_A.
-        alpha_factor: alpha_B/alpha_A as the rule has it, before clipping.
-        source: the old oracle's inexactness; its factor and stochastic_factor are what it costs.
-        target: the new one's.
+        alpha_factor: alpha_B/alpha_A before clipping.
+        source: inexactness of the old oracle, with its slow-down factors.
+        target: inexactness of the new oracle.
         rule: name of the rule.
-        spectrum: what the oracles were judged on; empty if both were measured.
-        why: a sentence.
+        spectrum: the spectrum on which the oracles were evaluated; empty if both were measured.
+        why: an explanation in one sentence.
     """
 
     lr: float
@@ -50,15 +50,16 @@ def transfer(
     Args:
         lr: tuned step size.
         momentum: tuned momentum, PyTorch's convention (1 - alpha).
-        source: the oracle they were tuned with: an `Inexactness`, or a polar method (or its text) judged on `spectrum`.
-        target: the oracle to go to, likewise.
-        rule: descent, measured, paper or deterministic (`inexact_muon.tune.rules`); how each did in training is in
-            docs/cotuning.md.
-        spectrum: singular values, a file of them, or a name; by default "gpt-late", recorded from a small model. The
-            answer depends on it strongly: record your own (`inexact_muon.tune.record`).
+        source: the oracle they were tuned with: an `Inexactness`, or a polar method (or its text) evaluated on
+            `spectrum`.
+        target: the new oracle, likewise.
+        rule: descent, measured, paper or deterministic (`inexact_muon.tune.rules`); docs/cotuning.md compares them in
+            training.
+        spectrum: singular values, a file of them, or a name; default "gpt-late", recorded from a small model. The
+            result depends on it strongly: record your own (`inexact_muon.tune.record`).
 
     Raises:
-        ValueError: a value outside its range, an unknown name, or an oracle that does not go downhill at all.
+        ValueError: a value out of range, an unknown name, or an oracle that gives no descent.
 
     Example:
         >>> carried = transfer(0.05, 0.95, "polar-express:5", "polar-express:2")
@@ -95,7 +96,9 @@ def judged(source: Any, target: Any, spectrum: Any = None) -> tuple[str, tuple[I
     given = (("source", source), ("target", target))
     if all(isinstance(oracle, Inexactness) for _, oracle in given):
         if spectrum is not None:
-            raise ValueError("spectrum is for polar methods: source and target are measured already, leave it out")
+            raise ValueError(
+                "spectrum applies to polar methods only: source and target are already measured, leave it out"
+            )
         name, layers = "", list[spectra.Layer]()
     else:
         name, layers = spectra.resolve(spectra.DEFAULT if spectrum is None else spectrum)
@@ -113,7 +116,7 @@ def _inexactness(what: str, oracle: Any, layers: list[spectra.Layer]) -> Inexact
     else:
         raise TypeError(f"{what} must be an Inexactness, a polar method or its text, got {type(oracle).__name__}")
     if not found.gap < 1.0:
-        raise ValueError(f"{what} does not go downhill (gap {found.gap:.4g}): nothing can be carried")
+        raise ValueError(f"{what} gives no descent (gap {found.gap:.4g}): there is nothing to transfer")
     if not (0.0 < found.overshoot < inf and 0.0 <= found.delta < inf and found.gap > -inf):
         raise ValueError(f"{what} must have finite delta >= 0, gap < 1 and overshoot > 0, got {found}")
     return found

@@ -1,7 +1,7 @@
-"""Momentum buffers of a saved optimizer, and what each oracle makes of them.
+"""Momentum buffers of a saved optimizer, evaluated under several oracles.
 
-Files: `.pt` of torch.save, opened with weights_only; `.safetensors`, tensors whose name holds "momentum"; a folder of
-torch.distributed.checkpoint, of which the momentum tensors alone are read. Nothing that they hold is run (`folders`).
+Formats: `.pt` of torch.save, opened with weights_only; `.safetensors`, tensors whose name contains "momentum"; a folder
+of torch.distributed.checkpoint, of which only momentum tensors are read. No code in them is executed (`folders`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from inexact_muon.schedules.prices import CPU
 from inexact_muon.tune.spectra import Layer, spectrum_of
 
 CANDIDATES: tuple[PolarExpress | Jordan, ...] = (*(PolarExpress(steps) for steps in range(1, 9)), Jordan(5))
-"""Oracles that every layer is judged under."""
+"""Oracles that every layer is evaluated under."""
 
 GAP, OVERSHOOT = 0.03, 1.07
-"""What is good enough on a layer's own spectrum."""
+"""Tolerances of gap and overshoot on a layer's own spectrum."""
 
 
 def read(path: Path) -> list[Momentum]:
-    """The momentum matrices of a checkpoint; if there are none, a ValueError that says what the file is."""
+    """The momentum matrices of a checkpoint; raises ValueError if there are none."""
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     if path.is_dir():
@@ -43,11 +43,11 @@ def read(path: Path) -> list[Momentum]:
     try:
         found = momenta(loaded)
     except RecursionError:
-        raise ValueError(f"{path} is nested too deeply, or holds itself: no optimizer saves that") from None
+        raise ValueError(f"{path} is nested too deeply or contains itself: no optimizer saves that") from None
     if not found:
         raise ValueError(
-            f"{path} holds no momentum matrix: save optimizer.state_dict() of a Muon that has made a step, "
-            "weights alone do not say what the oracle sees"
+            f"{path} has no momentum matrix: save optimizer.state_dict() of a Muon after a step; "
+            "weights alone are not enough"
         )
     return found
 
@@ -62,8 +62,8 @@ class LayerReport:
         candidates: inexactness of each of `CANDIDATES`.
         cheapest: the cheapest oracle by error bound for this shape, and its inexactness.
         advice: the cheapest oracle on a CPU whose gap and overshoot are at most GAP and OVERSHOOT on this spectrum, or
-            the one in use where that is good enough and another would take more time or more flops; None if no
-            candidate is good enough.
+            the one in use if that is good enough and another would take more time or flops; None if no candidate is
+            good enough.
         kept: whether the advice is to keep the oracle in use.
     """
 
@@ -77,7 +77,7 @@ class LayerReport:
 
 
 def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
-    """A layer under the oracle given, or else the one that its file names, and under the candidates."""
+    """Evaluate a layer under the given oracle, or else the one named by its file, and under the candidates."""
     layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
     used = None if used is None else used.at(*layer.shape)
     best, in_use = choose(*layer.shape).method, _judged(used, layer)
@@ -98,7 +98,7 @@ def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerRepor
 
 
 def _keep(used: PolarMethod, found: Inexactness, advice: Choice | None, shape: tuple[int, int]) -> Choice | None:
-    """The oracle in use as a choice, if it is good enough and the advice would take more time or more flops."""
+    """The oracle in use as a choice, if it is good enough and the advice would take more time or flops."""
     if found.gap > GAP or found.overshoot > OVERSHOOT:
         return None
     cost = CPU.of(used, *shape)
@@ -109,7 +109,7 @@ def _keep(used: PolarMethod, found: Inexactness, advice: Choice | None, shape: t
 
 
 def bottleneck(found: Sequence[Inexactness]) -> tuple[int, float]:
-    """(i, max_i (nu_i/(1-eta_i))^2): the layer that sets the number of iterations of all, Theorem 7 in two numbers."""
+    """(i, max_i (nu_i/(1-eta_i))^2): the layer that determines the number of iterations, Theorem 7 in two numbers."""
     worst = max(range(len(found)), key=lambda i: found[i].factor)
     return worst, found[worst].factor ** 2
 
@@ -125,11 +125,16 @@ def _read_torch(path: Path) -> Any:
     except UnpicklingError:
         if zipped:
             raise ValueError(
-                f"{path} holds Python objects, which are not opened for safety: save optimizer.state_dict() alone"
+                f"{path} contains Python objects, which are not loaded for safety: save only optimizer.state_dict()"
             ) from None
         raise ValueError(f"{path} is not a file that torch.save wrote") from None
-    except (RuntimeError, EOFError, ValueError, LookupError):  # of a text it may be the unpickler's stack that is empty
-        raise ValueError(f"{path} is not a whole file of torch.save: it may be cut short") from None
+    except (
+        RuntimeError,
+        EOFError,
+        ValueError,
+        LookupError,
+    ):  # LookupError: the unpickler's stack is empty, for a text file
+        raise ValueError(f"{path} is not a complete file of torch.save: it may be truncated") from None
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -141,7 +146,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys() if "momentum" in name}  # noqa: SIM118
     except SafetensorError:
-        raise ValueError(f"{path} is not a whole safetensors file") from None
+        raise ValueError(f"{path} is not a complete safetensors file") from None
 
 
 def _read_distributed(path: Path) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Rules that carry a tuned step size and momentum weight from oracle A to oracle B. No torch.
+"""Rules that transfer a tuned step size and momentum weight from oracle A to oracle B. No torch.
 
 With eta the gap, nu the overshoot, c = 1 - eta + nu and delta the error of Assumption 1:
 
@@ -8,8 +8,8 @@ With eta the gap, nu the overshoot, c = 1 - eta + nu and delta the error of Assu
     paper           ((1+delta_A)/(1+delta_B))^(1/4)          ((1+delta_B)/(1+delta_A))^(1/2)
     deterministic   nu_A/nu_B                                1
 
-Each is a ratio of something of A to the same of B, so that carrying to B and on to C is carrying to C. An oracle that
-returns s times another's answer gets lr/s and the same momentum by every rule but the paper's.
+Each is a ratio f(A)/f(B), so that transfers compose: A to B to C equals A to C. Under every rule but the paper's, an
+oracle that returns s times another's output gets lr/s and the same momentum.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Rule:
     """One rule.
 
     Attributes:
-        lr: the formula of gamma_B/gamma_A.
-        alpha: the formula of alpha_B/alpha_A.
+        lr: formula of gamma_B/gamma_A.
+        alpha: formula of alpha_B/alpha_A.
         source: the statement whose optimum it is.
-        keeps: what stays as it was, in words: the reason to use it.
+        keeps: the quantity that is preserved, in words.
         scale_equivariant: an oracle that returns s d_hat gets lr/s and the same momentum.
-        function: of two records with delta, gap and overshoot.
+        function: maps two records with delta, gap and overshoot to the factors.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Rule:
 
 
 def _share(oracle: Any) -> float:
-    """c/nu = 1 + (1-eta)/nu, which does not see the scale of the answer."""
+    """c/nu = 1 + (1-eta)/nu, which does not depend on the scale of the output."""
     return float(1.0 + (1.0 - oracle.gap) / oracle.overshoot)
 
 
 def measured(a: Any, b: Any) -> Factors:
-    """(nu_A/nu_B) (t_A/t_B)^(3/4) and (t_A/t_B)^(1/2), t = c/nu: that of the table, written so that scale cancels."""
+    """(nu_A/nu_B) (t_A/t_B)^(3/4) and (t_A/t_B)^(1/2), t = c/nu: the table's formula with the scale cancelled."""
     ratio = _share(a) / _share(b)
     return Factors(a.overshoot / b.overshoot * ratio**0.75, ratio**0.5)
 
@@ -125,11 +125,11 @@ RULES: dict[str, Rule] = {
 """Name -> rule."""
 
 DEFAULT = "descent"
-"""The best of the rules in training: docs/cotuning.md."""
+"""The best rule in training: docs/cotuning.md."""
 
 
 def find(name: str) -> Rule:
-    """The rule of a name."""
+    """Look up a rule by name."""
     if name not in RULES:
         raise ValueError(f"unknown rule {name!r}: {nearest(str(name), RULES)}")
     return RULES[name]

@@ -1,9 +1,9 @@
-"""Recorded spectra of momentum, so that an oracle can be judged on a model that is not there.
+"""Recorded spectra of momentum, to evaluate an oracle without the model.
 
-A file holds, for each momentum matrix, its shape, its rank, its largest singular value and at most 64 order statistics
-of log10(sigma/sigma_1): 256 bytes a layer. A name selects everything under it, like a folder: "gpt-late" is all
-hidden matrices of that run at that stage, "gpt-late/mlp" the part of it. Several layers are judged as one point of
-the product of their balls: delta and overshoot by maximum, gap weighted by dual norms, as in the optimizer's telemetry.
+A file contains, for each momentum matrix, its shape, rank, largest singular value and at most 64 order statistics of
+log10(sigma/sigma_1): 256 bytes a layer. A name selects everything below it, like a folder: "gpt-late" is all hidden
+matrices of that run at that stage, "gpt-late/mlp" a part of them. Several layers are evaluated as one point of the
+product of their balls: delta and overshoot by maximum, gap weighted by dual norms, as in the optimizer's telemetry.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from inexact_muon.schedules.spectra import SPECTRA
 
 Array = NDArray[np.float64]
 POINTS = 64
-"""Order statistics kept for a layer."""
+"""Number of order statistics stored per layer."""
 
 SIDE = 1024
-"""Length of a synthetic spectrum when nothing says how long."""
+"""Default length of a synthetic spectrum."""
 
 SHIPPED = Path(__file__).parent / "recorded.npz"
-"""Written by studies/record_spectra.py, which says how."""
+"""Written by studies/record_spectra.py."""
 
 DEFAULT = "gpt-late"
-"""The spectrum that `transfer` takes if none is given."""
+"""Default spectrum of `transfer`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The spectrum of one matrix: its singular values in descending order, without those that are rounding."""
+    """The spectrum of one matrix: its singular values in descending order, without those at rounding level."""
 
     name: str
     shape: tuple[int, int]
@@ -52,7 +52,7 @@ class Layer:
 
 
 def spectrum_of(name: str, matrix: Tensor) -> Layer:
-    """By a decomposition in float64; values at the level of rounding to the stored dtype are left out."""
+    """By an SVD in float64; values at the rounding level of the stored dtype are dropped."""
     wide = matrix.detach().double()
     wide = wide / wide.abs().max()
     s = torch.linalg.svdvals(wide)
@@ -63,7 +63,7 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
 
 
 def judge_layers(method: PolarMethod, layers: Sequence[Layer]) -> Inexactness:
-    """What the method does to all of them, as one point of the product of their balls."""
+    """Inexactness of a method on all layers, as one point of the product of their balls."""
     each = [predict(method.at(*layer.shape), layer.values) for layer in layers]
     duals = np.array([layer.values.sum() for layer in layers])
     gap = float((duals / duals.sum()) @ np.array([i.gap for i in each]))
@@ -71,12 +71,12 @@ def judge_layers(method: PolarMethod, layers: Sequence[Layer]) -> Inexactness:
 
 
 def record(momentum: Any, path: str | Path, label: str = "") -> Path:
-    """Adds the spectra of momentum to a file; a label that is there is replaced.
+    """Add the spectra of momentum to a file; an existing label is replaced.
 
     Args:
         momentum: an optimizer, its state_dict, or a dict of momentum tensors by name.
-        path: an .npz file; what it holds stays, and it is whole at any moment.
-        label: put before the names, such as "step-1000" or "late".
+        path: an .npz file; other labels are kept, and it is replaced atomically.
+        label: prefix of the names, such as "step-1000" or "late".
 
     Example:
         record(optimizer, "spectra.npz", label="late")     # then: transfer(..., spectrum="spectra.npz:late")
@@ -89,7 +89,7 @@ def record(momentum: Any, path: str | Path, label: str = "") -> Path:
     else:
         found = momenta(momentum)
     if not found:
-        raise ValueError("there is no momentum matrix to record: make a step first")
+        raise ValueError("there is no momentum matrix to record: call optimizer.step() first")
     made = [spectrum_of(f"{label}/{m.name}" if label else m.name, m.matrix) for m in found]
     old = [layer for layer in load(path) if not _under(layer.name, label)] if path.exists() else []
     save([*old, *made], path)
@@ -97,7 +97,7 @@ def record(momentum: Any, path: str | Path, label: str = "") -> Path:
 
 
 def save(layers: Sequence[Layer], path: Path) -> None:
-    """Writes a file of spectra in one move."""
+    """Write a file of spectra atomically."""
     curves = np.full((len(layers), POINTS), np.nan, dtype=np.float32)
     for row, layer in zip(curves, layers, strict=True):
         kept = positions(layer.values.size)
@@ -137,7 +137,7 @@ def load(path: Path) -> list[Layer]:
 
 
 def layer_of(values: ArrayLike, name: str = "given", where: str = "spectrum") -> Layer:
-    """A layer of singular values that someone gives, in any order."""
+    """A layer from given singular values, in any order."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiu" or not np.isfinite(array).all() or (array < 0).any() or not (array > 0).any():
         raise ValueError(f"{where} must hold singular values: finite, not negative and not all zero")
@@ -148,7 +148,7 @@ def layer_of(values: ArrayLike, name: str = "given", where: str = "spectrum") ->
 
 
 def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
-    """A spectrum's name and layers, from singular values, a shipped or synthetic name, or a file ("FILE.npz:label").
+    """Name and layers of a spectrum, from singular values, a shipped or synthetic name, or a file ("FILE.npz:label").
 
     Args:
         side: length of a synthetic spectrum; recorded ones keep their own.
@@ -177,18 +177,18 @@ def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
 
 
 def select(layers: Iterable[Layer], name: str) -> list[Layer]:
-    """The layers at or under a name."""
+    """The layers with this name or below it."""
     return [layer for layer in layers if _under(layer.name, name)]
 
 
 def labels(layers: Iterable[Layer]) -> list[str]:
-    """Every name that selects something, but for those of single layers."""
+    """All names that select something, except those of single layers."""
     parts = [layer.name.split("/")[:-1] for layer in layers]
     return sorted({"/".join(p[: i + 1]) for p in parts for i in range(len(p))})
 
 
 def positions(count: int) -> NDArray[np.int64]:
-    """Which of so many order statistics are kept: all up to 64, else dense at both ends, evenly in the logarithm."""
+    """Indices of the stored order statistics: all up to 64, else dense at both ends, evenly in the logarithm."""
     if count <= POINTS:
         return np.arange(count)
     ends = np.geomspace(1.0, (count + 1) / 2, POINTS // 2).round().astype(np.int64) - 1
@@ -210,7 +210,7 @@ def _under(name: str, label: str) -> bool:
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """ "spectra.npz:late" -> its file and label; a path without a label, also one that holds a colon, stays whole."""
+    """ "spectra.npz:late" -> file and label; a path without a label, also one that contains a colon, stays whole."""
     head, colon, label = text.rpartition(":")
     return (Path(head), label) if colon and head.endswith(".npz") else (Path(text), "")
 

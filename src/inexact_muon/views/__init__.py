@@ -1,7 +1,7 @@
-"""How a parameter is seen as matrices: what the ball and the scale rule are applied to.
+"""Views: how a parameter is cut into the matrices to which ball and scale are applied.
 
-A view is a frozen value with a text, like balls and lengths. It cuts a whole tensor, or a rank's piece of one: `first`
-is then the index of the piece's first entry in every dimension of the whole tensor, and `shape` the whole shape.
+A view is a frozen value with a text form, like balls and lengths. It cuts a whole tensor, or a rank's piece of one:
+`first` is then the index of the piece's first entry in each dimension of the whole tensor, and `shape` the whole shape.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from inexact_muon.views.blocks import Stacked as Stacked
 from inexact_muon.views.split import Split as Split
 
 VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Stacked, Split, Transposed)}
-"""Name -> class, for text only."""
+"""Name -> class, for parsing."""
 
 
 def parse(text: str) -> View:
-    """The view that a text names: "whole", "flatten", "split:3", "transposed(inner=split(rows=(512, 128, 128)))"."""
+    """Parse a view: "whole", "flatten", "split:3", "transposed(inner=split(rows=(512, 128, 128)))"."""
     view: Any = read(text, VIEWS)
     assert isinstance(view, View)
     return view

@@ -1,4 +1,4 @@
-"""What a view is, the whole tensor, and the transposed one."""
+"""Base class of views, the whole tensor, and the transposed one."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ Shape = Sequence[int]
 
 @dataclass(frozen=True)
 class View(ABC):
-    """A way to cut a tensor into matrices and to put the answers back."""
+    """Cuts a tensor into matrices and joins matrices into a tensor."""
 
     name: ClassVar[str]
 
     def cut(self, x: Tensor) -> list[Tensor]:
-        """The matrices of x, of the shapes that `shapes` says."""
+        """The matrices of x, of shapes `shapes(x.shape)`."""
         return self.cut_piece(x, (0,) * x.ndim, x.shape)
 
     def join(self, matrices: Sequence[Tensor], shape: Shape) -> Tensor:
-        """The tensor of this shape whose matrices they are: join(cut(x), x.shape) is x."""
+        """The tensor of this shape with these matrices: join(cut(x), x.shape) is x."""
         return self.join_piece(matrices, shape, (0,) * len(shape), shape)
 
     @abstractmethod
     def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
-        """What the piece x has of the matrices of a tensor of this shape."""
+        """The parts of the matrices that lie in piece x of a tensor of this shape."""
 
     @abstractmethod
     def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
-        """The piece of this size whose parts they are: inverse to cut_piece."""
+        """The piece of this size with these parts: inverse of cut_piece."""
 
     @abstractmethod
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
-        """Shapes of the matrices of a tensor of this shape; leading dimensions are a batch."""
+        """Shapes of the matrices of a tensor of this shape; leading dimensions are batch dimensions."""
 
     def block(self, shape: Shape) -> tuple[int, int, int] | None:
-        """(count, rows, columns) if the matrices of a contiguous tensor lie one after the other in its memory."""
+        """(count, rows, columns) if the matrices of a contiguous tensor are consecutive in memory."""
         return None
 
     @abstractmethod
     def axes(self, ndim: int) -> tuple[int | None, ...]:
-        """Where each dimension of a tensor lies in its matrices: BATCH, ROWS or COLUMNS; None for several at once."""
+        """The matrix axis of each tensor dimension: BATCH, ROWS or COLUMNS; None if it mixes several."""
 
     def __str__(self) -> str:
         return write(self)
@@ -56,7 +56,7 @@ class View(ABC):
 
 @dataclass(frozen=True)
 class Whole(View):
-    """The tensor as it is: a matrix, or a stack of them (3-D expert weights); a vector for balls that take one."""
+    """The tensor itself: a matrix, a stack of matrices (3-D expert weights), or a vector for balls that accept one."""
 
     name: ClassVar[str] = "whole"
 
@@ -80,7 +80,7 @@ class Whole(View):
 class Transposed(View):
     """The view `inner` of the transposed matrix: weights stored as (in, out), such as GPT-2's Conv1D.
 
-    The transposed matrix is laid out in memory as the weight of an nn.Linear is: both take the same steps bit for bit.
+    The transposed matrix has the memory layout of an nn.Linear weight: both are updated identically, bit for bit.
     """
 
     name: ClassVar[str] = "transposed"
@@ -101,10 +101,10 @@ class Transposed(View):
 
 
 def unflatten(x: Tensor, dim: int, size: int) -> Tensor:
-    """A dimension as blocks of this size."""
+    """Split a dimension into blocks of this size."""
     return x.unflatten(dim, (x.shape[dim] // size, size))  # type: ignore[no-untyped-call]
 
 
 def _swapped(values: Sequence[Any]) -> tuple[Any, ...]:
-    """With the last two exchanged."""
+    """With the last two elements swapped."""
     return (*values[:-2], values[-1], values[-2])

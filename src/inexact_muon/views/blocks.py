@@ -1,4 +1,4 @@
-"""Kernels of convolutions and stacks of matrices in one tensor."""
+"""Convolution kernels and stacks of matrices in one tensor."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from inexact_muon.views.base import COLUMNS, ROWS, Shape, View, unflatten
 
 @dataclass(frozen=True)
 class Flatten(View):
-    """out x (in * kernel): convolution kernels; one such matrix for each group of channels.
+    """Convolution kernels as out x (in * kernel), one matrix per group of channels.
 
     Attributes:
-        groups: of the convolution.
+        groups: groups of the convolution.
         transposed: the kernel is (in, out / groups, ...) as in transposed convolutions, not (out, in / groups, ...).
     """
 
@@ -39,11 +39,11 @@ class Flatten(View):
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         if self.groups == 1:
-            out, into = (shape[1], shape[0]) if self.transposed else (shape[0], shape[1])
-            return [(out, into * prod(shape[2:]))]
+            fan_out, fan_in = (shape[1], shape[0]) if self.transposed else (shape[0], shape[1])
+            return [(fan_out, fan_in * prod(shape[2:]))]
         size = self._size(shape)
-        out, into = (shape[1], size) if self.transposed else (size, shape[1])
-        return [(self.groups, out, into * prod(shape[2:]))]
+        fan_out, fan_in = (shape[1], size) if self.transposed else (size, shape[1])
+        return [(self.groups, fan_out, fan_in * prod(shape[2:]))]
 
     def block(self, shape: Shape) -> tuple[int, int, int] | None:
         return None if self.transposed else (self.groups, self._size(shape), prod(shape[1:]))
@@ -70,7 +70,7 @@ class Flatten(View):
 
 @dataclass(frozen=True)
 class Stacked(View):
-    """A stack of `count` matrices of equal size under each other in one matrix: experts in blocks of rows.
+    """`count` matrices of equal size stored as consecutive blocks of rows: experts.
 
     Attributes:
         transposed: each block is (in, out).
@@ -82,10 +82,10 @@ class Stacked(View):
     transposed: bool = field(default=False, kw_only=True)
 
     def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
-        return _cut_runs(x, first[0], _divided(self, shape, self.count), self._turned)
+        return _cut_runs(x, first[0], _divided(self, shape, self.count), self._oriented)
 
     def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
-        return _join_runs(parts, size, first[0], _divided(self, shape, self.count), self._turned)
+        return _join_runs(parts, size, first[0], _divided(self, shape, self.count), self._oriented)
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         rows = _divided(self, shape, self.count)
@@ -97,7 +97,7 @@ class Stacked(View):
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None, ROWS if self.transposed else COLUMNS)
 
-    def _turned(self, x: Tensor, batch: int, size: Shape = ()) -> Tensor:
+    def _oriented(self, x: Tensor, batch: int, size: Shape = ()) -> Tensor:
         return x.mT.contiguous() if self.transposed else x
 
 
@@ -108,7 +108,7 @@ def _divided(view: View, shape: Shape, count: int) -> int:
 
 
 def _runs(first: int, count: int, size: int) -> list[tuple[int, int]]:
-    """Rows `first` to `first + count` as (rows, whole blocks of `size` rows in them; 0 for a part of a block)."""
+    """Rows `first` to `first + count` as (rows, number of whole blocks of `size` rows; 0 for a partial block)."""
     lead = min(-first % size, count)
     whole = (count - lead) // size
     runs = [(lead, 0), (whole * size, whole), (count - lead - whole * size, 0)]

@@ -1,4 +1,4 @@
-"""Fused weights: blocks of rows, each a matrix of its own."""
+"""Fused weights: each block of rows is a matrix."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inexact_muon.views.base import BATCH, COLUMNS, ROWS, Shape, View, unflatten
 
 @dataclass(frozen=True)
 class Split(View):
-    """Blocks of rows, each a matrix of its own: fused query, key and value; gate and up.
+    """Each block of rows is a matrix: fused query, key and value; gate and up.
 
     Attributes:
         rows: the number of equal blocks, or the rows of each block; if groups > 1, of each block in a group.
-        groups: how often the blocks are repeated: 1 for [q; k; v], the number of heads for [q1; k1; v1; q2; k2; v2].
-            Each matrix has the rows of its block in all groups.
+        groups: number of repetitions: 1 for [q; k; v], the number of heads for [q1; k1; v1; q2; k2; v2]. Each matrix
+            consists of its blocks in all groups.
     """
 
     name: ClassVar[str] = "split"
@@ -60,7 +60,7 @@ class Split(View):
         return (*(BATCH,) * (ndim - 2), ROWS, COLUMNS)
 
     def _sizes(self, shape: Shape) -> list[int]:
-        """The rows of each block in a group."""
+        """Rows of each block in a group."""
         total = shape[-2]
         sizes = list(self.rows) if isinstance(self.rows, tuple) else [total // (self.rows * self.groups)] * self.rows
         if sum(sizes) * self.groups != total or min(sizes) < 1:
@@ -69,7 +69,7 @@ class Split(View):
 
     @staticmethod
     def _spans(sizes: Sequence[int], start: int, count: int) -> list[tuple[int, int]]:
-        """Where the blocks of one group begin and end in a piece of `count` rows from `start` on."""
+        """(begin, end) of each block of one group within a piece of `count` rows that begins at row `start`."""
         spans, low = [], 0
         for rows in sizes:
             edges = [min(max(edge - start, 0), count) for edge in (low, low + rows)]
@@ -79,7 +79,7 @@ class Split(View):
 
     @staticmethod
     def _rows(sizes: Sequence[int], start: int, count: int) -> list[Tensor]:
-        """Which rows of a piece belong to each matrix. On the CPU: nothing waits for an accelerator."""
+        """Row indices of each matrix within a piece; computed on the CPU to avoid a synchronisation."""
         place = torch.arange(start, start + count) % sum(sizes)
         found, low = [], 0
         for rows in sizes:

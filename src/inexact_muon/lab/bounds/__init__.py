@@ -1,1 +1,1 @@
-"""Statements about training checked on problems whose constants are proved."""
+"""Bounds of the theorems, checked on problems with proved constants."""

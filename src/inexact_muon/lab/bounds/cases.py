@@ -1,4 +1,4 @@
-"""What the study of the bounds checks: statements by problem and oracle. `studies/theory` draws it."""
+"""Cases of the study of the bounds: statements by problem and oracle. `studies/theory` plots them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ LAYERS: dict[str, tuple[Ball, ...]] = {
     "delta 0.8 + 0.01 + 0.2": (Perturbed(EXACT, 0.8), Perturbed(EXACT, 0.01), Perturbed(lmo.Euclidean(), 0.2)),
 }
 FAST = ("polar-express:5", "polar-express:2", "sign")
-"""Oracles that the demo checks, on the quadratic alone: every statement in ten seconds."""
+"""Oracles that the demo checks, on the quadratic only: all statements in ten seconds."""
 QUADRATIC, LOGISTIC, EXPONENTIAL = Quadratic(6, 4), Logistic(6, 4), Exponential(5, 4)
 STEPS, SHORT, RUNS, SIGMA = 200, 20, 64, 1.0
 
 
 def cases(fast: bool = False) -> Iterator[tuple[str, Callable[[], Iterable[BoundRow]]]]:
-    """(oracle, what computes its rows), one for each run of the study; `fast`: those of FAST."""
+    """(oracle, function that computes its rows), one per run of the study; `fast`: only those of FAST."""
     for name, ball in {**ORACLES, **OTHERS}.items():
         if fast and name not in FAST:
             continue

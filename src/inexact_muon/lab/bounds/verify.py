@@ -1,7 +1,7 @@
-"""Measured against promised: Algorithm 1 on problems with known constants, and every bound on the same run.
+"""Runs Algorithm 1 on problems with known constants and compares measured values with every bound.
 
-A row is one statement on one run: the left side as measured, the paper's bound, and the two-number bound. delta, gap
-and overshoot are measured at each step, exactly; a bound with constant ones gets the largest of the run.
+A row is one statement on one run: the measured left side, the paper's bound, and the two-number bound. delta, gap and
+overshoot are measured exactly at each step; bounds with constant ones use the largest of the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BoundRow:
     Attributes:
         left: the measured left side; the mean over the runs if there is noise.
         margin: half of its 95 % confidence interval; 0 without noise.
-        paper: the paper's bound; inf where delta reached 1 and the paper has none.
+        paper: the paper's bound; inf if delta reached 1, where the paper has none.
         ours: the two-number bound on the same left side.
     """
 
@@ -52,13 +52,13 @@ class BoundRow:
 
     @property
     def sure(self) -> bool:
-        """left + margin <= ours: the runs are enough to see it."""
+        """left + margin <= ours: the runs suffice to show it."""
         return self.left + self.margin <= self.ours * (1.0 + 1e-9)
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a batch of runs did: (K, runs), with one more row at the end for losses and gradients.
+    """Measurements of a batch of runs, (K, runs), with one more row at the end for losses and gradients.
 
     Attributes:
         dual: ||grad_k||*. dual_momentum: ||m^{k+1}||*.
@@ -90,9 +90,9 @@ def follow(
     runs: int = 1,
     seed: int = 0,
 ) -> Trace:
-    """Algorithm 1 with m^0 = g^0 for K steps, `runs` at a time; gradient noise is Gaussian with E||xi||_2^2 = sigma^2.
+    """K steps of Algorithm 1 with m^0 = g^0, `runs` in parallel; Gaussian gradient noise with E||xi||_2^2 = sigma^2.
 
-    gamma gets the dual norm and the inexactness of the first run: a step that depends on them is for a single run.
+    gamma is called with the dual norm and inexactness of the first run: steps that depend on them need a single run.
     """
     generator = torch.Generator().manual_seed(seed)
     x = problem.start.expand(runs, -1, -1)
@@ -133,8 +133,8 @@ def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[BoundR
     paper_run, run = _adaptive(problem, ball, K, lambda dual: L)
     if paper_run:
         left, d = float(paper_run.dual[:-1].min()), paper_run.delta[:, 0]
-        yield _alone("Theorem 3", *names, left, theory.adaptive_bound(D0, L, d))
-        yield _alone("Corollary 5", *names, left, theory.adaptive_uniform_bound(D0, L, K, float(d.max())))
+        yield _single_bound("Theorem 3", *names, left, theory.adaptive_bound(D0, L, d))
+        yield _single_bound("Corollary 5", *names, left, theory.adaptive_uniform_bound(D0, L, K, float(d.max())))
     d, gap, nu = (a[:, 0] for a in (run.delta, run.gap, run.overshoot))
     paper = theory.adaptive_bound(D0, L, d) if d.max() < 1 else inf
     ours = theory.measured_adaptive_bound(D0, L, gap, nu)
@@ -145,7 +145,7 @@ def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -
     names, exact = (problem.name, str(ball)), theory.deterministic_optimal(D0, L, K, 0.0).gamma
 
     def bounds(run: Trace, least: float = 0.0) -> tuple[float, float, float]:
-        """The left side, the paper's bound for a delta of at least `least`, and ours for a run with a constant step."""
+        """The left side, the paper's bound for delta >= `least`, and ours, for a run with a constant step."""
         worst, gap, nu = run.worst()
         worst = max(worst, least)
         gamma = float(run.gamma[0, 0])
@@ -154,22 +154,24 @@ def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -
 
     left, paper, ours = bounds(follow(problem, ball, K, lambda *_: exact))
     yield BoundRow("Corollary 1", *names, left, 0.0, paper, ours)
-    run, delta = _foreseen(lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), lambda r: r.worst()[0])
+    run, delta = _self_consistent(
+        lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), lambda r: r.worst()[0]
+    )
     if delta < 1:
         left, _, ours = bounds(run)
         yield BoundRow("Corollary 2", *names, left, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
-    run, nu = _foreseen(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), lambda r: r.worst()[2], 1.0)
+    run, nu = _self_consistent(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), lambda r: r.worst()[2], 1.0)
     left, paper, _ = bounds(run, nu - 1.0)
     ours = theory.measured_deterministic_optimal(D0, L, K, run.worst()[1], nu).bound
     yield BoundRow("Corollary 2, two numbers", *names, left, 0.0, paper, ours)
 
 
-def _foreseen(
+def _self_consistent(
     run: Callable[[float], Trace], number: Callable[[Trace], float], guess: float = 0.0
 ) -> tuple[Trace, float]:
-    """A run whose step was chosen for a number that it then keeps to, and that number.
+    """A run whose step was chosen for a number that it does not exceed, and that number.
 
-    gamma* needs the largest delta or overshoot beforehand: the largest so far, until a run stays below it.
+    gamma* needs the largest delta or overshoot in advance: start from a guess and repeat with the observed maximum.
     """
     while True:
         found = run(guess)
@@ -179,7 +181,7 @@ def _foreseen(
 
 
 def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], float]) -> tuple[Trace | None, Trace]:
-    """A run with the paper's adaptive step, None if delta reached 1 in it, and one with the two-number step."""
+    """A run with the paper's adaptive step, None if delta reached 1, and one with the two-number step."""
 
     def paper(k: int, dual: float, delta: float, gap: float, nu: float) -> float:
         return theory.adaptive_step(L(dual), dual, delta) if delta < 1 else 0.0
@@ -191,13 +193,13 @@ def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], f
     return (run if run.worst()[0] < 1 else None), ours
 
 
-def _alone(statement: str, problem: str, oracle: str, left: float, bound: float) -> BoundRow:
-    """A row with a single bound, for a run whose step is that of one version."""
+def _single_bound(statement: str, problem: str, oracle: str, left: float, bound: float) -> BoundRow:
+    """A row with one bound, for a run whose step belongs to one version."""
     return BoundRow(statement, problem, oracle, left, 0.0, bound, bound)
 
 
 def stochastic(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, delta: float) -> Iterator[BoundRow]:
-    """Theorem 2, Lemma 1 and Theorem 4 under noise; parameters from Corollary 3 at `delta`; lemmas as means over k."""
+    """Theorem 2, Lemma 1 and Theorem 4 under noise; parameters from Corollary 3 at `delta`; lemmas averaged over k."""
     D0, L, rho_sigma = problem.initial_gap, problem.smoothness(ball), ball.rho((problem.n, problem.m)) * sigma
     names = (problem.name, str(ball))
     gamma, alpha, _ = theory.stochastic_optimal(D0, L, K, rho_sigma, delta)
@@ -227,7 +229,7 @@ def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int
     yield BoundRow("Lemma 3", *names, *_interval(run.error.mean(0)), float(papers.mean()), float(errors.mean()))
     ours = theory.measured_varying_bound(D0, L, rho_sigma, gammas, alphas, gap, nu)
     paper = theory.varying_bound(D0, L, rho_sigma, gammas, alphas, d) if sure else inf
-    # The paper's minimum is over k = 1..K, ours over k < K: the larger of the two is below both bounds.
+    # The paper's minimum is over k = 1..K, ours over k < K: both bounds hold for the larger of the two.
     left = max(_interval(dual[dual.mean(1).argmin()]) for dual in (run.dual[1:], run.dual[:-1]))
     yield BoundRow("Theorem 4", *names, *left, paper, ours)
     paper = theory.time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(d.max())) if sure else inf
@@ -242,7 +244,7 @@ def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[BoundRow]:
     paper_run, run = _adaptive(problem, ball, K, lambda dual: L0 + L1 * dual)
     if paper_run:
         bound = theory.l0l1_bound(D0, L0, L1, K, paper_run.worst()[0])
-        yield _alone("Theorem 5", *names, float(paper_run.dual[:-1].min()), bound)
+        yield _single_bound("Theorem 5", *names, float(paper_run.dual[:-1].min()), bound)
     worst, gap, nu = run.worst()
     paper = theory.l0l1_bound(D0, L0, L1, K, worst) if worst < 1 else inf
     ours = theory.measured_l0l1_bound(D0, L0, L1, K, gap, nu)
@@ -250,7 +252,7 @@ def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[BoundRow]:
 
 
 def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[BoundRow]:
-    """Theorems 6 and 7, a ball and an adaptive step for each block."""
+    """Theorems 6 and 7, with a ball and an adaptive step per block."""
     D0, Ls = problem.initial_gap, problem.smoothness(balls)
     names = ("blocks", " + ".join(str(ball) for ball in balls))
     for two_numbers in (False, True):
@@ -259,14 +261,14 @@ def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[Boun
         if two_numbers:
             left = float((gamma * (1.0 - gap) * dual).sum())
             bound = theory.measured_layerwise_sum(D0, Ls, gamma, gap, nu)
-            yield _alone("Theorem 6, two numbers", *names, left, bound)
+            yield _single_bound("Theorem 6, two numbers", *names, left, bound)
             paper = theory.layerwise_bound(D0, K, delta.max(0)) if sure else inf
             ours = theory.measured_layerwise_bound(D0, K, gap.max(0), nu.max(0))
             yield BoundRow("Theorem 7, two numbers", *names, least, 0.0, paper, ours)
         elif sure:
             left = float((gamma * (1.0 - delta) * dual).sum())
-            yield _alone("Theorem 6", *names, left, theory.layerwise_sum(D0, Ls, gamma, delta))
-            yield _alone("Theorem 7", *names, least, theory.layerwise_bound(D0, K, delta.max(0)))
+            yield _single_bound("Theorem 6", *names, left, theory.layerwise_sum(D0, Ls, gamma, delta))
+            yield _single_bound("Theorem 7", *names, least, theory.layerwise_bound(D0, K, delta.max(0)))
 
 
 def _follow_blocks(

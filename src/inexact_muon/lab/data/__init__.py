@@ -26,20 +26,20 @@ READERS: dict[type, Callable[[Any], Tokens | Images | None]] = {
 }
 
 WHOLE, PIECES = 64 << 20, 64
-"""Bytes of an array up to which all of it is hashed, and into how many pieces that many are divided beyond."""
+"""Arrays of up to WHOLE bytes are hashed entirely; of larger ones PIECES pieces with that many bytes in total."""
 
 
 @lru_cache(maxsize=2)
 def load(data: Any) -> Tokens | Images | None:
-    """The data that a section names, checked; a worker reads it once for many runs."""
+    """The validated data of a spec section; a worker reads it once for many runs."""
     return READERS[type(data)](data)
 
 
 @lru_cache(maxsize=2)
 def fingerprint(data: Any) -> str:
-    """The SHA-256 of the examples as they are read; empty if the problem brings its own.
+    """SHA-256 of the examples; empty if the problem generates its own.
 
-    Of an array larger than WHOLE, its size and PIECES evenly spaced pieces stand for it: FineWeb has gigabytes.
+    For an array larger than WHOLE, its size and PIECES evenly spaced pieces are hashed: FineWeb has gigabytes.
     """
     found = load(data)
     if found is None:

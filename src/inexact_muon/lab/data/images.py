@@ -1,4 +1,4 @@
-"""Small images with labels: scikit-learn's digits, CIFAR-10 in its binary version."""
+"""Small labelled images: scikit-learn's digits, CIFAR-10 in its binary version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 
 @dataclass(frozen=True)
 class Images:
-    """uint8 pixels (n, channels, side, side) and labels below `classes`; batches are normalised by channel."""
+    """uint8 pixels (n, channels, side, side) and labels below `classes`; batches are normalised per channel."""
 
     train: tuple[Pixels, NDArray[np.int64]]
     test: tuple[Pixels, NDArray[np.int64]]
@@ -41,7 +41,7 @@ class Images:
         return self._take(self.train, examples(seed, step, size, len(self.train[1])))
 
     def test_batch(self, index: int, size: int) -> Batch:
-        """The index-th `size` test images, from the start again after the last."""
+        """The index-th batch of `size` test images, cyclically."""
         return self._take(self.test, (index * size + np.arange(size)) % len(self.test[1]))
 
     def _take(self, part: tuple[Pixels, NDArray[np.int64]], indices: NDArray[np.int64]) -> Batch:
@@ -49,7 +49,7 @@ class Images:
 
 
 def make(train: tuple[Pixels, NDArray[np.int64]], test: tuple[Pixels, NDArray[np.int64]], classes: int) -> Images:
-    """Images normalised by the training images' mean and deviation of each channel."""
+    """Images normalised by the training images' mean and deviation per channel."""
     mean = train[0].mean(axis=(0, 2, 3), dtype=np.float64, keepdims=True)[0]
     square = np.square(train[0], dtype=np.float32).mean(axis=(0, 2, 3), dtype=np.float64, keepdims=True)[0]
     deviation = np.sqrt(np.maximum(square - mean**2, 1e-12))
@@ -57,7 +57,7 @@ def make(train: tuple[Pixels, NDArray[np.int64]], test: tuple[Pixels, NDArray[np
 
 
 def read_digits() -> Images:
-    """1437 training and 360 test images; every fifth is for the test."""
+    """1437 training and 360 test images; every fifth is a test image."""
     loaded = require("sklearn.datasets", "lab").load_digits()
     pixels, labels = loaded.images.astype(np.uint8)[:, None], loaded.target.astype(np.int64)
     test = np.arange(len(labels)) % 5 == 4
@@ -92,7 +92,7 @@ def read_batch(path: Path) -> tuple[Pixels, NDArray[np.int64]]:
 
 
 def fetch(folder: Path) -> None:
-    """Downloads CIFAR-10 (170 MB), checks it, and unpacks its .bin files into the folder."""
+    """Download CIFAR-10 (170 MB), verify it, and unpack its .bin files into the folder."""
     try:
         with urllib.request.urlopen(ARCHIVE, timeout=60) as answer:
             content = answer.read()

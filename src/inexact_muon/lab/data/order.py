@@ -1,4 +1,4 @@
-"""Which examples a step sees: epochs one after another, each a new permutation of everything."""
+"""The examples of each step: epochs in sequence, each a new permutation of the data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def examples(seed: int, step: int, batch: int, size: int) -> NDArray[np.int64]:
-    """Indices below `size` for the `batch` examples of a step; the same whenever it is asked."""
+    """Indices below `size` of the `batch` examples of a step; a pure function."""
     places = np.arange(step * batch, (step + 1) * batch)
     epochs = places // size
     return np.array([permutation(seed, int(e), size)[p] for e, p in zip(epochs, places % size, strict=True)])
@@ -17,5 +17,5 @@ def examples(seed: int, step: int, batch: int, size: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=2)
 def permutation(seed: int, epoch: int, size: int) -> NDArray[np.int64]:
-    """The order of an epoch."""
+    """The permutation of an epoch."""
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)

@@ -1,6 +1,6 @@
-"""Ready-made token shards, such as FineWeb's: 256 int32 of header, then uint16 tokens; memory-mapped.
+"""Token shards such as FineWeb's: a header of 256 int32, then uint16 tokens; memory-mapped.
 
-The header holds 20240520, the version 1 and the number of tokens.
+The header contains 20240520, the version 1 and the number of tokens.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from inexact_muon.lab.spec.spec import Shards
 
 MAGIC, VERSION, HEADER = 20240520, 1, 1024
 REPOSITORY = "kjj0/fineweb10B-gpt2"
-"""On huggingface.co, data sets: FineWeb's 10B sample in GPT-2 tokens."""
+"""Data set on huggingface.co: FineWeb's 10B sample in GPT-2 tokens."""
 
 
 def read_shards(data: Shards) -> Tokens:
-    """Every `*train*.bin` and `*val*.bin` of a folder, in alphabetical order."""
+    """All `*train*.bin` and `*val*.bin` of a folder, in alphabetical order."""
     folder = Path(data.path).expanduser()
     if data.download:
         fetch(folder, data.download)
@@ -37,7 +37,7 @@ def read_shards(data: Shards) -> Tokens:
 
 
 def read_shard(path: Path) -> NDArray[np.uint16]:
-    """The tokens of one shard, not loaded; a header or a length that is wrong is refused."""
+    """The tokens of one shard, memory-mapped; validates header and length."""
     size = path.stat().st_size
     if size < HEADER:
         raise LabError(f"{path}: {size} bytes are too few for a shard's header; fetch it again")
@@ -54,7 +54,7 @@ def read_shard(path: Path) -> NDArray[np.uint16]:
 
 
 def fetch(folder: Path, shards: int) -> None:
-    """The validation shard and so many training shards of FineWeb; those that are there are kept."""
+    """Download the validation shard and this many training shards of FineWeb; existing files are kept."""
     hub = require("huggingface_hub", "data")
     hub.utils.logging.set_verbosity_error()
     names = ["fineweb_val_000000.bin", *(f"fineweb_train_{i:06d}.bin" for i in range(1, shards + 1))]
@@ -64,7 +64,7 @@ def fetch(folder: Path, shards: int) -> None:
             continue
         try:
             hub.hf_hub_download(REPOSITORY, name, repo_type="dataset", local_dir=folder)
-        except Exception as error:  # whatever its HTTP library raises
+        except Exception as error:  # any error of the HTTP library
             if new and not any(folder.glob("*.bin")):
-                shutil.rmtree(folder, ignore_errors=True)  # the hub's notes about nothing; all else is ours to keep
+                shutil.rmtree(folder, ignore_errors=True)  # metadata of the hub; other files are kept
             raise LabError(f"{name} cannot be fetched from huggingface.co ({type(error).__name__})") from None

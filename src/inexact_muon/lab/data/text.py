@@ -17,13 +17,13 @@ GPT2_VOCABULARY = 50304
 
 
 def read_stdlib() -> Tokens:
-    """The modules of this Python's standard library, in alphabetical order; about 4 MB of real code and prose."""
+    """The modules of this Python's standard library, in alphabetical order; about 4 MB of code and prose."""
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     return _bytes(b"".join(file.read_bytes() for file in files), "stdlib")
 
 
 def read_text(data: Text) -> Tokens:
-    """A file, or the files below a folder in alphabetical order; hidden ones are left out."""
+    """A file, or the files below a folder in alphabetical order, without hidden ones."""
     path = Path(data.path).expanduser()
     if not path.exists():
         raise LabError(f"data.path: there is no {path}; give a text file or a folder of them")
@@ -48,7 +48,7 @@ def _gpt2(content: bytes, path: Path) -> Tokens:
         raise LabError(f'{path} is not UTF-8 ({error.reason} at byte {error.start}); use tokens = "bytes"') from None
     try:
         encoding = tiktoken.get_encoding("gpt2")
-    except Exception as error:  # whatever its HTTP library raises
+    except Exception as error:  # any error of the HTTP library
         raise LabError(
             "the GPT-2 vocabulary cannot be fetched "
             f'({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a copy, or use tokens = "bytes"'

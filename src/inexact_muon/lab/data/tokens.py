@@ -1,4 +1,4 @@
-"""Tokens cut into windows: what a language model trains on."""
+"""Token sequences cut into windows, for language models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Tokens:
-    """Pieces of text as token arrays (memory-mapped or not), the last part or own files for validation."""
+    """Token arrays (memory-mapped or not); validation data is the last part or separate files."""
 
     train: tuple[NDArray[np.integer], ...]
     validation: tuple[NDArray[np.integer], ...]
@@ -25,13 +25,13 @@ class Tokens:
 
 
 def split(tokens: NDArray[np.integer], vocabulary: int, name: str) -> Tokens:
-    """The last twentieth is for validation."""
+    """Hold out the last twentieth for validation."""
     cut = len(tokens) - max(1, len(tokens) // 20)
     return Tokens((tokens[:cut],), (tokens[cut:],), vocabulary, name)
 
 
 class Windows:
-    """Disjoint windows of `context` tokens and, as targets, the tokens that follow each."""
+    """Disjoint windows of `context` tokens, with the tokens that follow each as targets."""
 
     def __init__(self, pieces: Sequence[NDArray[np.integer]], context: int, name: str) -> None:
         self.pieces, self.context = pieces, context

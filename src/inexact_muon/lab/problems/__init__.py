@@ -1,4 +1,4 @@
-"""Problems: each builds a Task from a run spec; `matrix` and `blocks` have the functions whose constants are proved."""
+"""Problems: each builds a Task from a run spec; `matrix` and `blocks` are functions with proved constants."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PROBLEMS: dict[type, Callable[[RunSpec], Task]] = {
     Matrix: noisy.build,
     Custom: custom.build,
 }
-"""Section of a spec -> what builds its task. A new problem is a row here, a section in `spec` and a file."""
+"""Section of a spec -> builder of its task. A new problem needs a row here, a section in `spec` and a file."""
 
 
 def build(spec: RunSpec) -> Task:
-    """The task of a run: model at its initial weights, data, loss."""
+    """The task of a run: model with initial weights, data, loss."""
     return PROBLEMS[type(spec.problem)](spec)

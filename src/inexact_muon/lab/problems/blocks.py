@@ -1,4 +1,4 @@
-"""A function of several matrices, each in its own norm, with joint constants."""
+"""A function of several matrices, each in its own norm, with joint smoothness constants."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Blocks:
 
     Joint constants: for D = (D_1..D_p), f(X+D) - f(X) - <grad f(X), D> = sum_i w_i q_i''[D_i, D_i]/2 + mu/2 (sum_i
     <C_i, D_i>)^2, and (sum_i u_i)^2 <= p sum_i u_i^2 with |<C_i, D_i>| <= dual_norm(C_i) norm(D_i), so that L_i = w_i
-    L(q_i) + p mu dual_norm(C_i)^2 is enough. One block at a time needs only L(q_i) w_i + mu dual_norm(C_i)^2 =
-    `separate`: short by nearly p where the coupling dominates. f >= 0.
+    L(q_i) + p mu dual_norm(C_i)^2 suffices. One block at a time needs only L(q_i) w_i + mu dual_norm(C_i)^2 =
+    `separate`: too small by nearly a factor p if the coupling dominates. f >= 0.
     """
 
     shapes: tuple[tuple[int, int], ...] = ((5, 3), (4, 4), (2, 6))
@@ -59,7 +59,7 @@ class Blocks:
         return [w * q.gradient(xi) + pull * c for w, q, xi, c in terms]
 
     def smoothness(self, balls: tuple[Ball, ...], joint: bool = True) -> list[float]:
-        """L_i in the norms of the balls, for all blocks moving at once or, if not joint, for one at a time."""
+        """L_i in the norms of the balls, for simultaneous updates of all blocks or, if not joint, one at a time."""
         count = len(self.shapes) if joint else 1
         terms = zip(self.weights, self.parts, balls, self._directions, strict=True)
         return [w * q.smoothness(b) + count * self.coupling * float(b.dual_norm(c)) ** 2 for w, q, b, c in terms]

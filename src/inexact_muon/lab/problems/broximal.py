@@ -1,9 +1,9 @@
-"""The ball-proximal point method: the ideal that an LMO step linearises. For small convex problems.
+"""The ball-proximal point method, which an LMO step linearises. For small convex problems.
 
 x+ = argmin {f(z) : norm(z - x) <= t}. An LMO step minimises <grad f(x), z> over the same ball instead; so f(x+) is at
-or below f(x + t d) for every d of the ball. For convex f with minimiser x*, the point of the ball towards x* gives, in
-any norm, f(x+) - f* <= (1 - t/norm(x* - x)) (f(x) - f*) while norm(x* - x) > t, and f(x+) = f* after that: finitely
-many steps.
+most f(x + t d) for every d of the ball. For convex f with minimiser x*, the point of the ball towards x* gives, in any
+norm, f(x+) - f* <= (1 - t/norm(x* - x)) (f(x) - f*) while norm(x* - x) > t, and f(x+) = f* after that: finitely many
+steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inexact_muon.lmo import Ball, Euclidean
 
 
 def project(ball: Ball, x: Tensor, radius: float) -> Tensor:
-    """The point of norm at most `radius` nearest to x in the Euclidean norm."""
+    """Euclidean projection of x onto the ball of this radius."""
     name = plain(ball).name
     if name == "spectral":
         u, s, vh = torch.linalg.svd(x, full_matrices=False)
@@ -33,10 +33,10 @@ def broximal_step(
 ) -> Tensor:
     """argmin of f over the ball of this radius around x, by accelerated projected gradient with restarts.
 
-    Stops when a step of length 1/L moves by less than `tolerance`; L is that of the Euclidean norm.
+    Stops if a step of length 1/L moves by less than `tolerance`; L is that of the Euclidean norm.
 
     Raises:
-        RuntimeError: `most` iterations did not reach it.
+        RuntimeError: not converged after `most` iterations.
     """
     step = 1.0 / problem.smoothness(Euclidean())
     z = last = x
@@ -46,10 +46,10 @@ def broximal_step(
         if float(torch.linalg.vector_norm(new - z)) <= tolerance:
             return new
         faster = (1.0 + (1.0 + 4.0 * inertia**2) ** 0.5) / 2.0
-        if float(((z - new) * (new - last)).sum()) > 0.0:  # the momentum points uphill: restart
+        if float(((z - new) * (new - last)).sum()) > 0.0:  # the momentum is an ascent direction: restart
             faster, inertia = 1.0, 1.0
         z = new + (inertia - 1.0) / faster * (new - last)
         last, inertia = new, faster
     raise RuntimeError(
-        f"the ball-proximal step did not reach {tolerance} in {most} iterations; the problem may be too flat"
+        f"the ball-proximal step did not converge to {tolerance} in {most} iterations; the problem may be too flat"
     )

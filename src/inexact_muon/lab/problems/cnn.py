@@ -1,4 +1,4 @@
-"""A small convolutional network for small images, in the manner of airbench: what Scion's CIFAR-10 example trains."""
+"""A small convolutional network for small images, similar to airbench: the model of Scion's CIFAR-10 example."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from inexact_muon.lab.spec.spec import Cnn, RunSpec
 class ConvBlock(nn.Module):
     """Convolution, pooling, normalisation, GELU; convolution, normalisation, GELU."""
 
-    def __init__(self, into: int, out: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(into, out, 3, padding=1, bias=False)
-        self.first_norm = nn.BatchNorm2d(out)
-        self.second = nn.Conv2d(out, out, 3, padding=1, bias=False)
-        self.second_norm = nn.BatchNorm2d(out)
+        self.first = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
+        self.first_norm = nn.BatchNorm2d(out_channels)
+        self.second = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
+        self.second_norm = nn.BatchNorm2d(out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.gelu(self.first_norm(F.max_pool2d(self.first(x), 2)))

@@ -15,7 +15,7 @@ from inexact_muon.lab.spec.spec import Custom, RunSpec
 
 
 def build(spec: RunSpec) -> Task:
-    """Calls the function with seed, batch and the spec's arguments."""
+    """Call the function with seed, batch and the spec's arguments."""
     assert isinstance(spec.problem, Custom)
     made = resolve(spec.problem.target)(seed=spec.seed, batch=spec.batch, **spec.problem.arguments)
     if not isinstance(made, Task):
@@ -25,7 +25,7 @@ def build(spec: RunSpec) -> Task:
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """The function that "module:function" names; a module in the current folder is found, as with `python -m`."""
+    """The function named by "module:function"; modules in the current folder are found, as with `python -m`."""
     name, colon, function = target.partition(":")
     if not colon or not name or not function:
         raise LabError(f"problem.target must look like module:function, got {target!r}")

@@ -1,6 +1,6 @@
-"""Smooth functions of matrices whose constants are proved, for checks of the theorems. Float64.
+"""Smooth functions of matrices with proved constants, for checks of the theorems. Float64.
 
-Points are (..., n, m), a leading dimension being a batch of runs; losses have the batch's shape.
+Points are (..., n, m), with leading dimensions for a batch of runs; losses have the batch's shape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from inexact_muon.lmo import Ball
 
 @dataclass(frozen=True)
 class MatrixProblem(ABC):
-    """A function with its gradient, where to start, a lower bound on it, and its smoothness in a ball's norm."""
+    """A function with its gradient, a starting point, a lower bound, and its smoothness in a ball's norm."""
 
     name: ClassVar[str]
 
@@ -30,7 +30,7 @@ class MatrixProblem(ABC):
 
     @property
     def lowest(self) -> float:
-        """f*, or a number below it: every bound grows with D0 = f(x^0) - lowest, so that it stays true."""
+        """f*, or a lower bound on it: every bound increases with D0 = f(x^0) - lowest, so it stays valid."""
         return 0.0
 
     @abstractmethod
@@ -43,7 +43,7 @@ class MatrixProblem(ABC):
 
     @abstractmethod
     def smoothness(self, ball: Ball) -> float:
-        """L in the norm of a plain ball, or a number above it."""
+        """L in the norm of a plain ball, or an upper bound on it."""
 
     @cached_property
     def start(self) -> Tensor:
@@ -64,14 +64,14 @@ class MatrixProblem(ABC):
 class Quadratic(MatrixProblem):
     """f(X) = 1/2 sum_ij a_i b_j (X_ij - B_ij)^2, weights from 1 down to 1/condition; at 1 it is 1/2 ||X - B||_F^2.
 
-    grad f(X+D) - grad f(X) = diag(a) D diag(b) is linear in D, so L = max of its dual norm over norm(D) <= 1, which
-    is known for every ball; a_(i) are the weights in falling order:
+    grad f(X+D) - grad f(X) = diag(a) D diag(b) is linear in D, so L is the maximum of its dual norm over norm(D) <= 1,
+    known for every ball; a_(i) are the weights in descending order:
 
     - spectral: singular values of a product are dominated by the products of singular values (Horn), so
-      ||diag(a) D diag(b)||_nuc <= sum_i a_(i) b_(i) norm(D); equality at the D that pairs them. L = sum_{i <= min(n,m)}
-      a_(i) b_(i); min(n, m) for condition 1, as ||D||_nuc <= sqrt(min) ||D||_F <= min ||D||_2 says too.
+      ||diag(a) D diag(b)||_nuc <= sum_i a_(i) b_(i) norm(D), with equality at the D that pairs them. L = sum_{i <=
+      min(n,m)} a_(i) b_(i); min(n, m) for condition 1, as ||D||_nuc <= sqrt(min) ||D||_F <= min ||D||_2 also shows.
     - sign: sum_ij a_i b_j |D_ij| <= (sum a)(sum b) max |D_ij|.
-    - euclidean, nuclear: max a max b (for the nuclear norm at rank one D, the extreme points of its ball).
+    - euclidean, nuclear: max a max b (for the nuclear norm at rank-one D, the extreme points of its ball).
     - col-norm: sum_j b_j ||diag(a) D_j|| <= max a sum b; row-norm: sum a max b.
     """
 
@@ -185,14 +185,14 @@ class Exponential(MatrixProblem):
     def smoothness(self, ball: Ball) -> float:
         raise ValueError("exponential: it has no global L, its curvature grows without bound; use local_smoothness")
 
-    def local_smoothness(self, reach: float = 0.77) -> tuple[float, float]:
-        """(L0, L1) in the spectral norm, for steps of at most `reach`."""
-        kappa = 2.0 * (exp(reach) - 1.0 - reach) / reach**2
+    def local_smoothness(self, max_step: float = 0.77) -> tuple[float, float]:
+        """(L0, L1) in the spectral norm, for steps of at most `max_step`."""
+        kappa = 2.0 * (exp(max_step) - 1.0 - max_step) / max_step**2
         return kappa * (self.n + self.m) / 2.0, kappa
 
 
 def plain(ball: Ball) -> Ball:
-    """The ball without its error; only the unit scale has proved constants here."""
+    """The ball without its error; only the unit scale has proved constants."""
     inner: Ball = getattr(ball, "inner", ball)
     if inner.scale != "unit":
         raise ValueError(f"the constants are those of the plain ball, got scale {inner.scale!r}")

@@ -1,4 +1,4 @@
-"""A small GPT in the modern form: RMSNorm without weights, QK-norm, squared ReLU, untied head, no biases."""
+"""A small modern GPT: RMSNorm without weights, QK-norm, squared ReLU, untied head, no biases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TransformerBlock(nn.Module):
         return x + self.down(F.relu(self.up(norm(x))).square())
 
     def attend(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Causal attention of normalised queries to normalised keys."""
+        """Causal attention with normalised queries and keys."""
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k = norm(q), norm(k)
@@ -53,7 +53,7 @@ class GPT(nn.Module):
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
         for name, parameter in self.named_parameters():
-            # The two layers that write to the residual stream start small, so that depth does not change its size.
+            # Scale down the layers that write to the residual stream, so that its size does not depend on depth.
             small = (2 * options.layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
             nn.init.normal_(parameter, std=small * parameter.shape[-1] ** -0.5)
 
@@ -86,13 +86,13 @@ def rotary(length: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns the pairs (x_i, x_{i + width/2}) by their angles."""
+    """Rotate the pairs (x_i, x_{i + width/2}) by their angles."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
 def build(spec: RunSpec) -> Task:
-    """Next-token prediction on the windows of a text."""
+    """Next-token prediction on windows of a text."""
     assert isinstance(spec.problem, NanoGPT)
     tokens, context = data.load(spec.data), spec.problem.context
     assert isinstance(tokens, data.Tokens)

@@ -1,4 +1,4 @@
-"""The functions of `matrix` as a problem to train: one matrix, gradients with noise of a known size."""
+"""The functions of `matrix` as a training problem: one matrix, gradient noise of known size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from inexact_muon.lab.problems.task import Batch, Task
 from inexact_muon.lab.spec.spec import Matrix, RunSpec
 
 SALT = 7919
-"""Keeps the noise of a step apart from the numbers of which the function is made."""
+"""Separates the seeds of the noise from those of the function."""
 
 
 class Point(nn.Module):
-    """The matrix that is trained."""
+    """The matrix to train."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Point(nn.Module):
 
 
 def function(options: Matrix, seed: int) -> MatrixProblem:
-    """The function that a section names."""
+    """The function of a spec section."""
     if options.function == "quadratic":
         return Quadratic(options.rows, options.columns, seed, condition=options.condition)
     kind = Logistic if options.function == "logistic" else Exponential
@@ -43,9 +43,9 @@ def build(spec: RunSpec) -> Task:
     size = options.noise / sqrt(options.rows * options.columns)
 
     def examples(step: int) -> Batch:
-        chance = torch.Generator().manual_seed(SALT + 1_000_003 * spec.seed + step)
+        generator = torch.Generator().manual_seed(SALT + 1_000_003 * spec.seed + step)
         shape = (spec.batch, options.rows, options.columns)
-        return (size * torch.randn(shape, generator=chance, dtype=torch.float64),)
+        return (size * torch.randn(shape, generator=generator, dtype=torch.float64),)
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         x = model()

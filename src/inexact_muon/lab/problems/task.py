@@ -1,4 +1,4 @@
-"""What a problem is to the trainer."""
+"""The interface between a problem and the trainer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Task:
     """Model, data and loss.
 
     Attributes:
-        model: at its initial weights; torch's random numbers are seeded before it is built.
-        batch: step -> training batch, tensors with the examples along their first dimension. A function of the step
-            alone: then a resumed run sees what an uninterrupted one would have seen.
-        loss: mean loss of a batch, as a tensor that can be differentiated.
-        validation: index -> validation batch; the spec's `validation` says how many are averaged. None for no
+        model: with initial weights; torch's generator is seeded before it is built.
+        batch: step -> training batch, tensors with examples along the first dimension. It must depend on the step only,
+            so that a resumed run sees the same batches.
+        loss: mean loss of a batch, as a differentiable tensor.
+        validation: index -> validation batch; the spec's `validation` sets how many are averaged. None for no
             validation: the training loss is the result.
-        metrics: what validation reports, by name; the loss alone if None.
+        metrics: metrics that validation reports, by name; default: the loss only.
     """
 
     model: nn.Module

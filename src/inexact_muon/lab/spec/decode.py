@@ -1,4 +1,4 @@
-"""TOML to frozen values, with errors that name the file, the field, what is allowed and the nearest match."""
+"""TOML to frozen values, with errors that name the file, the field, the allowed values and the nearest match."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from inexact_muon.lab.errors import LabError
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1
-"""Whole numbers beyond this are refused: JSON readers and SQLite do not keep them."""
+"""Larger integers are rejected: JSON readers and SQLite do not preserve them."""
 DEPTH = 32
-"""Tables and lists nested deeper than this are refused."""
+"""Maximum nesting of tables and lists."""
 _AT = re.compile(r"(?s)(.*?)(?: - at `\$(.*)`)?")
 _UNKNOWN = re.compile(r"(?s)Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -38,7 +38,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def decode(raw: Any, kind: type[T], where: str) -> T:
-    """`raw` as a value of `kind`; `where` names the file in errors."""
+    """`raw` as a value of `kind`; `where` is the file name for errors."""
     check_plain(raw, where)
     try:
         return msgspec.convert(raw, kind)
@@ -47,7 +47,7 @@ def decode(raw: Any, kind: type[T], where: str) -> T:
 
 
 def check_plain(value: Any, where: str, path: str = "", depth: int = 0) -> None:
-    """Raises on a value that JSON, and so a store, cannot hold: it would come back as another one, or not at all."""
+    """Reject values that JSON, and thus a store, cannot represent exactly."""
     why = ""
     if isinstance(value, dict | list) and depth > DEPTH:
         why = f"is nested more than {DEPTH} deep"
@@ -71,12 +71,12 @@ def check_plain(value: Any, where: str, path: str = "", depth: int = 0) -> None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be stored: words of the command line that are not UTF-8 hold lone surrogates."""
+    """Whether a text can be stored: command line arguments that are not UTF-8 contain lone surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def explain(message: str, raw: Any, kind: Any) -> str:
-    """A msgspec message with the field's dotted name first and what is allowed there."""
+    """A msgspec message, prefixed by the dotted field name, with what is allowed there."""
     found = _AT.fullmatch(message)
     assert found is not None
     what, path = found[1], (found[2] or "").lstrip(".")
@@ -95,7 +95,7 @@ def explain(message: str, raw: Any, kind: Any) -> str:
 
 
 def takes_list(kind: Any, raw: Any, field: str) -> bool:
-    """Whether a value of the dotted field is a list, in the section that `raw` names."""
+    """Whether values of the dotted field are lists, in the section selected by `raw`."""
     node = _walk(inspect.type_info(kind), raw, field.split("."))
     types = node.types if isinstance(node, inspect.UnionType) else [node]
     return any(isinstance(t, inspect.CollectionType | inspect.TupleType) for t in types)
@@ -106,7 +106,7 @@ def _dotted(path: str, name: str) -> str:
 
 
 def _walk(node: Any, raw: Any, steps: list[str], pick: bool = True) -> Any:
-    """The type at a path; of a tagged union the member that `raw` names, at the end only if `pick`."""
+    """The type at a path; of a tagged union the member that `raw` selects, at the end only if `pick`."""
     if isinstance(node, inspect.Metadata):
         node = node.type
     if isinstance(node, inspect.UnionType) and (steps or pick):

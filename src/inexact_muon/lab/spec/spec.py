@@ -1,7 +1,7 @@
 """A run is a frozen spec: five sections and a few numbers. Its id is the hash of its canonical text.
 
-Defaults are filled before hashing, so a file that spells a default out names the same run as one that does not.
-Never imports torch: oracles stay text here and are read when a run is prepared.
+Defaults are filled in before hashing, so that spelling out a default does not change the id.
+Never imports torch: oracles stay text here and are parsed when a run is prepared.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Decay = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of a spec file: frozen, and nothing in it that is not a field."""
+    """A table of a spec file: frozen, without unknown fields."""
 
 
 class Named(Section, frozen=True, tag_field="name"):
-    """One of several kinds of a table; `name` says which."""
+    """One of several kinds of a table, selected by `name`."""
 
 
 # problems -------------------------------------------------------------------------------------------------------------
@@ -40,11 +40,11 @@ SIZES = {
     "small": {"layers": 6, "width": 384, "heads": 6, "context": 256},
     "124M": {"layers": 12, "width": 768, "heads": 6, "context": 1024},
 }
-"""What `size` of nanogpt stands for; any of the numbers may be given beside it."""
+"""Presets for `size` of nanogpt; each number can be overridden."""
 
 
 class NanoGPT(Named, frozen=True, tag="nanogpt"):
-    """A small GPT: RMSNorm, QK-norm, squared ReLU, untied head. 0 in a number means: by size."""
+    """A small GPT: RMSNorm, QK-norm, squared ReLU, untied head. A number of 0 is taken from `size`."""
 
     size: Literal["tiny", "small", "124M"] = "tiny"
     layers: Number = 0
@@ -68,7 +68,7 @@ class Cnn(Named, frozen=True, tag="cnn"):
 
 
 class Matrix(Named, frozen=True, tag="matrix"):
-    """A function of one matrix whose smoothness is known; the seed chooses the function and the noise.
+    """A function of one matrix with known smoothness; the seed determines the function and the noise.
 
     Each example of a batch is the gradient plus Gaussian noise xi with E||xi||_2^2 = noise^2.
     """
@@ -78,7 +78,7 @@ class Matrix(Named, frozen=True, tag="matrix"):
     columns: Side = 4
     noise: NotNegative = 1.0
     condition: Annotated[float, Meta(ge=1)] = 10.0
-    """Of the quadratic."""
+    """Condition number of the quadratic."""
 
     def __post_init__(self) -> None:
         if self.function != "quadratic" and self.condition != 10.0:
@@ -86,21 +86,21 @@ class Matrix(Named, frozen=True, tag="matrix"):
 
 
 class Custom(Named, frozen=True, tag="custom"):
-    """Your own: `target` is "module:function", called with seed, batch and `arguments`, and returns a Task."""
+    """A user-defined problem: `target` is "module:function", called with seed, batch and `arguments`."""
 
     target: str
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 Problem = NanoGPT | Cnn | Matrix | Custom
-"""One row here, and one in `problems.PROBLEMS`, for each problem."""
+"""Each problem also has a row in `problems.PROBLEMS`."""
 
 
 # data -----------------------------------------------------------------------------------------------------------------
 
 
 class Stdlib(Named, frozen=True, tag="stdlib"):
-    """The Python standard library's own source, as bytes. Needs no network."""
+    """Source code of the Python standard library, as bytes. Needs no network."""
 
 
 class Text(Named, frozen=True, tag="text"):
@@ -111,11 +111,11 @@ class Text(Named, frozen=True, tag="text"):
 
 
 class Shards(Named, frozen=True, tag="shards"):
-    """Ready-made uint16 token shards, such as FineWeb's: `*train*.bin` and `*val*.bin` in a folder."""
+    """Token shards in uint16, such as FineWeb's: `*train*.bin` and `*val*.bin` in a folder."""
 
     path: str
     download: Number = 0
-    """So many FineWeb training shards (100M tokens each) are fetched into `path` if they are not there."""
+    """Number of FineWeb training shards (100M tokens each) to fetch into `path` if missing."""
 
 
 class Digits(Named, frozen=True, tag="digits"):
@@ -127,12 +127,12 @@ class Cifar10(Named, frozen=True, tag="cifar10"):
 
     path: str
     images: Number = 0
-    """Only the first so many training images; 0 for all."""
+    """Use only the first so many training images; 0 for all."""
     download: bool = False
 
 
 class Nothing(Named, frozen=True, tag="none"):
-    """The problem brings its own data."""
+    """The problem generates its own data."""
 
 
 Data = Stdlib | Text | Shards | Digits | Cifar10 | Nothing
@@ -141,14 +141,14 @@ READS: dict[type, tuple[type[Named], ...]] = {
     NanoGPT: (Stdlib, Text, Shards),
     Cnn: (Digits, Cifar10),
 }
-"""Which data a problem reads, the default first; a problem without a row reads none."""
+"""Data sections that a problem accepts, the default first; a problem without a row has its own data."""
 
 
 # optimizers -----------------------------------------------------------------------------------------------------------
 
 
 class MuonSpec(Named, frozen=True, tag="muon"):
-    """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, and the README's lr."""
+    """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, with the README's lr."""
 
     lr: Positive = 0.02
     momentum: Decay = 0.95
@@ -161,7 +161,7 @@ class MuonSpec(Named, frozen=True, tag="muon"):
 
 
 class ScionSpec(Named, frozen=True, tag="scion"):
-    """Scion: spectral balls inside, the sign ball at the output, both sized by shape."""
+    """Scion: spectral balls for hidden layers, the sign ball for the output, both scaled by shape."""
 
     lr: Positive = 0.0009765625
     momentum: Decay = 0.9
@@ -202,7 +202,7 @@ Optimizer = MuonSpec | ScionSpec | SignSGD | SGD | AdamW
 
 
 class ScheduleSpec(Section, frozen=True):
-    """The step size over time: linear warm-up, constant, then a cool-down over the last share of the steps."""
+    """Step size over time: linear warm-up, constant, then a cool-down over the last fraction of the steps."""
 
     warmup: Number = 0
     cooldown: Share = 0.0
@@ -215,11 +215,11 @@ class TelemetrySpec(Section, frozen=True):
 
     every: Number = 0
     exact: bool = True
-    """By a float64 decomposition; otherwise the cheap estimate."""
+    """Use a float64 SVD instead of the cheap estimate."""
 
 
 class RunSpec(Section, frozen=True):
-    """Everything that decides a run's numbers."""
+    """Everything that determines a run's results."""
 
     problem: Problem
     data: Data | None = None
@@ -255,7 +255,7 @@ class RunSpec(Section, frozen=True):
 
 
 def canonical(spec: RunSpec) -> bytes:
-    """JSON with every field and sorted keys: equal specs have equal bytes."""
+    """JSON with all fields and sorted keys: equal specs have equal bytes."""
     return msgspec.json.encode(spec, order="sorted")
 
 
@@ -265,7 +265,7 @@ def from_json(text: bytes | str) -> RunSpec:
 
 
 def load(path: Path, changes: dict[str, Any] | None = None) -> RunSpec:
-    """The run that a TOML file describes; `changes` maps dotted fields to values that win."""
+    """The run described by a TOML file; `changes` maps dotted fields to values that override it."""
     raw = read_toml(path)
     if "base" in raw:
         raise ValueError(f"{path} is a study (it has a base); use `inexact-muon sweep {path}`")
@@ -275,7 +275,7 @@ def load(path: Path, changes: dict[str, Any] | None = None) -> RunSpec:
 
 
 def overlay(raw: dict[str, Any], field: str, value: Any) -> None:
-    """Sets a dotted field of nested tables."""
+    """Set a dotted field of nested tables."""
     *outer, last = field.split(".")
     for name in outer:
         raw = raw.setdefault(name, {})

@@ -30,28 +30,28 @@ from inexact_muon.lab.spec.decode import decode, is_unicode, read_toml, takes_li
 from inexact_muon.lab.spec.spec import Count, Number, Positive, RunSpec, Section, overlay
 
 LEAST_PILOT = 3
-"""Seeds of a pilot, at least; fewer than six cost many more later."""
+"""Minimum number of pilot seeds; with fewer than six, many more are needed later."""
 MOST_RUNS = 100_000
-"""A study of more runs is refused, before any of them is built."""
+"""Larger studies are rejected before any run is built."""
 
 
 class Decide(Section, frozen=True):
-    """What a study is to decide, declared before its runs: the table [decide] of its file.
+    """The claims that a study decides, declared before its runs: the table [decide] of its file.
 
     The seeds of the file are the pilot. Each claim then gets the number of seeds that Stein's rule gives for its
     half-width from the pilot's spread, at the level LEVEL / (size of the family).
     """
 
     family: Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Claims that are judged together, on one page; ids of `report.claims`."""
+    """Claims that are judged together on one page; ids of `report.claims`."""
     width: Annotated[dict[str, Positive], Meta(min_length=1)]
-    """Claim -> the half-width that the interval of its statistic is to have."""
+    """Claim -> half-width that the interval of its statistic should have."""
     margin: dict[str, Positive] = msgspec.field(default_factory=dict)
-    """Claim -> the margin of its test of equivalence."""
+    """Claim -> margin of its equivalence test."""
     most: Count = 40
-    """Seeds of a claim, at most; one that needs more is not decided."""
+    """Maximum number of seeds of a claim; claims that need more are not decided."""
     pilot: tuple[Number, ...] = ()
-    """By default all seeds of the file."""
+    """Default: all seeds of the file."""
 
     def __post_init__(self) -> None:
         for name in (*self.width, *self.margin):
@@ -60,13 +60,13 @@ class Decide(Section, frozen=True):
 
 
 class Study(Section, frozen=True):
-    """A study file as it is written; `plan` expands it."""
+    """A study file as written; `plan` expands it."""
 
     name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     base: dict[str, Any]
     title: str = ""
     figure: str = ""
-    """Which figure or table of the paper this is the data of."""
+    """The figure or table of the paper that this reproduces."""
     seeds: Annotated[tuple[Number, ...], Meta(min_length=1)] = (0,)
     grid: list[dict[str, Any]] = msgspec.field(default_factory=list)
     decide: Decide | None = None
@@ -81,7 +81,7 @@ class Study(Section, frozen=True):
 
 
 class StudyRuns(Section, frozen=True):
-    """A study expanded: its runs in order, and the dotted fields in which they differ."""
+    """An expanded study: its runs in order, and the dotted fields in which they differ."""
 
     name: str
     title: str
@@ -92,11 +92,11 @@ class StudyRuns(Section, frozen=True):
 
 
 def load(path: Path, changes: dict[str, Any] | None = None) -> StudyRuns:
-    """The plan of a study file.
+    """The runs of a study file.
 
     Args:
-        changes: dotted fields -> values that win over base and grid. A list takes the place of the grid's axis, or is a
-            new axis; for a field that is a list itself a list of lists does.
+        changes: dotted fields -> values that override base and grid. A list replaces the grid's axis or adds one; a
+            field that is a list itself takes a list of lists.
     """
     raw = read_toml(path)
     if "base" not in raw and "problem" in raw:
@@ -105,7 +105,7 @@ def load(path: Path, changes: dict[str, Any] | None = None) -> StudyRuns:
 
 
 def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> StudyRuns:
-    """Every combination of every grid with every seed, each run once."""
+    """All combinations of every grid with every seed, each run once."""
     runs: dict[str, RunSpec] = {}
     fields: dict[str, list[Any]] = {}
     changes = changes or {}
@@ -120,7 +120,9 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
                 f"{where}: the study has {combinations:,} runs or more, at most {MOST_RUNS:,} are allowed; shorten the "
                 "lists of its grids or divide it into several studies"
             )
-        order = sorted(axes, key=lambda field: field in changed)  # what is changed wins, so it is written last
+        order = sorted(
+            axes, key=lambda field: field in changed
+        )  # changed fields are applied last, so that they override
         for combination in itertools.product(*axes.values()):
             chosen = dict(zip(axes, combination, strict=True))
             raw = copy.deepcopy(study.base)
@@ -131,7 +133,7 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
             spec = decode(raw, RunSpec, where)
             runs[spec.id] = spec
     varied = tuple(field for field, values in fields.items() if any(v != values[0] for v in values))
-    several = len(study.grid) > 1  # then a field that one grid lacks varies too
+    several = len(study.grid) > 1  # then a field that only some grids have varies, too
     varied = tuple(dict.fromkeys((*varied, *(f for g in study.grid if several for f, _ in leaves(g, where)))))
     return StudyRuns(
         name=study.name,
@@ -144,7 +146,7 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
 
 
 def _first(base: dict[str, Any], axes: dict[str, list[Any]], changes: dict[str, Any]) -> dict[str, Any]:
-    """The tables of a grid's first run, for the names of its sections."""
+    """The tables of a grid's first run, to resolve the names of its sections."""
     raw = copy.deepcopy(base)
     for field, values in axes.items():
         overlay(raw, field, copy.deepcopy(values[0]))
@@ -155,7 +157,7 @@ def _first(base: dict[str, Any], axes: dict[str, list[Any]], changes: dict[str, 
 
 
 def _axes(changes: dict[str, Any], raw: dict[str, Any]) -> dict[str, list[Any]]:
-    """The values to try for each field that is changed."""
+    """The values to try for each changed field."""
     made = {}
     for field, value in changes.items():
         several = isinstance(value, list)
@@ -168,7 +170,7 @@ def _axes(changes: dict[str, Any], raw: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def leaves(table: dict[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
-    """(dotted field, its values) of a grid."""
+    """(dotted field, values) of a grid."""
     for name, value in table.items():
         field = f"{prefix}{name}"
         if isinstance(value, dict):
@@ -185,7 +187,7 @@ def read_changes(texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         field, equals, value = text.partition("=")
         if not equals or not field.strip():
-            raise LabError(f"--set wants field=value, such as optimizer.lr=0.1, got {text!r}")
+            raise LabError(f"--set expects field=value, such as optimizer.lr=0.1, got {text!r}")
         if not is_unicode(text):
             raise LabError(f"--set {text!r} is not valid UTF-8")
         try:
@@ -196,7 +198,7 @@ def read_changes(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def field_of(spec: RunSpec, field: str) -> Any:
-    """The value of a dotted field; None where this kind of table does not have it."""
+    """The value of a dotted field; None if this kind of table does not have it."""
     value: Any = spec
     for name in field.split("."):
         if name == "name" and hasattr(value, "__struct_config__"):

@@ -1,1 +1,1 @@
-"""What runs leave behind: outcomes, curves, the index, and packed evidence."""
+"""Results of runs: outcomes, curves, the index, and packed evidence."""

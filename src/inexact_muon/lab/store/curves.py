@@ -1,10 +1,10 @@
-"""One append-only file of curves per run: a record a line, each with its checksum.
+"""One append-only file of curves per run: one record per line, each with its checksum.
 
     1c291ca3 {"kind":"train","step":10,"loss":2.31}
 
-What a kill leaves is a valid prefix and at most one torn line, which is dropped. A bad line before the end is damage
-and is refused. Lines that are missing at the end are noticed by a `Mark`, which checkpoints and outcomes hold.
-Records of kind "time" hold wall times; all others are the same bits whenever the run is repeated.
+A kill leaves a valid prefix and at most one torn line, which is dropped. A bad line before the end is an error. Missing
+lines at the end are detected by a `Mark`, which checkpoints and outcomes contain. Records of kind "time" contain wall
+times; all others are bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from inexact_muon.lab.errors import LabError, writing
 
 Record = dict[str, Any]
 RESERVED = ("kind", "step")
-"""Fields of every record; a metric of this name is stored with an underscore after it."""
+"""Fields of every record; a metric of this name is stored with a trailing underscore."""
 
 
 POINTS = 160
-"""A curve is thinned to so many points; the values that stay are those of the run."""
+"""Maximum number of points of a thinned curve; its values are a subset of the run's."""
 
 
 def thin(values: Sequence[Any], points: int = POINTS) -> list[Any]:
-    """Every k-th value and the last, at most `points`: so few are left as they are."""
+    """Every k-th value and the last, at most `points`; shorter curves are unchanged."""
     stride = -(-(len(values) - 1) // (points - 1)) or 1
     return [v for i, v in enumerate(values) if i % stride == 0 or i == len(values) - 1]
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """So many bytes at the start of a file, and the SHA-256 of them."""
+    """Length of a file prefix in bytes, and its SHA-256."""
 
     bytes: int = 0
     sha256: str = hashlib.sha256().hexdigest()
@@ -48,12 +48,12 @@ def read(path: Path) -> list[Record]:
 
 
 def results(path: Path) -> list[Record]:
-    """The records without wall times: what must be equal bit for bit."""
+    """The records without wall times, which are bitwise reproducible."""
     return [record for record in read(path) if record["kind"] != "time"]
 
 
 def mark(path: Path) -> Mark:
-    """The mark of the whole file; that of an empty one if there is none."""
+    """The mark of the whole file; that of an empty file if there is none."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def mark(path: Path) -> Mark:
 
 
 def holds(path: Path, made: Mark, whole: bool = True) -> bool:
-    """Whether the file, or else its beginning, is what it was when the mark was made."""
+    """Whether the file, or its prefix unless `whole`, matches the mark."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def holds(path: Path, made: Mark, whole: bool = True) -> bool:
 
 
 class Curves:
-    """The writer. Opens at a mark, which the file must hold; anything later is cut off."""
+    """Writer that continues from a mark: the file must match it and is truncated there."""
 
     def __init__(self, path: Path, start: Mark | None = None) -> None:
         self.path = path
@@ -85,11 +85,11 @@ class Curves:
 
     @property
     def mark(self) -> Mark:
-        """Everything so far."""
+        """The mark of everything written so far."""
         return Mark(self._end, self._sum.hexdigest())
 
     def append(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """Adds a record; a number that is not finite becomes null."""
+        """Append a record; a number that is not finite becomes null."""
         named = {f"{name}_" if name in RESERVED else name: value for name, value in values.items()}
         body = msgspec.json.encode({"kind": kind, "step": step, **named})
         line = b"%08x %s\n" % (zlib.crc32(body), body)
@@ -101,12 +101,12 @@ class Curves:
         self._sum.update(line)
 
     def sync(self) -> None:
-        """Makes everything so far durable."""
+        """Flush everything to disk."""
         with writing(self.path):
             os.fsync(self._handle)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         os.close(self._handle)
 
 

@@ -1,4 +1,4 @@
-"""Files that survive a kill at any moment: atomic replacement, advisory locks."""
+"""Crash-safe files: atomic replacement, advisory locks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inexact_muon.lab.errors import LabError, writing
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Writes a whole file: a reader, or a machine after a power cut, sees the old content or the new one."""
+    """Replace a file atomically: after a kill or power failure it has either the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
         try:
@@ -27,13 +27,13 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Removes what a killed `replace` left in a folder that is ours alone."""
+    """Remove leftovers of a killed `replace` from a folder that only this package writes."""
     for left in folder.glob(".*.[0-9]*"):
         left.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in this folder durable."""
+    """Flush a rename in this folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -42,15 +42,15 @@ def sync_folder(folder: Path) -> None:
 
 
 class Lock:
-    """An exclusive lock of the operating system on a file; it ends with the process, however that ends."""
+    """An exclusive operating system lock on a file, released when the process ends."""
 
     def __init__(self, path: Path, taken: str, patience: float = 0.0) -> None:
-        """Takes the lock.
+        """Acquire the lock.
 
         Args:
-            path: the lock file; it stays behind, empty.
-            taken: the sentence if somebody else holds it.
-            patience: how many seconds to wait for that somebody.
+            path: the lock file; it is left behind, empty.
+            taken: error message if another process holds it.
+            patience: seconds to wait for it.
         """
         with writing(path):
             self._file = path.open("a")
@@ -66,7 +66,7 @@ class Lock:
                 time.sleep(0.05)
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Release the lock."""
         self._file.close()
 
     def __enter__(self) -> Lock:

@@ -1,4 +1,4 @@
-"""The index of a store, opened for reading: while a sweep writes it, after a kill, from a read-only disk."""
+"""Read access to the index of a store: during a sweep, after a kill, or on a read-only disk."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from inexact_muon.lab.errors import LabError
 
 TRIES = 5
-"""A log that changes while it is copied is copied again, so often."""
+"""Attempts to copy a log that changes while it is copied."""
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
-    """The index, checked; None if it has no tables yet, since a sweep was killed when it made the file."""
+    """The index, checked; None if it has no tables because a sweep was killed while creating it."""
     if not path.exists():
         raise LabError(f"{path.parent} is not a store (it has no {path.name}); make one with `inexact-muon sweep`")
     try:
@@ -29,13 +29,13 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
             tables = index.execute("select count(*) from sqlite_master where name in ('about', 'runs')").fetchone()[0]
             yield index if tables == 2 else None
     except sqlite3.DatabaseError as error:
-        raise beyond_use(path, error) from None
+        raise damaged_index(path, error) from None
 
 
-def beyond_use(path: Path, error: sqlite3.DatabaseError) -> LabError:
-    """The sentence about an index that is damaged."""
+def damaged_index(path: Path, error: sqlite3.DatabaseError) -> LabError:
+    """The error for a damaged index."""
     return LabError(
-        f"{path} cannot be read: {error}; delete it and start the same sweep again, which finds the runs that ended"
+        f"{path} cannot be read: {error}; delete it and run the same sweep again, which recovers the runs that ended"
     )
 
 
@@ -47,7 +47,7 @@ def readable(text: bytes) -> str:
 def _open(path: Path) -> sqlite3.Connection:
     try:
         return _connect(path, "mode=ro")
-    except sqlite3.OperationalError:  # a read-only disk, where SQLite cannot make its -shm
+    except sqlite3.OperationalError:  # on a read-only disk SQLite cannot create its -shm file
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
             return _copied(path, log)
@@ -65,7 +65,7 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
 
 
 def _copied(path: Path, log: Path) -> sqlite3.Connection:
-    """What the index and its log say together: without its -shm SQLite would overlook the log."""
+    """Index and log combined in a copy: without its -shm file SQLite would ignore the log."""
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory() as name:
             before = [(p.stat().st_mtime_ns, p.stat().st_size) for p in (path, log)]

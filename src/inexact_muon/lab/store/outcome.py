@@ -1,4 +1,4 @@
-"""How a run ended: a file with its own checksum, written once."""
+"""The outcome of a run: a file with its own checksum, written once."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ OUTCOME, CURVES, CHECKPOINT = "outcome.json", "curves.jsonl", "checkpoint.pt"
 
 
 class Outcome(Section, frozen=True):
-    """How a run ended. `diverged` is a result: the loss stopped being finite."""
+    """The outcome of a run. `diverged` is a result: the loss was no longer finite."""
 
     state: End
     step: int
     result: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """Last value of every metric; the same bits whenever the run is repeated."""
+    """Last value of every metric; bitwise reproducible."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
-    """By parameter, the steps that it did not make because its gradient was not finite."""
+    """Parameter -> number of steps skipped because its gradient was not finite."""
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
     """Wall time by part."""
     error: str = ""
     """Traceback of a failed run."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     curves: curves.Mark = curves.Mark()
-    """The curves that the run ended with."""
+    """Mark of the final curves."""
 
     @property
     def stuck(self) -> list[str]:
@@ -41,7 +41,7 @@ class Outcome(Section, frozen=True):
 
 
 class Sealed(Section, frozen=True):
-    """The file: the outcome, and the SHA-256 of its text."""
+    """File content: the outcome, and the SHA-256 of its text."""
 
     outcome: msgspec.Raw
     sha256: str
@@ -54,7 +54,7 @@ def write(outcome: Outcome) -> bytes:
 
 
 def unseal(text: bytes) -> Outcome:
-    """The outcome in a text that `write` wrote; raises if anything in it has changed."""
+    """The outcome in a text written by `write`; raises if it was changed."""
     try:
         sealed = msgspec.json.decode(text, type=Sealed)
         if hashlib.sha256(sealed.outcome).hexdigest() == sealed.sha256:
@@ -65,7 +65,7 @@ def unseal(text: bytes) -> Outcome:
 
 
 def read_outcome(folder: Path) -> Outcome | None:
-    """How the run in this folder ended; None if it has not."""
+    """The outcome in this folder; None if the run has not ended."""
     path = folder / OUTCOME
     try:
         return unseal(path.read_bytes())
@@ -75,8 +75,8 @@ def read_outcome(folder: Path) -> Outcome | None:
         raise LabError(f"{path} is damaged; the same sweep repeats the run") from None
 
 
-def sound_outcome(folder: Path) -> Outcome | None:
-    """How the run in this folder ended; None if it has not, and with a warning if its files are damaged."""
+def checked_outcome(folder: Path) -> Outcome | None:
+    """The outcome in this folder; None if the run has not ended or, with a warning, if its files are damaged."""
     try:
         found = read_outcome(folder)
     except LabError as error:
@@ -89,5 +89,5 @@ def sound_outcome(folder: Path) -> Outcome | None:
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
-    """Ends the run in this folder."""
+    """Write the outcome of the run in this folder."""
     replace(folder / OUTCOME, write(outcome))

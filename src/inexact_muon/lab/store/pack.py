@@ -1,10 +1,10 @@
-"""Packed evidence: stores as one small file of plain data, with a checksum.
+r"""Packed evidence: stores as one small file of plain data, with a checksum.
 
     inexact-muon evidence 1 SHA256\n     the header, of what follows
     bzip2 { "stores": [ { "about": {...}, "runs": [ { "id", "spec", "state", ..., "outcome", "curves" } ] } ] }
 
-Curves are thinned to what a page draws (`train` and `validation`) and lack wall times; LMO errors and choices are all
-there. Nothing in a file is executed, and a file that is not whole, or not ours, is refused.
+Curves are thinned to what a page plots (`train` and `validation`), without wall times; LMO errors and choices are
+complete. Nothing in a file is executed, and incomplete or foreign files are rejected.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from inexact_muon.lab.store.outcome import Outcome
 SUFFIX = ".pack"
 MAGIC, VERSION = b"inexact-muon evidence", b"1"
 LARGEST = 1 << 30
-"""Bytes that a file may unpack to."""
+"""Maximum unpacked size in bytes."""
 THINNED = ("train", "validation")
 
 
 class PackedRun(Section, frozen=True):
-    """A row of a store's index and the curves of its run."""
+    """A row of a store's index with the curves of its run."""
 
     id: str
     spec: RunSpec
@@ -47,42 +47,42 @@ class PackedRun(Section, frozen=True):
 
 
 class PackedStore(Section, frozen=True):
-    """What a store is about, and its runs."""
+    """Description and runs of a store."""
 
     about: dict[str, str]
     runs: list[PackedRun]
 
     @property
     def name(self) -> str:
-        """Of the study."""
+        """Name of the study."""
         return self.about.get("name", "")
 
 
 class Content(Section, frozen=True):
-    """What a file holds."""
+    """Contents of a file."""
 
     stores: list[PackedStore]
 
 
 def thinned(records: Sequence[Record]) -> list[Record]:
-    """Without wall times; losses so few that a page draws them all, and whatever has no loss that can be drawn."""
+    """Records without wall times; losses thinned to what a page plots, records without losses unchanged."""
     kept: list[Record] = [r for r in records if r["kind"] not in (*THINNED, "time")]
     for kind in THINNED:
         mine = [r for r in records if r["kind"] == kind]
-        drawn = [r for r in mine if (r.get("loss") or 0) > 0]
-        kept += thin(drawn) + [r for r in mine if not (r.get("loss") or 0) > 0]
+        plotted = [r for r in mine if (r.get("loss") or 0) > 0]
+        kept += thin(plotted) + [r for r in mine if not (r.get("loss") or 0) > 0]
     return sorted(kept, key=lambda r: int(r["step"]))
 
 
 def write(path: Path, stores: Sequence[PackedStore]) -> None:
-    """Replaces the file."""
+    """Replace the file."""
     text = msgspec.json.encode(Content(stores=list(stores)))
-    body = bz2.compress(text)  # of digits it makes less than xz does, five times as fast
+    body = bz2.compress(text)  # compresses digits better than xz, five times as fast
     replace(path, b"%s %s %s\n" % (MAGIC, VERSION, hashlib.sha256(body).hexdigest().encode()) + body)
 
 
 def read(path: Path) -> list[PackedStore]:
-    """The stores of a file, checked."""
+    """The validated stores of a file."""
     try:
         stat = path.stat()
         return _read(path, stat.st_mtime_ns, stat.st_size)
@@ -91,7 +91,7 @@ def read(path: Path) -> list[PackedStore]:
 
 
 def read_one(place: Path) -> PackedStore:
-    """The store at FILE, if it holds one, or at FILE/NAME."""
+    """The store in FILE, if it has only one, or at FILE/NAME."""
     file = place if place.is_file() else place.parent
     stores = {store.name: store for store in read(file)}
     if place.is_file() and len(stores) == 1:
@@ -109,7 +109,7 @@ def is_packed(place: Path) -> bool:
 
 
 def mark(records: Sequence[Record], path: Path) -> curves.Mark:
-    """Writes the curves of a run to a file; its mark."""
+    """Write the curves of a run to a file; returns its mark."""
     writer = curves.Curves(path)
     try:
         for record in records:
@@ -147,7 +147,7 @@ def _unpacked(body: bytes, path: Path) -> bytes:
 
 
 def _checked(content: Content) -> Content:
-    """Raises unless every run is the one that its id names, and ended as its outcome says."""
+    """Validate that every run matches its id and its outcome."""
     for store in content.stores:
         for run in store.runs:
             ended = run.outcome.state if run.outcome else "open"

@@ -1,4 +1,4 @@
-"""What `inexact-muon pack` does, and how a sweep goes on from packed evidence."""
+"""The `pack` command, and sweeps that continue from packed evidence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from inexact_muon.lab.store.store import Store
 
 
 def pack_all(places: Sequence[Path], file: Path, console: Console) -> None:
-    """One file of the stores below these folders and in these files; stores of one name are merged."""
+    """Pack the stores below these folders and in these files into one file; stores of the same name are merged."""
     if file.is_dir():
         raise LabError(f"{file} is a folder; the last word names the file to write")
     if file.exists():
-        pack.read(file)  # only packed evidence is replaced, never somebody's other file
+        pack.read(file)  # raises unless it is packed evidence: other files are never replaced
     found = [packed(place) for source in places for place in store.places(source)]
     if not found:
         raise LabError(f"{', '.join(map(str, places))}: no store to pack; make one with `inexact-muon sweep`")
@@ -33,7 +33,7 @@ def pack_all(places: Sequence[Path], file: Path, console: Console) -> None:
 
 
 def packed(place: Path) -> PackedStore:
-    """A store, as it is packed."""
+    """A store in packed form."""
     if pack.is_packed(place):
         return pack.read_one(place)
     about, found = store.read(place)
@@ -45,7 +45,7 @@ def packed(place: Path) -> PackedStore:
 
 
 def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
-    """Stores of one name become one: each run once, one that has ended rather than one that has not."""
+    """Merge stores of the same name: each run once, preferring runs that have ended."""
     by_name: dict[str, dict[str, PackedRun]] = {}
     about: dict[str, dict[str, str]] = {}
     for one in stores:
@@ -62,14 +62,14 @@ def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
 
 
 def names(file: Path) -> set[str]:
-    """The studies of packed evidence, or of the stores of a folder."""
+    """The studies in packed evidence, or in the stores of a folder."""
     return {packed(place).name for place in store.places(file)}
 
 
-def take_in(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
-    """Puts the runs of packed evidence that have ended into the plan's store; says how many were new there.
+def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
+    """Import finished runs from packed evidence into the plan's store; returns the number of new ones.
 
-    Runs of the same study that the plan does not have, such as other seeds, come along.
+    Runs of the same study that the plan does not have, such as other seeds, are imported as well.
     """
     stores = merged(packed(place) for file in files for place in store.places(file))
     ended = {run.id: run for one in stores if one.name == plan.name for run in one.runs if run.outcome}
@@ -78,7 +78,7 @@ def take_in(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
     new = 0
     for run in ended.values():
         place = store.run_folder(folder, run.id)
-        if store.sound_outcome(place) is not None or run.outcome is None:
+        if store.checked_outcome(place) is not None or run.outcome is None:
             continue
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reading a store, while a sweep runs or not: the index, the outcomes and the curves."""
+"""Read access to a store, also during a sweep: index, outcomes and curves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from inexact_muon.lab.errors import LabError, warn
 from inexact_muon.lab.spec.spec import RunSpec, Section, from_json
 from inexact_muon.lab.store import curves, pack
 from inexact_muon.lab.store.index import reading
-from inexact_muon.lab.store.outcome import CURVES, Outcome, sound_outcome, unseal
+from inexact_muon.lab.store.outcome import CURVES, Outcome, checked_outcome, unseal
 
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
 INDEX = "store.sqlite"
 REFERENCE = "reference"
-"""A folder beside stores with somebody else's evidence."""
+"""Name of a folder beside stores with reference evidence."""
 
 
 class Run(Section, frozen=True):
@@ -39,14 +39,14 @@ def about(folder: Path) -> dict[str, str]:
 
 
 def runs(folder: Path) -> list[Run]:
-    """Every run of a store, in the order of its study; with a warning without those whose row cannot be read."""
+    """All runs of a store in the order of its study; unreadable rows are left out with a warning."""
     return read(folder)[1]
 
 
 def places(folder: Path) -> list[Path]:
-    """Where there are stores: the folder itself, at most two levels below it, or in packed files there (FILE/NAME).
+    """Stores in the folder itself, up to two levels below it, or in packed files there (FILE/NAME).
 
-    Not in its folder "reference", which holds somebody else's evidence: that has to be named.
+    The folder "reference", which contains evidence from elsewhere, must be named explicitly.
     """
     if folder.is_file():
         found = pack.read(folder)
@@ -62,12 +62,12 @@ def places(folder: Path) -> list[Path]:
 
 
 def is_store(place: Path) -> bool:
-    """Whether there is a store, or packed evidence."""
+    """Whether this is a store or packed evidence."""
     return (place / INDEX).is_file() or pack.is_packed(place)
 
 
 def _inside(file: Path) -> list[Path]:
-    """The stores of a packed file; itself if it cannot be read, which whoever reads it will say."""
+    """The stores of a packed file; the file itself if it cannot be read, so that the reader reports the error."""
     try:
         return places(file)
     except LabError:
@@ -75,7 +75,7 @@ def _inside(file: Path) -> list[Path]:
 
 
 def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
-    """What the store (or packed evidence) is about, and its runs; warns of what is left out."""
+    """Description and runs of a store (or packed evidence); warns about what is left out."""
     if pack.is_packed(folder):
         one = pack.read_one(folder)
         return one.about, [Run(**{name: getattr(run, name) for name in Run.__struct_fields__}) for run in one.runs]
@@ -99,14 +99,14 @@ def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
 
 
 def _run(folder: Path, run: str, text: str, state: str, *rest: Any) -> Run:
-    """A row of the index; a run whose outcome the index has not seen yet has ended all the same."""
+    """A row of the index; a run whose outcome is not in the index yet has ended nevertheless."""
     spec = from_json(text)
     if spec.id != run:
         raise LabError("its spec is that of another run")
     *times, ended = rest
     outcome = unseal(ended.encode()) if ended else None
     if outcome is None and state in ("waiting", "running"):
-        outcome = sound_outcome(run_folder(folder, run))
+        outcome = checked_outcome(run_folder(folder, run))
         state = outcome.state if outcome else state
     if (outcome.state if outcome else "open") != (state if state not in ("waiting", "running") else "open"):
         raise LabError(f"it is {state} but its outcome says {outcome.state if outcome else 'nothing'}")
@@ -126,12 +126,12 @@ def find(folder: Path, text: str) -> Run:
 
 
 def run_folder(folder: Path, run: str) -> Path:
-    """Where a run keeps its files."""
+    """The folder of a run's files."""
     return folder / "runs" / run
 
 
 def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
-    """The curves of a run so far; of one that has ended, those that it ended with."""
+    """The curves of a run so far; of an ended run, checked against its outcome."""
     if pack.is_packed(folder):
         return next((list(one.curves) for one in pack.read_one(folder).runs if one.id == run), [])
     path = run_folder(folder, run) / CURVES

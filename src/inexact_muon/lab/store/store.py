@@ -2,14 +2,14 @@
 
     DIR/store.sqlite           the index: specs, states, results; written by the one sweep that holds DIR/lock
     DIR/runs/ID/curves.jsonl   curves, append-only (`curves`)
-    DIR/runs/ID/checkpoint.pt  where a half-finished run resumes
-    DIR/runs/ID/outcome.json   how the run ended; written once, atomically, by whoever trained it
+    DIR/runs/ID/checkpoint.pt  where an unfinished run resumes
+    DIR/runs/ID/outcome.json   the outcome; written once, atomically, by the process that trained the run
 
-The outcome file is the truth and the index follows: a sweep that was killed between the two finds the file when it
-starts again, and an index that was lost or damaged is made again from the files. Workers write only in their run's
-folder, so they may be on other machines of a shared file system. Everything that is read has a checksum: curves by line
-and as a whole (in the outcome), outcomes, specs (by the run's id); what does not fit is left out with a warning, and
-the next sweep repeats the run.
+The outcome file is authoritative and the index follows it: a sweep that was killed between the two finds the file when
+it restarts, and a lost or damaged index is rebuilt from the files. Workers write only to their run's folder, so they
+may be on other machines of a shared file system. Everything read has a checksum: curves by line and as a whole (in the
+outcome), outcomes, specs (by the run's id). What does not match is left out with a warning, and the next sweep repeats
+the run.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from inexact_muon.lab.errors import LabError, warn, writing
 from inexact_muon.lab.spec.spec import RunSpec, canonical
 from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store.files import Lock
-from inexact_muon.lab.store.index import beyond_use, readable, reading
+from inexact_muon.lab.store.index import damaged_index, readable, reading
 from inexact_muon.lab.store.outcome import CHECKPOINT as CHECKPOINT
 from inexact_muon.lab.store.outcome import CURVES as CURVES
 from inexact_muon.lab.store.outcome import OUTCOME as OUTCOME
 from inexact_muon.lab.store.outcome import End as End
 from inexact_muon.lab.store.outcome import Outcome as Outcome
+from inexact_muon.lab.store.outcome import checked_outcome as checked_outcome
 from inexact_muon.lab.store.outcome import read_outcome as read_outcome
-from inexact_muon.lab.store.outcome import sound_outcome as sound_outcome
 from inexact_muon.lab.store.outcome import write
 from inexact_muon.lab.store.outcome import write_outcome as write_outcome
 from inexact_muon.lab.store.reading import INDEX as INDEX
@@ -67,7 +67,7 @@ class Store:
     """The store of a study, opened for writing by one process at a time."""
 
     def __init__(self, folder: Path, plan: StudyRuns) -> None:
-        """Opens or makes the store, adds the runs it lacks, and takes in what a killed sweep left."""
+        """Open or create the store, add missing runs, and recover what a killed sweep left."""
         self.folder = folder
         _same_study(folder, plan)
         with writing(folder):
@@ -78,13 +78,13 @@ class Store:
                 self._index = sqlite3.connect(folder / INDEX, isolation_level=None)
                 self._index.text_factory = readable
                 self._index.execute("pragma journal_mode = wal")
-                self._index.executescript(_SCHEMA)  # an index without tables, left by a kill or a full disk, is new
+                self._index.executescript(_SCHEMA)  # an index without tables was left by a kill or a full disk
             self._add(plan)
             self._recover()
         except BaseException as error:
             self._lock.release()
             if isinstance(error, sqlite3.DatabaseError):
-                raise beyond_use(folder / INDEX, error) from None
+                raise damaged_index(folder / INDEX, error) from None
             raise
 
     def _add(self, plan: StudyRuns) -> None:
@@ -102,7 +102,7 @@ class Store:
             self._index.executemany("insert into about values (?, ?)", about.items())
 
     def _declaration(self, plan: StudyRuns) -> dict[str, str]:
-        """What the study is to decide; a declaration that was changed after runs had ended is marked for good."""
+        """The declared claims; a declaration that was changed after runs had ended is marked permanently."""
         old = dict(self._index.execute("select key, value from about where key in ('decide', 'redeclared')").fetchall())
         if plan.decide is None:
             return old
@@ -112,9 +112,9 @@ class Store:
         return new | ({"redeclared": "yes"} if changed or "redeclared" in old else {})
 
     def _recover(self) -> None:
-        """Makes the index follow the files: what ended is noted; what is open, lost or damaged waits."""
+        """Update the index from the files: record ended runs; running, lost or damaged ones wait again."""
         for run, state, text in self._index.execute("select id, state, outcome from runs").fetchall():
-            found = sound_outcome(self.run_folder(run))
+            found = checked_outcome(self.run_folder(run))
             if found is not None:
                 if (state, text) != (found.state, write(found).decode()):
                     self.end(run, found)
@@ -126,16 +126,16 @@ class Store:
                 self._set(run, state="waiting", ended=None, outcome=None)
 
     def run_folder(self, run: str) -> Path:
-        """Where a run keeps its curves, checkpoint and outcome."""
+        """The folder of a run's curves, checkpoint and outcome."""
         return run_folder(self.folder, run)
 
     def waiting(self, plan: StudyRuns) -> list[RunSpec]:
-        """The runs of the plan that are still to do, in order."""
+        """The unfinished runs of the plan, in order."""
         states = dict(self._index.execute("select id, state from runs").fetchall())
         return [spec for spec in plan.runs if states[spec.id] == "waiting"]
 
     def begin(self, run: str) -> None:
-        """Notes that a run has been given to a worker."""
+        """Record that a run has been given to a worker."""
         with self._transaction():
             self._index.execute(
                 "update runs set state = 'running', outcome = null, attempts = attempts + 1, "
@@ -143,16 +143,16 @@ class Store:
                 (time.time(), run),
             )
 
-    def give_back(self, run: str) -> None:
-        """Notes that a run was interrupted; it resumes from its checkpoint."""
+    def mark_interrupted(self, run: str) -> None:
+        """Record that a run was interrupted; it resumes from its checkpoint."""
         self._set(run, state="waiting", outcome=None)
 
     def end(self, run: str, outcome: Outcome) -> None:
-        """Notes how a run ended."""
+        """Record the outcome of a run."""
         self._set(run, state=outcome.state, ended=time.time(), outcome=write(outcome).decode())
 
     def retry(self) -> int:
-        """Makes the failed runs wait again, from their checkpoints; says how many."""
+        """Let failed runs resume from their checkpoints; returns their number."""
         failed = [run for (run,) in self._index.execute("select id from runs where state = 'failed'").fetchall()]
         for run in failed:
             with writing(self.folder):
@@ -161,7 +161,7 @@ class Store:
         return len(failed)
 
     def close(self) -> None:
-        """Folds the log into the index, so that it can be read from a read-only disk, and lets others in."""
+        """Fold the log into the index, so that it can be read from a read-only disk, and release the lock."""
         try:
             self._index.close()
         finally:
@@ -186,7 +186,7 @@ class Store:
 
 
 def _same_study(folder: Path, plan: StudyRuns) -> None:
-    """Raises if the folder is another study's, or its index is beyond use."""
+    """Raise if the folder belongs to another study, or its index is damaged."""
     with reading(folder / INDEX) if (folder / INDEX).exists() else nullcontext() as index:
         rows = index.execute("select value from about where key = 'name'").fetchall() if index else []
     if rows and rows[0][0] != plan.name:

@@ -1,1 +1,1 @@
-"""Many runs: engines, progress, listings and the commands."""
+"""Many runs: engines, progress, listings and commands."""

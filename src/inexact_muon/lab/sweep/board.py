@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""Progress of a sweep: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from inexact_muon.lab.store.store import Outcome
 from inexact_muon.terminal import number
 
 LIVE_EVERY, PLAIN_EVERY = 0.25, 10.0
-"""Seconds between two pictures of the table, and between lines of progress when the output is not a terminal."""
+"""Seconds between refreshes of the table, and between lines of progress without a terminal."""
 
 
 @dataclass
 class Board:
-    """The state of a sweep, for showing."""
+    """The displayed state of a sweep."""
 
     plan: StudyRuns
     console: Console
     ended: dict[str, Outcome] = field(default_factory=dict)
     running: dict[str, tuple[int, float | None]] = field(default_factory=dict)
     before: int = 0
-    """How many runs had ended before this sweep began."""
+    """Number of runs that had ended before this sweep."""
     note: str = ""
 
     def __post_init__(self) -> None:
         self.specs = {spec.id: spec for spec in self.plan.runs}
         self._began = self._spoke = time.monotonic()
-        # Drawn by `tick`: a thread of its own would read what the sweep is changing.
+        # Refreshed by `tick`: a refresh thread would race with the sweep.
         self._live = Live(console=self.console, get_renderable=self.render, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Board:
@@ -48,19 +48,19 @@ class Board:
     def __exit__(self, *error: object) -> None:
         self._live.stop()
 
-    def ran(self, run: str, outcome: Outcome) -> None:
-        """A run ended."""
+    def run_ended(self, run: str, outcome: Outcome) -> None:
+        """Record the end of a run."""
         self.ended[run] = outcome
-        self.say(f"{run} {outcome.state}: {self.label(run)} {figures(outcome)}{skips(outcome)}")
+        self.print_line(f"{run} {outcome.state}: {self.label(run)} {figures(outcome)}{skips(outcome)}")
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def print_line(self, text: str) -> None:
+        """Print a permanent line."""
         self.console.print(
             f"[{len(self.ended)}/{len(self.specs)}] {text}", markup=False, highlight=False, soft_wrap=True
         )
 
     def tick(self) -> None:
-        """Time has passed: now and then the table is drawn, or without a terminal a line."""
+        """Refresh the table, or print a line without a terminal, if it is due."""
         live = self.console.is_terminal
         if time.monotonic() - self._spoke < (LIVE_EVERY if live else PLAIN_EVERY):
             return
@@ -68,10 +68,10 @@ class Board:
         if live:
             self._live.refresh()
         else:
-            self.say(f"{len(self.running)} running, {clock(self.left())} left")
+            self.print_line(f"{len(self.running)} running, {clock(self.left())} left")
 
     def left(self) -> float | None:
-        """Seconds to go, from the share of the work that this sweep has done so far."""
+        """Estimated seconds to go, from the fraction of work that this sweep has done."""
         shares = sum(step / self.specs[run].steps for run, (step, _) in self.running.items())
         done = len(self.ended) - self.before + shares
         if done <= 0:
@@ -115,7 +115,7 @@ def label(spec: RunSpec, varied: Sequence[str]) -> str:
 
 
 def short(value: Any) -> str:
-    """A value in a few characters; a whole section by its name."""
+    """A value in a few characters; a section by its name."""
     if isinstance(value, Named):
         return str(type(value).__struct_config__.tag)
     return f"{value:.10g}" if isinstance(value, float) else str(value)

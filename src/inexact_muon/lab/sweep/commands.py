@@ -1,4 +1,4 @@
-"""What `inexact-muon run` and `sweep` do."""
+"""The commands `run` and `sweep`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inexact_muon.lab.spec import spec as specs
 from inexact_muon.lab.spec import study
 from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.spec.study import MOST_RUNS, StudyRuns, read_changes
-from inexact_muon.lab.store.packing import take_in
+from inexact_muon.lab.store.packing import import_packed
 from inexact_muon.lab.store.store import Outcome, Store
 from inexact_muon.lab.sweep.board import Board, best, figures, label, skips
 from inexact_muon.lab.sweep.engines import ENGINES, Engine, EngineOptions
@@ -27,7 +27,7 @@ from inexact_muon.terminal import console as open_console
 
 
 def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int, pick: str) -> None:
-    """One training run in this process, or in torchrun's."""
+    """One training run in this process, or in those of torchrun."""
     if threads < 1:
         raise LabError(f"--threads must be at least 1, got {threads}")
     torch.set_num_threads(threads)
@@ -52,10 +52,10 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
 
 
 def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[StudyRuns, RunSpec]:
-    """The run of a spec file, or the one of a study whose id begins with `pick`."""
+    """The run of a spec file, or the run of a study whose id begins with `pick`."""
     if not pick:
         spec = _load(path, changes)
-        return _alone(spec, path.stem), spec
+        return _single_run(spec, path.stem), spec
     plan = study.load(path, changes)
     found = [spec for spec in plan.runs if spec.id.startswith(pick)]
     if len(found) != 1:
@@ -74,12 +74,12 @@ def _load(path: Path, changes: dict[str, Any]) -> RunSpec:
         raise
 
 
-def _alone(spec: RunSpec, name: str) -> StudyRuns:
+def _single_run(spec: RunSpec, name: str) -> StudyRuns:
     return StudyRuns(name=name, title=name, figure="", varied=(), runs=(spec,))
 
 
 def _train(spec: RunSpec, opened: Store, console: Console) -> Outcome:
-    board = Board(_alone(spec, spec.id), console)
+    board = Board(_single_run(spec, spec.id), console)
 
     def report(step: int, loss: float) -> None:
         board.running[spec.id] = (step, loss)
@@ -89,14 +89,14 @@ def _train(spec: RunSpec, opened: Store, console: Console) -> Outcome:
         opened.begin(spec.id)
         outcome = execute(spec, opened.run_folder(spec.id), report, lambda: stop.asked, keep=True)
     if outcome is None:
-        opened.give_back(spec.id)
+        opened.mark_interrupted(spec.id)
         raise KeyboardInterrupt("a checkpoint is written; the same command resumes")
     opened.end(spec.id, outcome)
     return outcome
 
 
 def engine_of(name: str, workers: int | None, address: str, logs: Path, runs: int = MOST_RUNS) -> Callable[[], Engine]:
-    """What starts an engine as the command line names it; on this machine one worker for each core, if not said."""
+    """Factory of the engine named on the command line; the local one defaults to one worker per core."""
     if name not in ENGINES:
         raise LabError(f"unknown engine {name!r}: {nearest(name, ENGINES)}")
     if workers is not None and workers < 1:
@@ -116,14 +116,14 @@ def sweep_file(
     retry: bool,
     packed: Sequence[Path] = (),
 ) -> None:
-    """Every run of a study."""
-    engine_of(engine, workers, address, Path())  # mistakes in these words before those in the file
+    """All runs of a study."""
+    engine_of(engine, workers, address, Path())  # validate the options before reading the file
     plan = study.load(path, read_changes(changes))
     folder = out or Path("runs") / plan.name
     start = engine_of(engine, workers, address, folder / "submitit", len(plan.runs))
     console = open_console(120)
     if packed:
-        count = take_in(packed, folder, plan)
+        count = import_packed(packed, folder, plan)
         console.print(f"{count} runs that have ended are taken from {', '.join(map(str, packed))}", soft_wrap=True)
     try:
         outcomes = sweep(plan, folder, start, console, retry)

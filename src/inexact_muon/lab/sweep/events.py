@@ -1,4 +1,4 @@
-"""What an engine tells the sweep."""
+"""Events that an engine reports to the sweep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Done:
-    """A run ended; without outcome it was stopped and resumes from its checkpoint."""
+    """A run ended; without an outcome it was stopped and resumes from its checkpoint."""
 
     run: str
     outcome: Outcome | None
@@ -26,7 +26,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Lost:
-    """Whoever trained a run is gone."""
+    """The process that trained a run is gone."""
 
     run: str
     why: str
@@ -34,7 +34,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Broken:
-    """A run could not go on for a reason outside of it, such as a full disk; the sweep must stop."""
+    """A run stopped for an external reason, such as a full disk; the sweep must stop."""
 
     run: str
     sentence: str
@@ -42,7 +42,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that the user should know of a run that goes on."""
+    """A message to the user about a run that continues."""
 
     run: str
     sentence: str

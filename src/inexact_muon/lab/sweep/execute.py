@@ -1,4 +1,4 @@
-"""One run in its folder: what a worker, a cluster's task and `inexact-muon run` all do."""
+"""One run in its folder: used by workers, cluster tasks and `inexact-muon run`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inexact_muon.lab.errors import LabError, writing
 from inexact_muon.lab.spec.spec import Custom, RunSpec
 from inexact_muon.lab.store import curves
 from inexact_muon.lab.store.files import Lock, tidy
-from inexact_muon.lab.store.store import CHECKPOINT, CURVES, Outcome, sound_outcome, write_outcome
+from inexact_muon.lab.store.store import CHECKPOINT, CURVES, Outcome, checked_outcome, write_outcome
 from inexact_muon.lab.train import optimizers
 from inexact_muon.lab.train.trainer import Report, train
 
 PATIENCE = 60.0
-"""Seconds for a process that outlived its killed sweep to notice; it does so at its next step."""
+"""Seconds to wait for a process of a killed sweep to exit, which it does at its next step."""
 
 
 def execute(
@@ -30,21 +30,21 @@ def execute(
     keep: bool = False,
     patience: float = PATIENCE,
 ) -> Outcome | None:
-    """Trains unless the folder holds the outcome; an exception in training is the outcome "failed".
+    """Train unless the folder has an outcome; an exception in training gives the outcome "failed".
 
-    None if `stopping` said so. Files that cannot be read or written are not the run's fault and are raised.
+    Returns None if interrupted by `stopping`. Files that cannot be read or written raise: they are not the run's fault.
 
     Args:
         keep: keep the final weights, as a checkpoint.
         patience: seconds to wait for another process that trains in this folder.
     """
-    if int(os.environ.get("RANK", "0")) > 0:  # the first process of torchrun's alone writes
-        return sound_outcome(folder) or train(spec, folder, report, stopping)
+    if int(os.environ.get("RANK", "0")) > 0:  # only torchrun's first process writes
+        return checked_outcome(folder) or train(spec, folder, report, stopping)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
         tidy(folder)
-        found = sound_outcome(folder)
+        found = checked_outcome(folder)
         if found is None:
             found = _outcome(spec, folder, report, stopping, keep)
             if found is not None:
@@ -68,12 +68,14 @@ def _outcome(spec: RunSpec, folder: Path, report: Report, stopping: Callable[[],
     except LabError:
         raise
     except Exception:
-        error = traceback.format_exc().encode(errors="backslashreplace").decode()  # a lone surrogate is not JSON
+        error = (
+            traceback.format_exc().encode(errors="backslashreplace").decode()
+        )  # JSON cannot represent lone surrogates
         return Outcome(state="failed", step=reached, error=error)
 
 
 def check(spec: RunSpec) -> None:
-    """Raises on what would fail at the start of a run: oracle, data, the custom function."""
+    """Validate what would fail at the start of a run: oracle, data, the custom function."""
     optimizers.check(spec)
     data.load(spec.data)
     if isinstance(spec.problem, Custom):

@@ -1,4 +1,4 @@
-"""What `inexact-muon list` and `show` print; reads the store only."""
+"""Output of `inexact-muon list` and `show`; read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = {"finished": "green", "diverged": "yellow", "failed": "red", "running"
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """One plain record for each run of a store."""
+    """One plain record per run of a store."""
     return _records(folder, *store.read(folder))
 
 
@@ -44,7 +44,7 @@ def _records(folder: Path, about: dict[str, str], found: list[store.Run]) -> lis
 
 
 def show_list(folder: Path, as_json: bool, console: Console) -> None:
-    """The runs of a store and their state."""
+    """The runs of a store and their states."""
     about, runs = store.read(folder)
     found = _records(folder, about, runs)
     if as_json:
@@ -82,12 +82,12 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
 
 
 def most_skipped(record: dict[str, Any]) -> str:
-    """The most steps that one parameter skipped; empty if none did."""
+    """The largest number of steps that one parameter skipped; empty if none did."""
     return str(max(record["skipped"].values())) if record["skipped"] else ""
 
 
 def show_run(folder: Path, run_id: str, console: Console) -> None:
-    """One run: its spec, its result, its curves in a line each, its traceback if it failed."""
+    """One run: spec, result, a sparkline per curve, and the traceback if it failed."""
     run = store.find(folder, run_id)
     console.print(f"{run.id} {run.state}, step {step_of(folder, run)} of {run.spec.steps}, attempts {run.attempts}")
     console.print(label(run.spec, _varied(store.about(folder))), markup=False, soft_wrap=True)
@@ -114,7 +114,7 @@ def show_run(folder: Path, run_id: str, console: Console) -> None:
 
 
 def step_of(folder: Path, run: store.Run) -> int:
-    """How far a run has come: from its outcome, or else its curves."""
+    """The last step of a run, from its outcome or its curves."""
     if run.outcome:
         return run.outcome.step
     return max((record["step"] for record in curves_of(folder, run)), default=0)
@@ -130,7 +130,7 @@ def curves_of(folder: Path, run: store.Run) -> list[Record]:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """A curve as a line of bars, lowest to highest."""
+    """A curve as one line of bars."""
     chosen = [values[i * len(values) // min(width, len(values))] for i in range(min(width, len(values)))]
     low, high = min(chosen), max(chosen)
     return "".join(BARS[round((v - low) / (high - low) * 7) if high > low else 0] for v in chosen)

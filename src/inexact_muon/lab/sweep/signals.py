@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question: is this to stop?"""
+"""Ctrl-C and SIGTERM as a flag to poll."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class Stop:
-    """Set by the first signal; the second interrupts at once, unless the stopping is `patient`."""
+    """Set by the first signal; the second one interrupts immediately, unless `patient`."""
 
     def __init__(self, patient: bool = False) -> None:
         self.asked, self.patient = False, patient
@@ -22,7 +22,7 @@ class Stop:
 
 @contextmanager
 def interrupts(patient: bool = False) -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM ask to stop, for the duration."""
+    """Handle Ctrl-C and SIGTERM by a `Stop`, within the context."""
     stop = Stop(patient)
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

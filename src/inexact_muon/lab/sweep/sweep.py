@@ -1,4 +1,4 @@
-"""A sweep: every run of a plan that has not ended, on an engine, into a store."""
+"""A sweep: all unfinished runs of a plan, on an engine, into a store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from inexact_muon.lab.sweep.execute import check
 from inexact_muon.lab.sweep.signals import Stop, interrupts
 
 DEATHS = 5
-"""So many workers may die on one run in one sweep; then the run has failed."""
+"""Number of workers that may die on one run in a sweep before the run counts as failed."""
 
 
 def sweep(
@@ -31,19 +31,19 @@ def sweep(
     retry: bool = False,
     enough: Callable[[], bool] = lambda: False,
 ) -> dict[str, Outcome]:
-    """Trains what is left of the plan; the outcomes of all its runs that have ended.
+    """Train the unfinished runs of the plan; returns the outcomes of all ended ones.
 
     Args:
-        enough: once it says so, no further run begins, and those that have begun are trained to their end.
+        enough: once it returns True, no further run is started, and running ones are completed.
 
     Raises:
-        LabError: something outside of the runs is wrong; nothing that was stored is lost.
-        KeyboardInterrupt: it was interrupted; checkpoints are written unless that took too long for somebody.
+        LabError: an external error; stored data is not lost.
+        KeyboardInterrupt: interrupted; checkpoints are written unless interrupted again.
     """
     with interrupts() as stop:
         engine = start()
         try:
-            for spec in _different(plan):
+            for spec in _distinct(plan):
                 check(spec)
             opened = Store(folder, plan)
             try:
@@ -66,7 +66,7 @@ class Sweep:
         self.stopping = False
 
     def run(self, stop: Stop, retry: bool, enough: Callable[[], bool] = lambda: False) -> dict[str, Outcome]:
-        """Until nothing is left, or `stop`, or `enough`, or something is broken."""
+        """Run until nothing is left, or `stop`, `enough`, or an error."""
         if retry:
             self.store.retry()
         self.left = deque(self.store.waiting(self.plan))
@@ -79,7 +79,7 @@ class Sweep:
                     self.stopping = True
                     self.board.note = "stopping: checkpoints are being written; Ctrl-C again to stop at once"
                     if stop.asked:
-                        self.board.say(self.board.note)
+                        self.board.print_line(self.board.note)
                     self.engine.stop()
                 while self.left and len(self.active) < self.engine.slots and not self.stopping and not enough():
                     self.begin(self.left.popleft())
@@ -93,7 +93,7 @@ class Sweep:
         return self.board.ended
 
     def begin(self, spec: RunSpec) -> None:
-        """Gives a run to the engine."""
+        """Submit a run to the engine."""
         folder = self.store.run_folder(spec.id)
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -103,53 +103,53 @@ class Sweep:
         self.engine.submit(spec, folder)
 
     def handle(self, event: Event) -> None:
-        """Takes in what the engine says."""
+        """Process an event of the engine."""
         if isinstance(event, Progress):
             self.board.running[event.run] = (event.step, event.loss)
             return
         if isinstance(event, Notice):
-            self.board.say(event.sentence)
+            self.board.print_line(event.sentence)
             return
         spec = self.active.pop(event.run)
         self.board.running.pop(event.run)
         if isinstance(event, Done) and event.outcome is not None:
             self.end(event.run, event.outcome)
-        elif isinstance(event, Lost) and not self.stopping:  # one that was told to stop did not die of its run
-            self.lose(spec, event.why)
+        elif isinstance(event, Lost) and not self.stopping:  # a loss while stopping is not the run's fault
+            self.handle_lost(spec, event.why)
         else:
-            self.give_back(spec)
+            self.requeue(spec)
             if isinstance(event, Broken):
                 self.broken = event.sentence
 
     def end(self, run: str, outcome: Outcome) -> None:
-        """A run ended: noted in the index and shown."""
+        """Record and display the end of a run."""
         try:
             self.store.end(run, outcome)
         except LabError as error:
-            self.broken = str(error)  # its outcome file is there; the next sweep takes it in
-        self.board.ran(run, outcome)
+            self.broken = str(error)  # the outcome file exists; the next sweep records it
+        self.board.run_ended(run, outcome)
 
-    def lose(self, spec: RunSpec, why: str) -> None:
-        """A worker died: its run goes on elsewhere, unless workers keep dying on it."""
+    def handle_lost(self, spec: RunSpec, why: str) -> None:
+        """A worker died: requeue its run, unless workers keep dying on it."""
         self.deaths[spec.id] += 1
         if self.deaths[spec.id] < DEATHS:
-            self.board.say(f"{spec.id}: {why}; it resumes from its checkpoint")
-            self.give_back(spec)
+            self.board.print_line(f"{spec.id}: {why}; it resumes from its checkpoint")
+            self.requeue(spec)
             return
         outcome = Outcome(state="failed", step=0, error=f"{why}, {DEATHS} times in one sweep")
         store.write_outcome(self.store.run_folder(spec.id), outcome)
         self.end(spec.id, outcome)
 
-    def give_back(self, spec: RunSpec) -> None:
-        """A run that did not end waits again, first in line."""
+    def requeue(self, spec: RunSpec) -> None:
+        """Put an unfinished run back, first in the queue."""
         try:
-            self.store.give_back(spec.id)
+            self.store.mark_interrupted(spec.id)
         except LabError as error:
             self.broken = str(error)
         self.left.appendleft(spec)
 
 
-def _different(plan: StudyRuns) -> list[RunSpec]:
-    """One run for each combination of what `check` looks at."""
+def _distinct(plan: StudyRuns) -> list[RunSpec]:
+    """One run for each combination of what `check` validates."""
     found = {(str(s.problem), str(s.data), getattr(s.optimizer, "polar", None)): s for s in plan.runs}
     return list(found.values())

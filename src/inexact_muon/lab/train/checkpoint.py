@@ -1,7 +1,7 @@
-"""Where a half-finished run resumes: plain tensors and numbers, replaced atomically, loaded with weights_only.
+"""Checkpoints of unfinished runs: plain tensors and numbers, replaced atomically, loaded with weights_only.
 
-The file is what `torch.save` writes, a zip archive, with the SHA-256 of it as the archive's comment: `torch.load` reads
-it as it is, and `load` believes nothing whose checksum is wrong.
+The file is a zip archive written by `torch.save`, with its SHA-256 as the archive's comment: `torch.load` can read it,
+and `load` verifies the checksum.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _LENGTH = len(WORD) + 64
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Replaces the checkpoint; after a kill or on a full disk the old one is still there."""
+    """Replace the checkpoint; after a kill or on a full disk the old one is kept."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
     replace(path, seal(buffer.getvalue()))
 
 
 def load(path: Path, device: torch.device) -> dict[str, Any] | None:
-    """The content of a checkpoint; None if there is none, and with a warning if it is not what was written."""
+    """The content of a checkpoint; None if there is none or, with a warning, if its checksum is wrong."""
     try:
         archive = path.read_bytes()
     except FileNotFoundError:
@@ -41,12 +41,12 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
 
 
 def seal(archive: bytes) -> bytes:
-    """A zip archive without comment, with its checksum as its comment; the last two bytes are the comment's length."""
+    """Add its checksum as comment to a zip archive; the last two bytes are the comment's length."""
     body = archive[:-2] + _LENGTH.to_bytes(2, "little")
     return body + WORD + hashlib.sha256(body).hexdigest().encode()
 
 
 def sealed(archive: bytes) -> bool:
-    """Whether the checksum at the end is there and right."""
+    """Whether the checksum is present and correct."""
     body, comment = archive[:-_LENGTH], archive[-_LENGTH:]
     return comment == WORD + hashlib.sha256(body).hexdigest().encode()

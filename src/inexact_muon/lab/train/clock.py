@@ -1,4 +1,4 @@
-"""Where the wall time goes."""
+"""Wall time by part of a step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PARTS = ("data", "forward", "backward", "oracle", "optimizer", "evaluation", "te
 
 
 class Clock:
-    """Seconds by part; what is in no part is overhead.
+    """Seconds by part; time outside of all parts is overhead.
 
-    `oracle` is what the balls answer, `optimizer` the rest of its step. On a GPU each reading waits for the device,
-    or the parts would mean nothing.
+    `oracle` is the time of the balls, `optimizer` the rest of its step. On a GPU each reading synchronises the device,
+    so that the parts are meaningful.
     """
 
     def __init__(self, device: torch.device, seconds: dict[str, float] | None = None) -> None:
@@ -22,11 +22,11 @@ class Clock:
         self._last = time.perf_counter()
 
     def start(self) -> None:
-        """Time from here on belongs to the part that the next `lap` names."""
+        """Start timing; the next `lap` names the part."""
         self._last = self._now()
 
     def lap(self, part: str) -> None:
-        """The time since the last reading belongs to this part."""
+        """Add the time since the last reading to this part."""
         now = self._now()
         self.seconds[part] += now - self._last
         self._last = now

@@ -1,4 +1,4 @@
-"""What a run's numbers depend on beside its spec: the data's bytes, versions, the kind of CPU."""
+"""The environment that a run's numbers depend on besides its spec: data, versions, kind of CPU."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from inexact_muon.lab.train.world import World
 
 
 def environment(spec: RunSpec, world: World) -> dict[str, str]:
-    """By name; runs that differ in any of them do not compare.
+    """Environment by name; runs with different environments are not comparable.
 
-    `data` is a SHA-256: the standard library's text, for one, changes with Python's version, which a run's id does not
-    see. A problem that brings its own data has none.
+    `data` is a SHA-256: the standard library's text, for example, changes with the Python version, which is not part of
+    a run's id. Problems that generate their own data have none.
     """
     found = {
         "data": data.fingerprint(spec.data),
@@ -37,7 +37,7 @@ def environment(spec: RunSpec, world: World) -> dict[str, str]:
 
 @cache
 def cpu() -> str:
-    """Vendor and the instructions that torch uses, which decide the last bits: "GenuineIntel AVX512"."""
+    """Vendor and instruction set used by torch, which determine the last bits: "GenuineIntel AVX512"."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

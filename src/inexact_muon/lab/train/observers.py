@@ -1,6 +1,6 @@
-"""The paper's LMO error: what each layer's oracle answered at this step, against the exact answer; and what it cost.
+"""The paper's LMO error: the output of each layer's oracle compared with the exact one; and the oracle's cost.
 
-The optimizer shows what its oracles saw and answered. Training is not touched.
+Implemented as observers of the optimizer; training is not affected.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from inexact_muon.optim.telemetry import oracle_flops
 
 
 class LMOErrors(Observer):
-    """delta, gap and overshoot of every matrix with a spectral ball, in the next step after `watch` is set.
+    """delta, gap and overshoot of every matrix with a spectral ball, at the next step after `watch` is set.
 
     Attributes:
-        exact: by a decomposition, or estimated.
+        exact: by an SVD, or estimated.
         watch: whether the coming step is measured.
-        found: by name of the number, its value for each matrix.
+        found: quantity -> value of each matrix.
     """
 
     def __init__(self, exact: bool, clock: Clock | None = None) -> None:
@@ -55,12 +55,12 @@ class LMOErrors(Observer):
             self._clock.lap("telemetry")
 
     def summary(self) -> dict[str, Any]:
-        """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} without any."""
+        """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} if none."""
         return {"sum": sum(self.found["delta"].values()), **self.found} if self.found.get("delta") else {}
 
 
 class OracleClock(Observer):
-    """Counts the time of the oracles apart from the rest of a step."""
+    """Times the oracles separately from the rest of a step."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class OracleClock(Observer):
 
 
 def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
-    """Steps that a parameter did not make because its gradient was not finite; those with none are left out."""
+    """Number of steps skipped by each parameter because its gradient was not finite, if any."""
     if not isinstance(optimizer, LMOOptimizer):
         return {}
     counts = {name: int(row.get("skipped", 0)) for name, row in optimizer.stats().items()}
@@ -81,7 +81,7 @@ def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
 
 
 def oracle_work(optimizer: torch.optim.Optimizer) -> int:
-    """Floating point operations of all oracles in the step just made."""
+    """Floating point operations of all oracles in the last step."""
     if not isinstance(optimizer, LMOOptimizer):
         return 0
     total = 0

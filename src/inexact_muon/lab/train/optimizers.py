@@ -1,4 +1,4 @@
-"""A spec's optimizer section -> a torch optimizer over a model's parameters."""
+"""Builds a torch optimizer from the optimizer section of a spec."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from inexact_muon.routing.routes import Rules
 
 
 def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
-    """The optimizer that the section names."""
+    """The optimizer of a section."""
     return BUILDERS[type(options)](model, options)
 
 
 def check(spec: RunSpec) -> None:
-    """Raises if the oracle's text cannot be read."""
+    """Raise if the oracle's text cannot be parsed."""
     if isinstance(spec.optimizer, MuonSpec | ScionSpec):
         oracle(spec.optimizer.polar)
 
 
 def oracle(text: str) -> polar.PolarMethod:
-    """The polar method that a spec names."""
+    """The polar method of a spec."""
     try:
         return polar.parse(text)
     except (ValueError, TypeError) as error:
@@ -35,7 +35,7 @@ def oracle(text: str) -> polar.PolarMethod:
 
 
 def rules(model: nn.Module) -> Rules:
-    """The one parameter of a matrix problem is not the weight of a layer: it gets the LMO by a rule."""
+    """A rule for matrix problems, whose parameter is not the weight of a layer, to get the LMO."""
     return (("*", "lmo"),) if isinstance(model, Point) else ()
 
 
@@ -55,10 +55,10 @@ def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
 
 
 def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
-    """Spectral balls for hidden matrices, the sign ball for the output, and of radius 1 for everything else.
+    """Spectral balls for hidden matrices, the sign ball for the output, and sign balls of radius 1 for everything else.
 
-    A kernel's radius is sqrt(out/in)/k^2, as in Scion's own code; the ball of the flattened kernel gives
-    sqrt(out/(in k^2)), and the radius the missing 1/k.
+    A kernel's radius is sqrt(out/in)/k^2, as in Scion's code; the ball of the flattened kernel gives sqrt(out/(in
+    k^2)), and the radius the missing 1/k.
     """
     inside = lmo.Spectral(polar=oracle(options.polar), scale="rms")
     groups: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The step size over time, as a factor on every group's own; a function of the step alone."""
+"""Step size schedule, as a factor of every group's lr; a function of the step only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from inexact_muon.lab.spec.spec import ScheduleSpec
 def factor(schedule: ScheduleSpec, step: int, steps: int) -> float:
     """The factor of a step, counted from 0.
 
-    (step + 1)/warmup while warming up; in the last `cooldown * steps` steps from 1 to `floor`, which the step after
-    the last would reach, along a line or half a cosine; else 1.
+    (step + 1)/warmup during warm-up; in the last `cooldown * steps` steps from 1 to `floor` (reached after the last
+    step), linearly or along half a cosine; else 1.
     """
     if step < schedule.warmup:
         return (step + 1) / schedule.warmup

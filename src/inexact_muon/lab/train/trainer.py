@@ -1,7 +1,7 @@
-"""Training: one spec, one folder. Stopped at any step and started again, it gives the same bits.
+"""Training of one spec in one folder. Interrupted and resumed at any step, it gives bitwise the same results.
 
-Everything random is a function of seed and step (`world.reseed`, `data.order`), so a checkpoint holds the model, the
-optimizer, the step and the losses not yet recorded, and nothing else matters.
+All randomness is a function of seed and step (`world.reseed`, `data.order`), so a checkpoint contains only the model,
+the optimizer, the step and the losses not yet recorded.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def train(
     stopping: Callable[[], bool] = lambda: False,
     keep: bool = False,
 ) -> Outcome | None:
-    """Trains to the end and says how it ended; None if `stopping` said so, with a checkpoint to resume from.
+    """Train to the end and return the outcome; None, with a checkpoint, if interrupted by `stopping`.
 
     Args:
-        keep: write a checkpoint at the end too, if the run finished.
+        keep: also write a checkpoint at the end, if the run finished.
     """
     with join(spec.device, spec.batch, spec.accumulate) as world:
         training = Training(spec, folder, world)
@@ -79,7 +79,7 @@ class Training:
         self.curves = Curves(folder / CURVES, start) if world.rank == 0 else None
 
     def run(self, report: Report, stopping: Callable[[], bool]) -> Outcome | None:
-        """Steps until the end, a loss that is not finite, or `stopping`."""
+        """Step until the end, a loss that is not finite, or `stopping`."""
         spec = self.spec
         while self.step < spec.steps:
             self.clock.start()
@@ -105,9 +105,9 @@ class Training:
         return self.outcome("finished")
 
     def advance(self, stopping: Callable[[], bool]) -> tuple[float, bool]:
-        """One step of the optimizer; the mean loss over the processes, and whether any of them wants to stop.
+        """One optimizer step; returns the mean loss over the processes, and whether any of them should stop.
 
-        With a loss that is not finite nothing is changed.
+        Nothing is changed if the loss is not finite.
         """
         spec, world, clock = self.spec, self.world, self.clock
         reseed(spec.seed, self.step + 1, world.rank)
@@ -117,7 +117,7 @@ class Training:
         total = 0.0
         for part in range(spec.accumulate):
             share = world.share(batch, spec.accumulate, part)
-            with self._quiet(part), self._autocast():
+            with self._no_sync(part), self._autocast():
                 loss = self.task.loss(self.wrapped, share)
                 clock.lap("forward")
                 (loss / spec.accumulate).backward()  # type: ignore[no-untyped-call]
@@ -136,7 +136,7 @@ class Training:
         return mean, stop > 0
 
     def evaluate(self) -> bool:
-        """Records the mean metrics of the validation batches; False if one is not finite."""
+        """Record the mean metrics of the validation batches; False if one is not finite."""
         if self.task.validation is None:
             self.result["loss"] = self.result.get("train_loss")
             return True
@@ -159,7 +159,7 @@ class Training:
         return all(map(isfinite, means))
 
     def record_errors(self) -> None:
-        """Records the LMO error of every layer at this step."""
+        """Record the LMO error of every layer at this step."""
         errors = self.errors.summary()
         if errors:
             self.result["lmo_error"] = errors["sum"]
@@ -167,7 +167,7 @@ class Training:
         self.clock.lap("telemetry")
 
     def record_losses(self) -> None:
-        """Records the mean training loss since the last such record, and where the time went so far."""
+        """Record the mean training loss since the last record, and the wall times so far."""
         mean = sum(self.losses) / len(self.losses)
         self.result["train_loss"] = mean
         self.losses = []
@@ -176,12 +176,12 @@ class Training:
         self.clock.lap("storage")
 
     def record(self, kind: str, values: Mapping[str, Any]) -> None:
-        """A line of the curves, from the first process."""
+        """Append a record to the curves, in the first process."""
         if self.curves is not None:
             self.curves.append(kind, self.step, values)
 
     def save(self) -> None:
-        """Replaces the checkpoint; the curves up to here are made durable first."""
+        """Replace the checkpoint, after flushing the curves."""
         self.clock.start()
         if self.curves is not None:
             self.curves.sync()
@@ -199,7 +199,7 @@ class Training:
         self.clock.lap("storage")
 
     def outcome(self, state: End) -> Outcome:
-        """How the run ended."""
+        """The outcome of the run."""
         if self.work:
             self.result["oracle_flops"] = float(self.work)
         seconds = {part: round(value, 6) for part, value in self.clock.seconds.items()}
@@ -213,13 +213,13 @@ class Training:
         )
 
     def close(self) -> None:
-        """Makes the curves durable and closes them."""
+        """Flush and close the curves."""
         if self.curves is not None:
             self.curves.sync()
             self.curves.close()
 
     def _restore(self) -> Mark:
-        """Continues from the checkpoint, if it and the curves up to it are intact; where in the curves it is."""
+        """Continue from the checkpoint, if it and its curves are intact; returns the mark of the curves."""
         found = checkpoint.load(self.folder / CHECKPOINT, self.world.device)
         if found is None:
             return Mark()
@@ -234,8 +234,8 @@ class Training:
         self.clock = Clock(self.world.device, found["seconds"])
         return start
 
-    def _quiet(self, part: int) -> Any:
-        """Gradients are exchanged once a step, with the last micro-batch."""
+    def _no_sync(self, part: int) -> Any:
+        """Synchronise gradients once per step, with the last micro-batch."""
         last = part == self.spec.accumulate - 1
         wrapped = self.wrapped
         return nullcontext() if last or not isinstance(wrapped, DistributedDataParallel) else wrapped.no_sync()

@@ -1,4 +1,4 @@
-"""One process, or the processes that torchrun started."""
+"""One process, or the processes started by torchrun."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ interpreter ends, torch 2.13 aborts the process: DDP keeps those threads alive a
 
 @dataclass(frozen=True)
 class World:
-    """Who we are among how many, and on which device."""
+    """Rank, number of processes, and device."""
 
     rank: int
     size: int
     device: torch.device
 
     def mean(self, values: list[float]) -> list[float]:
-        """The mean over the processes, the same bits in each."""
+        """The mean over the processes, bitwise equal in each."""
         if self.size == 1:
             return values
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -49,7 +49,7 @@ class World:
 
 @contextmanager
 def join(device: str, batch: int, accumulate: int) -> Iterator[World]:
-    """The world of this process; joins torchrun's group for the duration if there is one."""
+    """The world of this process; within the context it is a member of torchrun's process group, if any."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     if batch % (size * accumulate):
         raise LabError(f"batch = {batch} is not a multiple of {size} processes times accumulate = {accumulate}")
@@ -70,9 +70,9 @@ def join(device: str, batch: int, accumulate: int) -> Iterator[World]:
 
 
 def reseed(seed: int, step: int, rank: int) -> None:
-    """Random numbers as a function of seed, step and rank: then there is no generator state to save or to leak."""
+    """Seed torch from seed, step and rank, so that no generator state needs saving."""
     words = np.random.SeedSequence([seed, step, rank]).generate_state(2, np.uint64)
-    torch.default_generator.manual_seed(int(words[0]))  # torch.manual_seed would write down the whole stack each time
+    torch.default_generator.manual_seed(int(words[0]))  # torch.manual_seed would record a stack trace each time
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(int(words[0]))
     np.random.seed(int(words[1] % 2**32))  # noqa: NPY002 - somebody's own problem may use it

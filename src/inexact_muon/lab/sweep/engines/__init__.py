@@ -1,4 +1,4 @@
-"""Engines: where runs are trained. Each is given runs, and tells what became of them."""
+"""Engines that train runs and report events."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Engine(Protocol):
     slots: int
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
-        """Starts a run; there is a free slot."""
+        """Start a run; a slot must be free."""
 
     def poll(self, timeout: float) -> list[Event]:
-        """What has happened; waits so many seconds for something to happen."""
+        """Events since the last call; waits up to `timeout` seconds for one."""
 
     def stop(self) -> None:
-        """Asks every run to write a checkpoint and to end; a `Done` without outcome or a `Lost` follows for each."""
+        """Ask every run to checkpoint and end; each then reports a `Done` without outcome or a `Lost`."""
 
     def close(self) -> None:
-        """Ends everything, at once."""
+        """Terminate everything immediately."""
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What the command line says about engines."""
+    """Engine options of the command line."""
 
     workers: int | None
     address: str = ""

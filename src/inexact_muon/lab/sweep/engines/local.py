@@ -1,4 +1,4 @@
-"""Worker processes on this machine, one thread each; one that dies is replaced."""
+"""Worker processes on this machine, with one thread each; dead workers are replaced."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from inexact_muon.lab.sweep.engines.worker import LEAVE, READY, STOP, work
 from inexact_muon.lab.sweep.events import Broken, Done, Event, Lost
 
 FALSE_STARTS = 3
-"""So many workers in a row may die before they are ready."""
+"""Maximum number of consecutive workers that may die before they are ready."""
 
 
 @dataclass
 class Worker:
-    """A process, the channel to it, and the run it trains."""
+    """A process, its channel, and the run it trains."""
 
     process: SpawnProcess
     channel: Connection[Any, Any]
@@ -31,7 +31,7 @@ class Worker:
 
 
 class LocalEngine:
-    """`slots` worker processes, started at once."""
+    """`slots` worker processes, started immediately."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -40,31 +40,31 @@ class LocalEngine:
         self._workers = [self._start(index) for index in range(slots)]
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
-        """Gives a run to a free worker."""
+        """Send a run to a free worker."""
         worker = next(w for w in self._workers if w.run is None)
         worker.run = spec.id
-        self._tell(worker, (spec, folder))
+        self._send(worker, (spec, folder))
 
     def poll(self, timeout: float) -> list[Event]:
-        """Messages and deaths."""
+        """Collect messages, and replace dead workers."""
         ready = wait([thing for w in self._workers for thing in (w.channel, w.process.sentinel)], timeout)
         events: list[Event] = []
         for index, worker in enumerate(self._workers):
-            self._read(worker, events)  # also what it sent before it died
+            self._read(worker, events)  # including messages sent before it died
             if worker.process.sentinel in ready:
-                events += self._bury(worker)
+                events += self._remove(worker)
                 self._workers[index] = self._start(index)
         return events
 
     def stop(self) -> None:
-        """Asks for checkpoints."""
+        """Ask all workers for a checkpoint."""
         for worker in self._workers:
-            self._tell(worker, STOP)
+            self._send(worker, STOP)
 
     def close(self) -> None:
-        """Lets idle workers leave and kills busy ones."""
+        """Let idle workers exit and kill busy ones."""
         for worker in self._workers:
-            self._tell(worker, LEAVE)
+            self._send(worker, LEAVE)
             if worker.run is not None or not worker.ready:
                 worker.process.kill()
         for worker in self._workers:
@@ -84,22 +84,24 @@ class LocalEngine:
                 if isinstance(message, Done | Broken):
                     worker.run = None
         except (EOFError, OSError):
-            worker.process.join(1)  # it is dying; its exit code will say how
+            worker.process.join(1)  # it is ending; wait for its exit code
             worker.process.kill()
 
-    def _bury(self, worker: Worker) -> list[Event]:
+    def _remove(self, worker: Worker) -> list[Event]:
         worker.process.join()
         worker.channel.close()
         code = worker.process.exitcode
         if not worker.ready:
             self._false_starts += 1
             if self._false_starts >= FALSE_STARTS:
-                raise LabError(f"workers die at their start (exit code {code}); does `python -c 'import torch'` work?")
+                raise LabError(
+                    f"workers exit at startup (exit code {code}); check that `python -c 'import torch'` works"
+                )
         return [] if worker.run is None else [Lost(worker.run, f"its worker died with exit code {code}")]
 
     @staticmethod
-    def _tell(worker: Worker, message: Any) -> None:
-        with suppress(OSError):  # a dead one is found by the next poll
+    def _send(worker: Worker, message: Any) -> None:
+        with suppress(OSError):  # a dead worker is detected by the next poll
             worker.channel.send(message)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A run on another machine: in the store if that machine sees it, else in a temporary folder whose files come back."""
+"""A run on another machine: in the store if the file system is shared, else in a temporary folder that is sent back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TICKET = "ticket"
 
 @dataclass(frozen=True)
 class Job:
-    """What is sent: the run, its folder, a word to recognise that folder by, and where the user's modules are."""
+    """The request: the run, its folder, a token that identifies the folder, and the path of the user's modules."""
 
     spec: bytes
     folder: str
@@ -34,7 +34,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """What comes back: files that the store does not have, or the sentence that stops the sweep."""
+    """The response: files that the store lacks, or the error that stops the sweep."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     sentence: str = ""
@@ -48,14 +48,14 @@ def prepare(spec: RunSpec, folder: Path) -> Job:
 
 
 def train_remotely(job: Job, stopping: Callable[[], bool] = lambda: False) -> Answer:
-    """Runs there. A file system that is shared keeps checkpoints, so that a run whose machine is lost resumes."""
+    """Runs on the other machine. On a shared file system checkpoints survive the loss of a machine."""
     torch.set_num_threads(1)
     if job.home not in sys.path:
         sys.path.insert(0, job.home)
     spec, folder = from_json(job.spec), Path(job.folder)
     try:
         if (folder / TICKET).exists() and (folder / TICKET).read_text() == job.ticket:
-            # A job that outlived its sweep may still be training: then this one waits and takes its outcome.
+            # A job of a killed sweep may still be training: then wait for it and take its outcome.
             execute(spec, folder, stopping=stopping, patience=inf)
             return Answer()
         with tempfile.TemporaryDirectory() as name:
@@ -65,8 +65,8 @@ def train_remotely(job: Job, stopping: Callable[[], bool] = lambda: False) -> An
         return Answer(sentence=str(error))
 
 
-def take_in(run: str, folder: Path, answer: Answer) -> Event:
-    """Runs here: puts what came back into the store, the outcome last."""
+def store_answer(run: str, folder: Path, answer: Answer) -> Event:
+    """Runs on this machine: stores the files of an answer, the outcome last."""
     if answer.sentence:
         return Broken(run, answer.sentence)
     try:

@@ -1,6 +1,6 @@
-"""SLURM through submitit: one job for each run; a job that is lost is submitted again.
+"""SLURM through submitit, with one job per run; lost jobs are resubmitted.
 
-Partition, account, time limit and so on come from sbatch's own environment variables (SBATCH_PARTITION, ...).
+Partition, account, time limit etc. come from sbatch's environment variables (SBATCH_PARTITION, ...).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.extras import require
 from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.sweep.engines.remote import Answer, Job, prepare, take_in, train_remotely
+from inexact_muon.lab.sweep.engines.remote import Answer, Job, prepare, store_answer, train_remotely
 from inexact_muon.lab.sweep.events import Event, Lost
 from inexact_muon.lab.sweep.signals import interrupts
 
 SLOTS = 64
-"""How many jobs are in the queue at once by default."""
+"""Default number of jobs in the queue."""
 
 
 class SlurmEngine:
-    """Jobs of one task each; `cluster` is submitit's word: empty for SLURM, "local" for processes on this machine."""
+    """Jobs of one task each; `cluster` as in submitit: empty for SLURM, "local" for processes on this machine."""
 
     def __init__(self, slots: int | None, logs: Path, cluster: str) -> None:
         submitit = require("submitit", "slurm")
@@ -38,7 +38,7 @@ class SlurmEngine:
         self._stopped = False
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
-        """Submits a job."""
+        """Submit a job."""
         self._executor.update_parameters(gpus_per_node=int(spec.device == "cuda"))
         with _errors_to(self._executor.folder / "controllers.txt"):
             self._jobs[spec.id] = (self._executor.submit(train, prepare(spec, folder)), folder)
@@ -53,33 +53,33 @@ class SlurmEngine:
         return [self._end(run) for run in ended]
 
     def stop(self) -> None:
-        """Cancels the jobs and does not wait for them: until one has ended it holds the lock of its run."""
+        """Cancel the jobs without waiting; a job holds the lock of its run until it has ended."""
         self._stopped = True
         for job, _ in self._jobs.values():
             job.cancel()
 
     def close(self) -> None:
-        """Leaves no job behind."""
+        """Cancel all jobs."""
         self.stop()
 
     def _end(self, run: str) -> Event:
         job, folder = self._jobs.pop(run)
         try:
-            # For the result of a cancelled job submitit would wait a quarter of a minute.
-            return take_in(run, folder, Answer() if self._stopped else job.result())
-        except Exception as error:  # submitit raises its own and whatever the job raised
+            # submitit would wait 15 seconds for the result of a cancelled job.
+            return store_answer(run, folder, Answer() if self._stopped else job.result())
+        except Exception as error:  # errors of submitit and of the job
             return Lost(run, f"its job {job.job_id} was lost ({type(error).__name__})")
 
 
 def train(job: Job) -> Answer:
-    """Runs there; Ctrl-C or a cancelled job ends the run with a checkpoint, if there is time."""
+    """Runs in the job; on Ctrl-C or cancellation it writes a checkpoint, if there is time."""
     with interrupts(patient=True) as stop:
         return train_remotely(job, lambda: stop.asked)
 
 
 @contextmanager
 def _errors_to(path: Path) -> Iterator[None]:
-    """A process started meanwhile has this file as its standard error: submitit's die of Ctrl-C in many lines."""
+    """Redirect the standard error of processes started meanwhile: submitit's print long tracebacks on Ctrl-C."""
     kept = os.dup(2)
     try:
         with path.open("ab") as file:

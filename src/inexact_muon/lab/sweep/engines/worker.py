@@ -1,6 +1,6 @@
-"""A long-lived worker process of the local engine. Imports torch once, then trains one run after another.
+"""A worker process of the local engine: imports torch once, then trains one run after another.
 
-It ends when its sweep does, however that ended: the channel closes.
+It exits when its channel closes, so that it never outlives its sweep.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Channel: TypeAlias = "Connection[Any, Any]"
 
 
 def work(channel: Channel, index: int) -> None:
-    """Trains what comes through the channel, until told to leave; on the index-th GPU, if there are GPUs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep decides
+    """Train the runs received, until told to exit; on the index-th GPU, if there are GPUs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the sweep handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     jobs: queue.SimpleQueue[tuple[RunSpec, Path] | None] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_listen, args=(channel, jobs, stop), daemon=True).start()
-    torch = import_module("torch")  # not at the top: the sweep, which starts workers, need not wait for it
+    torch = import_module("torch")  # lazily: the sweep, which imports this module, does not need torch
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(index % torch.cuda.device_count())
@@ -46,7 +46,7 @@ def work(channel: Channel, index: int) -> None:
     while (job := jobs.get()) is not None:
         spec, folder = job
         try:
-            with captured(folder), noticed(channel, spec.id):
+            with captured(folder), forward_warnings(channel, spec.id):
                 outcome = execute(spec, folder, reporter(channel, spec.id), stop.is_set)
             send(channel, Done(spec.id, outcome))
         except LabError as error:
@@ -54,7 +54,7 @@ def work(channel: Channel, index: int) -> None:
 
 
 def send(channel: Channel, message: Any) -> None:
-    """Tells the sweep; a worker whose sweep is gone ends without a word, and without blaming its run."""
+    """Send a message to the sweep; exit silently if the sweep is gone."""
     try:
         channel.send(message)
     except OSError:
@@ -62,8 +62,8 @@ def send(channel: Channel, message: Any) -> None:
 
 
 @contextmanager
-def noticed(channel: Channel, run: str) -> Iterator[None]:
-    """Sends the lab's own warnings to the sweep; all others go where the run prints."""
+def forward_warnings(channel: Channel, run: str) -> Iterator[None]:
+    """Send LabWarnings to the sweep; other warnings go to the run's output."""
     shown = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -84,7 +84,7 @@ def _listen(channel: Channel, jobs: queue.SimpleQueue[Any], stop: threading.Even
         try:
             message = channel.recv()
         except (EOFError, OSError):
-            os._exit(1)  # the sweep is gone; what was trained since the checkpoint is trained again
+            os._exit(1)  # the sweep is gone; the run will resume from its checkpoint
         if message == STOP:
             stop.set()
         elif message == LEAVE:
@@ -94,7 +94,7 @@ def _listen(channel: Channel, jobs: queue.SimpleQueue[Any], stop: threading.Even
 
 
 def reporter(channel: Channel, run: str) -> Any:
-    """Sends a run's progress, a few times a second."""
+    """Sends a run's progress, a few times per second."""
     last = 0.0
 
     def report(step: int, loss: float) -> None:
@@ -109,7 +109,7 @@ def reporter(channel: Channel, run: str) -> Any:
 
 @contextmanager
 def captured(folder: Path) -> Iterator[None]:
-    """Sends what a run prints to a file in its folder; no file if it prints nothing."""
+    """Redirect what a run prints to a file in its folder; no file if it prints nothing."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / OUTPUT).open("ab")
