@@ -45,7 +45,7 @@ LAYERS = {
     "tables": ("inexactness", "polar", "schedules", "tune", "terminal"),
     "testing": ("lmo", "polar", "schedules"),
     "integrations": ("optim",),
-    "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
+    "bench": ("optim", "inexactness", "lmo", "polar", "schedules", "terminal", "tune"),
     "plan": ("lab", "schedules", "strategies", "terminal"),
     "report": ("lab", "schedules", "statistics", "tune"),
     "decide": ("lab", "report", "schedules", "statistics", "terminal"),
