@@ -144,6 +144,13 @@ def test_a_device_that_is_not_there_is_refused_with_one_sentence(name: str) -> N
         cli.bench(device=name)
 
 
+def test_figures_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    path.write_text(json.dumps({"device": "cuda"}))
+    with pytest.raises(ValueError, match="holds figures of device 'cuda', not 'cpu': name another file"):
+        cli.bench(json=path)
+
+
 def test_the_machine_says_what_ratios_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = machine.machine(torch.device("cpu"), peers=True)
     assert cpu["torch"] == torch.__version__

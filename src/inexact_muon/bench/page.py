@@ -142,6 +142,13 @@ def markdown(report: Report) -> str:
     return "\n".join([*lines, *closing(report), ""])
 
 
+def check_file(path: Path, device: str) -> None:
+    """Refuses a file with figures of another device before anything is timed."""
+    held = json.loads(path.read_text()).get("device", "cpu") if path.exists() else device
+    if held != device:
+        raise ValueError(f"{path} holds figures of device {held!r}, not {device!r}: name another file")
+
+
 def save(report: Report, path: Path) -> list[Path]:
     """The report as JSON, and beside it the page and the picture; parts that were not run stay as the file has them."""
     path.parent.mkdir(parents=True, exist_ok=True)

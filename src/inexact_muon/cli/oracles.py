@@ -108,6 +108,8 @@ def bench(
 
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, got {rounds}")
+    if json is not None:
+        page.check_file(json, device)
     console = open_console(190)
     report = page.run(peers, rounds, console, parts, device)
     page.show(report, console)
