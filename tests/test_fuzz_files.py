@@ -97,7 +97,7 @@ def broken(change: Any) -> Any:
         (lambda v: v.update(param_groups=5), "param_groups of the checkpoint must be a list, got int"),
         (lambda v: v["param_groups"][0].update(params=[[0], [1]]), "has no list of parameters"),
         (lambda v: v["param_groups"][0].update(param_names=["a"]), "2 parameters and other param_names"),
-        (lambda v: v["param_groups"][0].update(view="split(rows=0)"), "cannot be cut as its view"),
+        (lambda v: v["param_groups"][0].update(view="split(rows=0)"), "does not fit its view"),
         (lambda v: v["state"][0].update(momentum_buffer=torch.eye(3).to_sparse()), "sparse, expanded or without data"),
         (lambda v: v["state"][0].update(momentum_buffer=torch.ones(1).expand(1 << 20, 1 << 20)), "sparse, expanded"),
         (lambda v: [v["param_groups"][0].pop("ball"), v["param_groups"][0].update(ns_steps=10**30), v][2], "ns_steps"),

@@ -286,7 +286,7 @@ def refusals() -> list[Any]:
                 reason="this torch's Adam and AdamW save the same options",
             ),
         ),
-        (ours, "load_state_dict loads it by name"),
+        (ours, "load it with optimizer.load_state_dict"),
         (rprop, "neither Muon's nor AdamW's"),
     ]
 
@@ -418,7 +418,7 @@ def test_an_option_that_is_missing_is_named(option: str) -> None:
 def test_options_of_another_algorithm_are_named() -> None:
     net = model()
     file, names = auxiliary(net, use_muon=True, momentum=0.9)
-    with pytest.warns(UserWarning, match="options of adamw.* those of the checkpoint are of another algorithm"):
+    with pytest.warns(UserWarning, match="options of adamw.* those of the checkpoint belong to another algorithm"):
         load_foreign(Muon.for_model(net, 0.5), file, names, sorted_by_size=False)
 
 

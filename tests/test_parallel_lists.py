@@ -83,7 +83,7 @@ def test_lists_that_differ_are_named_on_all_ranks(world: int) -> None:
             assert said.startswith("parameters differ between ranks, nothing was changed: number"), name
             assert CASES[name.partition(",")[0]][1] in said, said
             assert "on rank 0 and" in said
-            assert f"on rank {world - 1}; build model" in said
+            assert f"on rank {world - 1}; build the same model" in said
             assert same, name
         assert rank == ranks[0], "all ranks say the same"
 

@@ -257,7 +257,7 @@ def test_wrong_files(tmp_path: Path) -> None:
         ("empty.pt", ValueError, "is not a"),
         ("cut.pt", ValueError, "is not a"),
         ("folder", ValueError, r"without \.metadata"),
-        ("nan.pt", ValueError, "holds a NaN or an infinity"),
+        ("nan.pt", ValueError, "contains a NaN or an infinity"),
         ("nowhere.pt", FileNotFoundError, "there is no checkpoint"),
     ):
         with pytest.raises(error, match=words) as caught:

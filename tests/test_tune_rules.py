@@ -174,7 +174,7 @@ GOOD = PAIRS[0][0]
         ((0.1, 1.0, GOOD, GOOD), ValueError, r"momentum must lie in \[0, 1\)"),
         ((0.1, -0.1, GOOD, GOOD), ValueError, r"momentum must lie in \[0, 1\)"),
         ((0.1, 0.9, GOOD, GOOD, "mesured"), ValueError, "did you mean 'measured'"),
-        ((0.1, 0.9, GOOD, GOOD, "paper", [1.0]), ValueError, "spectrum is for polar methods"),
+        ((0.1, 0.9, GOOD, GOOD, "paper", [1.0]), ValueError, "spectrum applies to polar methods only"),
         ((0.1, 0.9, GOOD, Inexactness(1.5, 1.2, 1.0)), ValueError, "target gives no descent"),
         ((0.1, 0.9, Inexactness(0.1, math.nan, 1.0), GOOD), ValueError, "source gives no descent"),
         ((0.1, 0.9, Inexactness(0.1, 0.1, 0.0), GOOD), ValueError, "overshoot > 0"),

@@ -264,4 +264,4 @@ def test_it_is_said_in_the_help(capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setattr(sys, "argv", ["inexact-muon", "delta", "--help"])
     with pytest.raises(SystemExit):
         cli.main()
-    assert "nothing in them is run" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "no code in them is executed" in " ".join(capsys.readouterr().out.replace("│", " ").split())

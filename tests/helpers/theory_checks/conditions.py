@@ -49,7 +49,7 @@ def what_is_refused(t: ModuleType) -> None:
     for L0, L1 in ((0.0, 0.0), (-0.05, 1.0), (1.0, -0.05), (inf, 1.0), (1.0, inf)):
         refuses("L0 and L1", t.l0l1_bound, 1, L0, L1, 1, 0)
     t.l0l1_bound(1, 0.01, 0.01, 1, 0)
-    refuses("one length", t.deterministic_general, 1, 1, [0.1, 0.2], [0.1, 0.2, 0.3])
+    refuses("same length", t.deterministic_general, 1, 1, [0.1, 0.2], [0.1, 0.2, 0.3])
     refuses("gammas must be positive", t.deterministic_general, 1, 1, [], [])
     same(t.deterministic_general(1, 1, 0.1, 0.2), t.deterministic_general(1, 1, [0.1], [0.2]))
     for lower in (0.0, 1.05, -0.05):
