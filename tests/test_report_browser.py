@@ -75,9 +75,7 @@ def test_every_chart_has_marks(browser: Any, page_file: Path, scheme: str) -> No
     seen = Seen(browser, page_file, scheme=scheme)
     charts = seen.page.query_selector_all(".chart")
     assert len(charts) >= 20
-    assert {"theory-0", "co-tuning-0", "co-tuning-2", "precision-0"} <= {
-        c.get_attribute("id") for c in charts
-    }
+    assert {"theory-0", "co-tuning-0", "co-tuning-2", "precision-0"} <= {c.get_attribute("id") for c in charts}
     for chart in charts:
         name = chart.get_attribute("id")
         drawn = [mark for mark in chart.query_selector_all(MARKS) if mark.bounding_box()]
