@@ -249,7 +249,7 @@ while True:
         store.write_outcome(opened.run_folder(spec.id), done)
         opened.end(spec.id, done)
         (opened.run_folder(spec.id) / store.OUTCOME).unlink()
-        opened.give_back(spec.id)
+        opened.mark_interrupted(spec.id)
 """
 ONE_END = """
 opened.end(plan.runs[0].id, done)
@@ -280,7 +280,7 @@ def test_not_a_store(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="is not a store"):
         store.runs(tmp_path)
     (tmp_path / store.INDEX).write_bytes(b"nonsense" * 1000)
-    with pytest.raises(LabError, match="cannot be read: file is not a database; delete it and start"):
+    with pytest.raises(LabError, match="cannot be read: file is not a database; delete it and run"):
         store.runs(tmp_path)
 
 

@@ -18,9 +18,9 @@ from inexact_muon.statistics import (
     REFUTED,
     TRUE,
     UNDECIDED,
+    ClaimPValues,
     Interval,
     PValues,
-    Tested,
     all_of,
     any_of,
     extended,
@@ -135,7 +135,8 @@ def test_a_family(true: int, bodies: int) -> None:
     wrong = right = 0
     for study in values:
         members = [
-            Tested(str(k), tuple(interval(body.tolist()).above() for body in claim)) for k, claim in enumerate(study)
+            ClaimPValues(str(k), tuple(interval(body.tolist()).above() for body in claim))
+            for k, claim in enumerate(study)
         ]
         verdicts = {name: {p.verdict() for p in parts} for name, parts in holm(members).items()}
         right += sum(CONFIRMED in verdicts[str(k)] for k in range(true))
@@ -149,7 +150,7 @@ def test_a_family(true: int, bodies: int) -> None:
 def test_holm_by_hand() -> None:
     """p of .001, .01, .02 and .2 times 4, 3, 2 and 1; none below the one before."""
     ps = {"a": 0.01, "b": 0.001, "c": 0.014, "d": 0.2}
-    found = holm([Tested(name, (PValues(p, 1.0 - p),)) for name, p in ps.items()])
+    found = holm([ClaimPValues(name, (PValues(p, 1.0 - p),)) for name, p in ps.items()])
     assert {name: round(parts[0].confirm, 9) for name, parts in found.items()} == {
         "b": 0.004,
         "a": 0.03,
@@ -157,8 +158,8 @@ def test_holm_by_hand() -> None:
         "d": 0.2,
     }
     assert found["b"][0].verdict() == CONFIRMED
-    assert holm([Tested("one", (PValues(0.01, 0.99),))], size=4)["one"][0].confirm == 0.04
-    assert holm([Tested("two", (PValues(0.01, 0.99), PValues(0.5, 0.5)))])["two"][0].confirm == 0.02
+    assert holm([ClaimPValues("one", (PValues(0.01, 0.99),))], size=4)["one"][0].confirm == 0.04
+    assert holm([ClaimPValues("two", (PValues(0.01, 0.99), PValues(0.5, 0.5)))])["two"][0].confirm == 0.02
 
 
 @pytest.mark.parametrize("pilot", [6, 10])
@@ -220,7 +221,7 @@ def test_composite_claims_take_the_largest_p() -> None:
     assert negate(a) == PValues(0.9, 0.01)
 
 
-@pytest.mark.parametrize(("wrong", "any_of"), [(REFUTED, all_of), (CONFIRMED, any_of)])
+@pytest.mark.parametrize(("wrong", "combined"), [(REFUTED, all_of), (CONFIRMED, any_of)])
 def test_one_of_several_parts_is_corrected(wrong: str, combined: Callable[..., PValues]) -> None:
     """Five parts on their threshold: without Bonferroni one of them would be sure in 12 % of repeats."""
     values = np.random.default_rng(3).standard_normal((REPEATS, 5, 6))

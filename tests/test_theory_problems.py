@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from inexact_muon import lmo, polar
 from inexact_muon.lab.problems.blocks import Blocks
-from inexact_muon.lab.problems.broximal import broximal_step, project
 from inexact_muon.lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
+from pages import ROOT, load_module
 
+BROXIMAL = load_module(ROOT / "studies/theory/broximal.py")
+broximal_step, project = BROXIMAL.broximal_step, BROXIMAL.project
 EXACT = lmo.Spectral(polar=polar.ExactSVD())
 BALLS = (EXACT, lmo.Sign(), lmo.Euclidean(), lmo.ColNorm(), lmo.RowNorm(), lmo.Nuclear())
 PROBLEMS: tuple[MatrixProblem, ...] = (

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,10 +16,12 @@ import altair as alt
 import torch
 from rich.progress import track
 
+sys.path.insert(0, str(Path(__file__).parent))
+from broximal import broximal_step
+
 from inexact_muon import lmo, theory
 from inexact_muon.lab.bounds import verify
 from inexact_muon.lab.bounds.cases import EXACT, QUADRATIC, cases, measure
-from inexact_muon.lab.problems.broximal import broximal_step
 from inexact_muon.lmo import Perturbed
 
 HORIZONS = (1.0, *(10.0**k for k in range(2, 11)))

@@ -48,12 +48,12 @@ def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
             _fused(entries, None)
         else:
             for p, state, group in entries:
-                _one(p, state, group)
+                _single(p, state, group)
         return
     flags.count_(states)
     if not fused:
         for (p, state, group), flag in zip(entries, flags.on.unbind(), strict=True):
-            _one(p, state, group, flag)
+            _single(p, state, group, flag)
         return
     small: list[tuple[Entry, Tensor]] = []
     for entry, finite, skip in zip(entries, flags.vector.unbind(), flags.off.unbind(), strict=True):
@@ -118,7 +118,7 @@ def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
     )
 
 
-def _one(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | None = None) -> None:
+def _single(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | None = None) -> None:
     """The equations for dtypes that the kernel does not support; `on` is 0 to leave everything unchanged."""
     assert p.grad is not None
     first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]

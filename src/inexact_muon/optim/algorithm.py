@@ -42,7 +42,7 @@ def lmo_inputs(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     else:
         for flag, g, b, out in zip(batch.flags.vector.unbind(), gradients, buffers, inputs, strict=True):
             torch.where(flag, g, b, out=out)
-        _each(torch._foreach_lerp_, inputs, buffers, map_unique(lambda weight: 1.0 - weight, weights))
+        _foreach(torch._foreach_lerp_, inputs, buffers, map_unique(lambda weight: 1.0 - weight, weights))
     return inputs, stacks if batch.stacks and None not in batch.blocks else batch.fill(stacks, inputs)
 
 
@@ -96,8 +96,8 @@ def update_weights_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]
     if batch.flags is None:
         some = [k for k, decay in enumerate(decays) if decay]
         kept = map_unique(lambda lr, decay: 1.0 - lr * decay, [rates[k] for k in some], [decays[k] for k in some])
-        _each(torch._foreach_mul_, [ps[k] for k in some], None, kept)
-        _each(torch._foreach_add_, ps, zs, map_unique(lambda lr, length: -lr * length, rates, lengths))
+        _foreach(torch._foreach_mul_, [ps[k] for k in some], None, kept)
+        _foreach(torch._foreach_add_, ps, zs, map_unique(lambda lr, length: -lr * length, rates, lengths))
         return
     steps = map_unique(lambda lr, decay: lr * decay if decay else lr, rates, decays)
     for member, z, t in zip(members, zs, batch.flags.times(steps, ps[0].dtype), strict=True):
@@ -114,7 +114,7 @@ def update_buffers_(batch: Batch, inputs: Sequence[Tensor]) -> None:
     """
     buffers = [member.state["momentum_buffer"] for member in batch.members]
     if batch.members[0].group["nesterov"]:
-        _each(torch._foreach_lerp_, buffers, inputs, _weights(batch, lambda mu: 1.0 / (1.0 + mu)))
+        _foreach(torch._foreach_lerp_, buffers, inputs, _weights(batch, lambda mu: 1.0 / (1.0 + mu)))
     else:
         torch._foreach_copy_(buffers, list(inputs))
     states = [member.state for member in batch.members]
@@ -137,7 +137,7 @@ def _weights(batch: Batch, function: Callable[[Number], Number]) -> list[Number]
     return [made.unbind()[k] for k, made in enumerate(map_unique(lambda weight: 1.0 - later * (1.0 - weight), weights))]
 
 
-def _each(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, numbers: Sequence[Number]) -> None:
+def _foreach(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, numbers: Sequence[Number]) -> None:
     """operation(xs, ys, number) in place, with one foreach call per distinct number."""
     same: dict[Any, list[int]] = {}
     for k, number in enumerate(numbers):
@@ -145,7 +145,7 @@ def _each(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, num
     for some in same.values():
         chosen, number = [xs[k] for k in some], numbers[some[0]]
         if isinstance(number, Tensor):
-            _slowly(operation, chosen, [ys[k] for k in some] if ys else None, number)
+            _foreach_tensor(operation, chosen, [ys[k] for k in some] if ys else None, number)
         elif operation is torch._foreach_add_ and ys is not None:
             operation(chosen, [ys[k] for k in some], alpha=number)
         elif ys is None:
@@ -154,7 +154,7 @@ def _each(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, num
             operation(chosen, [ys[k] for k in some], number)
 
 
-def _slowly(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, number: Tensor) -> None:
+def _foreach_tensor(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, number: Tensor) -> None:
     """The same for a tensor-valued number, which foreach operations do not accept."""
     for k, x in enumerate(xs):
         if operation is torch._foreach_mul_:

@@ -87,10 +87,6 @@ class Groups(Optimizer):
         self._values[text] = value
         return text
 
-    def text_of(self, ball: Ball) -> str:
-        """Register a ball; returns the text to store as `ball` in a parameter group."""
-        return self._register(ball, Ball, parse)
-
     def ball(self, group: dict[str, Any]) -> Ball:
         """The ball of a parameter group."""
         ball: Ball = self._values[group["ball"]]

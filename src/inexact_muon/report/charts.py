@@ -187,12 +187,6 @@ def by_shape(field: str, names: Iterable[str]) -> Any:
     return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=levels, range=shapes), legend=_key(levels))
 
 
-def by_colour(field: str, colours: dict[str, str]) -> Any:
-    """A colour per name."""
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    return alt.Color(f"{field}:N", title=None, scale=scale, legend=_key(list(colours)))
-
-
 def clipped(values: Iterable[float], domain: tuple[float, float]) -> str:
     """Legend note about values outside of the scale; empty if there are none."""
     found = list(values)

@@ -14,7 +14,7 @@ from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import Results
 from inexact_muon.report.planned import planned, promised
 from inexact_muon.report.series import Series, grids, ladders
-from inexact_muon.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues, Tested, Verdict, holm, interval
+from inexact_muon.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, ClaimPValues, PValues, Verdict, holm, interval
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
     members: dict[str, list[Finding]] = {}
     for item in tested:
         members.setdefault(item.claim.id, []).append(item.finding)
-    adjusted = holm([Tested(name, tuple(f.p for f in found)) for name, found in members.items()], size)
+    adjusted = holm([ClaimPValues(name, tuple(f.p for f in found)) for name, found in members.items()], size)
     return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
 
 

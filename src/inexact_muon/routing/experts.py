@@ -47,8 +47,8 @@ def stack(site: Site) -> tuple[View, bool] | None:
     sides = tuple(getattr(module, name, None) for name in ("output_size", "input_size"))
     if sides == shape[1:] or sides == shape[:0:-1]:
         view: View = Whole() if sides == shape[1:] else Transposed()
-        takers = {getattr(child, "input_size", None) for child in (site.parent or module).children()}
-        gated = sides[0] not in takers and sides[0] % 2 == 0 and sides[0] // 2 in takers
+        consumers = {getattr(child, "input_size", None) for child in (site.parent or module).children()}
+        gated = sides[0] not in consumers and sides[0] % 2 == 0 and sides[0] // 2 in consumers
         return (within(Split(2), view) if gated else view), True
     return _by_width(site, shape)
 

@@ -94,7 +94,7 @@ def find_heads(model: nn.Module) -> Heads:
     if last is not None:
         found.setdefault(id(last), "output layer: the last one of the model")
     if not found:
-        found = {id(layer.module): "output layer: as wide as the input" for layer in _returning(read)}
+        found = {id(layer.module): "output layer: as wide as the input" for layer in _input_sized(read)}
     open_ones = [layer for layer in read.candidates if id(layer.module) not in found and not _follows(layer, read)]
     return Heads(found, frozenset(id(layer.module) for layer in open_ones))
 
@@ -161,7 +161,7 @@ def _declared(model: nn.Module, read: _Model) -> Iterator[tuple[int, str]]:
         if isinstance(head, nn.Module):
             scope = {id(part) for part in head.modules()}
             inside = [layer for layer in read.layers if id(layer.module) in scope]
-            for layer in _ends(inside, read) if len(inside) > 1 else inside:
+            for layer in _last_layers(inside, read) if len(inside) > 1 else inside:
                 yield id(layer.module), "output layer by get_output_embeddings()"
 
 
@@ -173,7 +173,9 @@ def _named(read: _Model) -> Iterator[_Layer]:
             if WORDS & _words(part) and "pre" not in _words(part):
                 scopes.setdefault(layer.path[: i + 1], []).append(layer)
                 break
-    ends = {scope: inside if inside[0].path == scope else _ends(inside, read) for scope, inside in scopes.items()}
+    ends = {
+        scope: inside if inside[0].path == scope else _last_layers(inside, read) for scope, inside in scopes.items()
+    }
     for scope, found in ends.items():
         others = [layer for other, last in ends.items() if other != scope for layer in last]
         yield from (layer for layer in found if not _feeds(layer, others, scope, read))
@@ -185,7 +187,7 @@ def _feeds(layer: _Layer, others: Sequence[_Layer], scope: tuple[str, ...], read
     return any(other.into == layer.out for other in others) and not givers and layer.out not in read.embedded
 
 
-def _ends(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
+def _last_layers(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
     """Layers of a module whose output none of its layers takes; the last one if there is none."""
     ends = [a for a in inside if not any(b.into == a.out for b in inside if b is not a) and a.out not in read.norms]
     if ends or inside[-1].out in read.norms:
@@ -204,10 +206,10 @@ def _unconsumed(layer: _Layer, read: _Model) -> bool:
     if _follows(layer, read):
         return False
     weak = bool(layer.path) and bool(WEAK & _words(layer.path[-1]))
-    return weak or not _maybe(layer, read)
+    return weak or not _may_be_consumed(layer, read)
 
 
-def _maybe(layer: _Layer, read: _Model) -> bool:
+def _may_be_consumed(layer: _Layer, read: _Model) -> bool:
     """Whether the output may be split, flattened or concatenated before another layer takes it."""
     produced = {other.out for other in read.layers} | read.embedded
     others = [other for other in read.layers if other.path != layer.path]
@@ -248,7 +250,7 @@ def _last(model: nn.Module) -> nn.Module | None:
     return None
 
 
-def _returning(read: _Model) -> list[_Layer]:
+def _input_sized(read: _Model) -> list[_Layer]:
     """The only layer as wide as the model's input: an autoencoder or denoiser."""
     if not read.layers or read.layers[0].block or read.layers[0].into in read.norms | read.embedded:
         return []

@@ -64,7 +64,7 @@ def fused(site: Site, rows: int, columns: int) -> Fused | None:
     return None
 
 
-def called_fused(site: Site) -> bool:
+def named_like_fused(site: Site) -> bool:
     """Whether the name suggests a fused weight."""
     names = [part.lower() for part in site.path[-1:]]
     return any(layout.must and name in layout.names for layout in LAYOUTS for name in names)
@@ -75,7 +75,7 @@ def linear_children(module: nn.Module | None) -> int:
     return sum(linear_sides(child) is not None for child in module.children()) if module is not None else 0
 
 
-def _takers(site: Site) -> Iterator[int]:
+def _consumer_widths(site: Site) -> Iterator[int]:
     """Input widths of the other layers of the same module."""
     for _, module in site.chain[-3:-1][::-1]:
         for child in module.children():
@@ -180,8 +180,8 @@ def compressed(site: Site, rows: int, columns: int) -> Split | None:
 
 def halves(site: Site, rows: int, columns: int) -> Split | None:
     """[gate; up], if another layer of the module takes half of the rows and none takes all of them."""
-    takers = list(_takers(site))
-    return Split(2) if 2 * (rows // 2) == rows and rows // 2 in takers and rows not in takers else None
+    consumers = list(_consumer_widths(site))
+    return Split(2) if 2 * (rows // 2) == rows and rows // 2 in consumers and rows not in consumers else None
 
 
 def state_space(site: Site, rows: int, columns: int) -> Split | None:

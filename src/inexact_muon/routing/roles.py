@@ -108,7 +108,7 @@ def _matrix(site: Site, facts: Facts) -> Decision:
     view = stored(site.module, site.own, site.parameter)
     lora = any(part in LORA for part in (*site.path[-1:], site.own))
     if view is None:
-        return _lora_of(site) if lora else _loose(site)
+        return _lora_of(site) if lora else _unknown_layer(site)
     if lora:
         return Decision("lora", "lmo", "half of a low-rank change (LoRA)", view, True)
     if isinstance(view, Flatten):
@@ -139,7 +139,7 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
         return Decision("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.heads:
         return Decision("head", "adamw", facts.heads[id(module)], view, True)
-    if layouts.called_fused(site):
+    if layouts.named_like_fused(site):
         why = "convolution named like a fused weight: flattened, not split"
         return Decision("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"
@@ -157,7 +157,7 @@ def _lora_of(site: Site) -> Decision:
     return Decision("lora", "lmo", "half of a low-rank change (LoRA)", Transposed() if turned else Whole(), True)
 
 
-def _loose(site: Site) -> Decision:
+def _unknown_layer(site: Site) -> Decision:
     """A parameter that is not the weight of a known layer: experts, or AdamW."""
     if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
         named = isinstance(site.module, nn.ParameterDict)

@@ -80,7 +80,7 @@ def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> 
         finding = _split(decide(site, facts), site, split or {})
         if site.name in unwanted or getattr(site.parameter, "_no_weight_decay", False):
             finding = replace(finding, decay=False)
-        made.append(_ruled(site, finding, rules))
+        made.append(_apply_rules(site, finding, rules))
     return made
 
 
@@ -136,7 +136,7 @@ def _split(finding: Decision, site: Site, split: Splits) -> Decision:
     return replace(finding, view=view, why="split as asked", sure=True)
 
 
-def _ruled(site: Site, finding: Decision, rules: Rules) -> Route:
+def _apply_rules(site: Site, finding: Decision, rules: Rules) -> Route:
     glob, wanted = next(((g, w) for g, w in rules if matches(site.name, g)), (None, {}))
     options = {"algorithm": wanted} if isinstance(wanted, str) else dict(wanted)
     algorithm = options.pop("algorithm", finding.algorithm)

@@ -4,7 +4,7 @@ Used by every claim of a page and every study; `tests/test_statistics.py` simula
 wrong verdicts.
 """
 
-from inexact_muon.statistics.families import Tested as Tested
+from inexact_muon.statistics.families import ClaimPValues as ClaimPValues
 from inexact_muon.statistics.families import holm as holm
 from inexact_muon.statistics.intervals import Interval as Interval
 from inexact_muon.statistics.intervals import interval as interval

@@ -9,14 +9,14 @@ from inexact_muon.statistics.verdicts import PValues
 
 
 @dataclass(frozen=True)
-class Tested:
+class ClaimPValues:
     """The p-values of one claim, one pair per body of evidence (study and oracle family)."""
 
     claim: str
     parts: tuple[PValues, ...]
 
 
-def holm(members: Sequence[Tested], size: int = 0) -> dict[str, tuple[PValues, ...]]:
+def holm(members: Sequence[ClaimPValues], size: int = 0) -> dict[str, tuple[PValues, ...]]:
     """Adjusted p-values: comparing them with LEVEL bounds the probability of any wrong verdict in the family by ALPHA.
 
     A claim's p is its smallest, times its number of bodies (Bonferroni). Claims are sorted by p; the k-th is multiplied
@@ -39,5 +39,5 @@ def holm(members: Sequence[Tested], size: int = 0) -> dict[str, tuple[PValues, .
     return adjusted
 
 
-def _least(member: Tested) -> float:
+def _least(member: ClaimPValues) -> float:
     return len(member.parts) * min(p.least for p in member.parts)

@@ -91,7 +91,7 @@ def record(momentum: Any, path: str | Path, label: str = "") -> Path:
     if not found:
         raise ValueError("there is no momentum matrix to record: call optimizer.step() first")
     made = [spectrum_of(f"{label}/{m.name}" if label else m.name, m.matrix) for m in found]
-    old = [layer for layer in load(path) if not _under(layer.name, label)] if path.exists() else []
+    old = [layer for layer in load(path) if not _is_below(layer.name, label)] if path.exists() else []
     save([*old, *made], path)
     return path
 
@@ -178,7 +178,7 @@ def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
 
 def select(layers: Iterable[Layer], name: str) -> list[Layer]:
     """The layers with this name or below it."""
-    return [layer for layer in layers if _under(layer.name, name)]
+    return [layer for layer in layers if _is_below(layer.name, name)]
 
 
 def labels(layers: Iterable[Layer]) -> list[str]:
@@ -205,7 +205,7 @@ def _unpack(arrays: Mapping[str, Any]) -> list[Layer]:
     return layers
 
 
-def _under(name: str, label: str) -> bool:
+def _is_below(name: str, label: str) -> bool:
     return not label or name == label or name.startswith(f"{label}/")
 
 
