@@ -31,6 +31,13 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert paper["title"] in (ROOT / "README.md").read_text().replace("{Muon}", "Muon")
 
 
+@pytest.mark.data
+def test_the_changelog_starts_with_this_version() -> None:
+    first = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert first
+    assert re.fullmatch(rf"{re.escape(PROJECT['version'])} \((unreleased|\d{{4}}-\d\d-\d\d)\)", first[1])
+
+
 def test_templates_are_forms() -> None:
     found = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
     assert found

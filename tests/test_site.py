@@ -66,6 +66,13 @@ def test_every_page_is_in_the_menu(page: Path) -> None:
     assert str(page.relative_to(ROOT / "docs")) in NAV, "add it to nav in mkdocs.yml"
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_inner_products_in_pages_are_code(page: Path) -> None:
+    """Markdown takes a bare <m, d> for a tag, and shows nothing."""
+    text = re.sub(r"```.*?```|`[^`]*`|^ {4}[^\n]*|<!--.*?-->", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"<[a-zA-Z]", text)
+
+
 def test_docstrings_are_shown_as_they_are_written() -> None:
     """Angle brackets and asterisks are text there; HTML and emphasis stay what they are in pages."""
     text = "<m, d_hat> = -||m||*/(L0 + L1 ||m||*), `<x>`\n\n<m, d> first in a line"
