@@ -1,0 +1,141 @@
+"""Every oracle of a setting against the reference: best step size, loss at it and at one step size, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, log
+from statistics import fmean
+
+from grids import FEWEST, Grid, Setting, geometric
+
+from inexact_muon.statistics import CONFIRMED, REFUTED, Interval, interval, paired
+
+COUNTED = "polar-express(steps=5)"
+"""Whose flops are 1."""
+BETTER, ENOUGH, WORSE, UNCLEAR = "better", "enough", "worse", "open"
+"""Below the reference for sure; above it by less than the margin; by more than the margin; none of these."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A mean over seeds and its 95 % t interval; None where the spread is not known."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f}" + ("" if self.low is None else f" ({self.low:+.4f} to {self.high:+.4f})")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One oracle in one setting.
+
+    Attributes:
+        lr: the step size that all seeds choose together.
+        edge: the lowest mean loss is at an end of the grid.
+        shift: best step size over the reference's, by seed.
+        own: loss minus the reference's, each at its own best step size.
+        matched: the same at one step size.
+        flops: of the oracle's calls, over those of five Polar Express steps; None if the setting has no such run.
+    """
+
+    oracle: str
+    seeds: int
+    lr: float
+    edge: bool
+    shift: Span | None
+    loss: float
+    own: Span | None
+    matched: Span | None
+    verdict: str
+    flops: float | None
+
+
+def span(found: Interval) -> Span:
+    """What is kept of an interval, in five digits: that much is the same on every machine."""
+    known = found.n >= FEWEST
+    low, high = (round(x, 5) if known else None for x in (found.low, found.high))
+    return Span(round(found.mean, 5), low, high)
+
+
+def rows(setting: Setting, grids: Mapping[str, Grid]) -> list[Row]:
+    """The oracles of a setting, the reference first, then by their loss."""
+    grid = grids[setting.study]
+    if setting.tuned_by:
+        found = [_tried(setting, grid, grids[setting.tuned_by], oracle) for oracle in grid.losses]
+    else:
+        found = [_tuned(setting, grid, oracle) for oracle in grid.judged]
+    return sorted((row for row in found if row), key=lambda row: (row.oracle != setting.reference, row.loss))
+
+
+def _tuned(setting: Setting, grid: Grid, oracle: str) -> Row:
+    best = grid.best(oracle, grid.seeds(oracle))
+    mine, theirs = ({s: log(o.lr) for s, o in grid.by_seed(name).items()} for name in (oracle, setting.reference))
+    shift = interval(paired(mine, theirs))
+    matched = None
+    if setting.matched is not None:
+        there = [grid.matched(name, setting.matched) for name in (oracle, setting.reference)]
+        matched = interval(paired(*there))
+    return _row(
+        setting, grid, oracle, best.lr, best.edge, shift, matched, grid.own(oracle), grid.own(setting.reference)
+    )
+
+
+def _tried(setting: Setting, grid: Grid, tuning: Grid, oracle: str) -> Row | None:
+    """At the step size that another study gives."""
+    losses = []
+    for name in (oracle, setting.reference):
+        lr = tuned_lr(tuning, name)
+        losses.append(grid.matched(name, lr) if name in grid.losses else {})
+    if len(paired(*losses)) < FEWEST:
+        return None
+    return _row(setting, grid, oracle, tuned_lr(tuning, oracle), False, None, None, *losses)
+
+
+def tuned_lr(tuning: Grid, oracle: str) -> float:
+    """The step size that a study of tuning gives to others, in three digits."""
+    return float(f"{tuning.best(oracle, tuning.seeds(oracle)).lr:.3g}")
+
+
+def _row(
+    setting: Setting,
+    grid: Grid,
+    oracle: str,
+    lr: float,
+    edge: bool,
+    shift: Interval | None,
+    matched: Interval | None,
+    losses: Mapping[int, float],
+    reference: Mapping[int, float],
+) -> Row:
+    itself = oracle == setting.reference
+    own = interval(paired(dict(losses), dict(reference)))
+    margin = setting.margin * fmean(reference.values())
+    ratios = None if shift is None else span(Interval(exp(shift.mean), exp(shift.low), exp(shift.high), shift.n))
+    return Row(
+        oracle=oracle,
+        seeds=len(losses),
+        lr=round(lr, 5),
+        edge=edge,
+        shift=None if itself else ratios,
+        loss=round(fmean(losses.values()), 5),
+        own=None if itself else span(own),
+        matched=None if itself or matched is None else span(matched),
+        verdict="reference" if itself else verdict(own, margin),
+        flops=round(grid.flops[oracle] / grid.flops[COUNTED], 2) if grid.flops.get(COUNTED) else None,
+    )
+
+
+def verdict(worse: Interval, margin: float) -> str:
+    """What a difference to the reference says, by the tests that declared.toml names."""
+    if worse.below(0.0).verdict() == CONFIRMED:
+        return BETTER
+    return {CONFIRMED: ENOUGH, REFUTED: WORSE}.get(worse.no_worse(margin).verdict(), UNCLEAR)
+
+
+def best_lr(grid: Grid, oracle: str) -> float:
+    """The geometric mean of the best step sizes of the seeds."""
+    return geometric([found.lr for found in grid.by_seed(oracle).values()])

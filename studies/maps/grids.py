@@ -1,0 +1,126 @@
+"""Losses of a study by oracle, step size and seed: best step sizes, and losses compared at them seed by seed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log, prod
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from inexact_muon.report.load import StudyRecord
+from inexact_muon.statistics import Optimum, optimum
+
+FEWEST = 2
+"""Seeds of an oracle that is judged: the step size of one is chosen by the others."""
+
+
+class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was declared of a study, a table [[setting]] of declared.toml.
+
+    Attributes:
+        margin: as a share of the reference's mean loss.
+        matched: the step size at which all oracles are compared too.
+        tuned_by: the study that gives each oracle its step size; by default the study itself, without the seed that is
+            judged.
+    """
+
+    study: str
+    label: str
+    reference: str
+    margin: float
+    matched: float | None = None
+    tuned_by: str = ""
+
+
+def declared(path: Path) -> list[Setting]:
+    """The settings of declared.toml, in its order."""
+    return msgspec.convert(tomllib.loads(path.read_text()), dict[str, list[Setting]])["setting"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Finished runs of one study, which has one momentum."""
+
+    momentum: float
+    losses: dict[str, dict[float, dict[int, float]]]
+    """Oracle -> lr -> seed -> validation loss at the end."""
+    flops: dict[str, float]
+    """Oracle -> flops of all its calls in one run."""
+    runs: int
+    seconds: float
+
+    def seeds(self, oracle: str) -> list[int]:
+        """Those with every step size of the oracle."""
+        by_lr = list(self.losses.get(oracle, {}).values())
+        return sorted(set.intersection(*(set(by) for by in by_lr))) if by_lr else []
+
+    @cached_property
+    def judged(self) -> list[str]:
+        """Oracles with seeds enough, in the order of the study."""
+        return [oracle for oracle in self.losses if len(self.seeds(oracle)) >= FEWEST]
+
+    def best(self, oracle: str, seeds: Iterable[int]) -> Optimum:
+        """The lowest point of the parabola in log lr through the mean losses of these seeds."""
+        chosen = list(seeds)
+        means = {(lr, self.momentum): fmean(by[s] for s in chosen) for lr, by in self.losses[oracle].items()}
+        found = optimum(means)
+        assert found is not None
+        return found
+
+    def by_seed(self, oracle: str) -> dict[int, Optimum]:
+        """The optimum of each seed by itself."""
+        return {seed: self.best(oracle, [seed]) for seed in self.seeds(oracle)}
+
+    def own(self, oracle: str) -> dict[int, float]:
+        """Each seed's loss at the step size that the other seeds choose."""
+        seeds = self.seeds(oracle)
+        others = {seed: [s for s in seeds if s != seed] for seed in seeds}
+        return {seed: self.at(oracle, seed, self.best(oracle, rest).lr) for seed, rest in others.items()}
+
+    def at(self, oracle: str, seed: int, lr: float) -> float:
+        """A seed's loss at a step size, between its runs by the parabola through the nearest three."""
+        return between({rate: by[seed] for rate, by in self.losses[oracle].items() if seed in by}, lr)
+
+    def matched(self, oracle: str, lr: float) -> dict[int, float]:
+        """Each seed's loss at a step size of the grid; nothing if the oracle has no run there."""
+        return dict(self.losses[oracle].get(lr, {}))
+
+
+def between(points: Mapping[float, float], lr: float) -> float:
+    """The value at lr of the polynomial in log lr through the nearest three points."""
+    if lr in points:
+        return points[lr]
+    near = sorted(points, key=lambda x: abs(log(x / lr)))[:3]
+    if len(near) < 3:
+        raise ValueError(f"three step sizes are needed to say what happens at {lr:g}, got {len(near)}")
+    return sum(points[a] * prod(log(lr / b) / log(a / b) for b in near if b != a) for a in near)
+
+
+def grid(study: StudyRecord) -> Grid:
+    """The grid of a study; runs that have not finished are not in it."""
+    losses: dict[str, dict[float, dict[int, float]]] = {}
+    flops: dict[str, float] = {}
+    momenta, seconds, runs = set(), 0.0, 0
+    for run in study.runs:
+        loss = run.value("loss")
+        if loss is None:
+            continue
+        options: Any = run.spec.optimizer
+        losses.setdefault(options.polar, {}).setdefault(options.lr, {})[run.seed] = loss
+        flops[options.polar] = run.result.get("oracle_flops") or 0.0
+        momenta.add(options.momentum)
+        seconds, runs = seconds + sum(run.seconds.values()), runs + 1
+    if len(momenta) > 1:
+        raise ValueError(f"{study.name} has {len(momenta)} momenta; grids of this folder have one")
+    return Grid(momenta.pop() if momenta else 0.0, losses, flops, runs, seconds)
+
+
+def geometric(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return exp(fmean(map(log, values)))
