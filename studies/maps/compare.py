@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import fmean
 
-from grids import FEWEST, Grid, Setting, geometric
+from grids import FEWEST, Grid, Setting
 
 from inexact_muon.statistics import CONFIRMED, REFUTED, Interval, interval, paired
 
@@ -134,8 +134,3 @@ def verdict(worse: Interval, margin: float) -> str:
     if worse.below(0.0).verdict() == CONFIRMED:
         return BETTER
     return {CONFIRMED: ENOUGH, REFUTED: WORSE}.get(worse.no_worse(margin).verdict(), UNCLEAR)
-
-
-def best_lr(grid: Grid, oracle: str) -> float:
-    """The geometric mean of the best step sizes of the seeds."""
-    return geometric([found.lr for found in grid.by_seed(oracle).values()])

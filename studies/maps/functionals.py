@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-for folder in ("cotuning", "precision"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cotuning"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "precision"))
 from carry import Layers, answers
 from judge import lift
 

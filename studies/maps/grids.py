@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log, prod
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from inexact_muon.report.load import StudyRecord
-from inexact_muon.statistics import Optimum, optimum
 
 FEWEST = 2
 """Seeds of an oracle that is judged: the step size of one is chosen by the others."""
@@ -45,9 +45,8 @@ def declared(path: Path) -> list[Setting]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Finished runs of one study, which has one momentum."""
+    """Finished runs of one study, all of one momentum."""
 
-    momentum: float
     losses: dict[str, dict[float, dict[int, float]]]
     """Oracle -> lr -> seed -> validation loss at the end."""
     flops: dict[str, float]
@@ -65,16 +64,13 @@ class Grid:
         """Oracles with seeds enough, in the order of the study."""
         return [oracle for oracle in self.losses if len(self.seeds(oracle)) >= FEWEST]
 
-    def best(self, oracle: str, seeds: Iterable[int]) -> Optimum:
+    def best(self, oracle: str, seeds: Iterable[int]) -> Lowest:
         """The lowest point of the parabola in log lr through the mean losses of these seeds."""
         chosen = list(seeds)
-        means = {(lr, self.momentum): fmean(by[s] for s in chosen) for lr, by in self.losses[oracle].items()}
-        found = optimum(means)
-        assert found is not None
-        return found
+        return lowest({lr: fmean(by[s] for s in chosen) for lr, by in self.losses[oracle].items()})
 
-    def by_seed(self, oracle: str) -> dict[int, Optimum]:
-        """The optimum of each seed by itself."""
+    def by_seed(self, oracle: str) -> dict[int, Lowest]:
+        """The best step size of each seed by itself."""
         return {seed: self.best(oracle, [seed]) for seed in self.seeds(oracle)}
 
     def own(self, oracle: str) -> dict[int, float]:
@@ -90,6 +86,31 @@ class Grid:
     def matched(self, oracle: str, lr: float) -> dict[int, float]:
         """Each seed's loss at a step size of the grid; nothing if the oracle has no run there."""
         return dict(self.losses[oracle].get(lr, {}))
+
+
+class Lowest(NamedTuple):
+    """A step size; `edge`: the parabola falls beyond the end of the grid, or has no lowest point."""
+
+    lr: float
+    edge: bool
+
+
+def lowest(points: Mapping[float, float]) -> Lowest:
+    """The vertex of the parabola in log lr through the best point and its two nearest, not outside of the grid.
+
+    `statistics.optimum` stays at a best point that has no neighbour on one side; grids of three step sizes have two
+    such points, and the vertex still lies between them.
+    """
+    best = min(points, key=lambda lr: points[lr])
+    near = sorted(points, key=lambda lr: abs(log(lr / best)))[:3]
+    if len(near) < 3:
+        return Lowest(best, True)
+    bend, slope, _ = np.polyfit([log(lr / best) for lr in near], [points[lr] for lr in near], 2)
+    if bend <= 0.0:
+        return Lowest(best, True)
+    vertex = best * exp(-0.5 * slope / bend)
+    inside = min(max(vertex, min(points)), max(points))
+    return Lowest(inside, inside != vertex)
 
 
 def between(points: Mapping[float, float], lr: float) -> float:
@@ -118,9 +139,4 @@ def grid(study: StudyRecord) -> Grid:
         seconds, runs = seconds + sum(run.seconds.values()), runs + 1
     if len(momenta) > 1:
         raise ValueError(f"{study.name} has {len(momenta)} momenta; grids of this folder have one")
-    return Grid(momenta.pop() if momenta else 0.0, losses, flops, runs, seconds)
-
-
-def geometric(values: Sequence[float]) -> float:
-    """The geometric mean."""
-    return exp(fmean(map(log, values)))
+    return Grid(losses, flops, runs, seconds)

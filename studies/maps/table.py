@@ -1,0 +1,152 @@
+"""Which oracle and which step size: tables and a picture from the packed evidence of this folder.
+
+`python studies/maps/table.py studies/maps --out docs/figures --page docs/which-oracle.md` reads packed evidence or
+stores, writes maps.json, maps.md and maps.svg, and puts each table between the marks of the page.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from compare import Row, rows
+from drawing import figure
+from functionals import NUMBERS, ranks
+from grids import Grid, Setting, declared, grid
+from transfer import KEEP, SOURCE, against_keeping, tried
+
+from inexact_muon.lab.errors import LabError
+from inexact_muon.report.load import load
+from inexact_muon.tune import spectra
+
+HERE = Path(__file__).parent
+SPECTRA = HERE.parent / "cotuning/gpt-carried.npz"
+EARLIER = HERE.parents[1] / "docs/figures/held-out.json"
+"""Losses of other oracles at one step size each, from before: studies/precision/held_out.py."""
+MOST_RANKED = 8
+"""A setting with fewer oracles has no rank correlations."""
+
+
+def oracles(setting: Setting, found: list[Row]) -> str:
+    """The oracles of a setting."""
+    matched = "" if setting.matched is None else f" at lr {setting.matched:g} |"
+    lines = [
+        f"| oracle | best lr | over the reference's | loss more, at its own lr |{matched} verdict | flops |",
+        "|---|---:|---:|---:|" + "---:|" * bool(matched) + "---|---:|",
+    ]
+    for row in found:
+        shift = "" if row.shift is None else ratio(row.shift)
+        first = f"{row.loss:.4f}" if row.own is None else str(row.own)
+        cells = [f"`{row.oracle}`", f"{row.lr:.3g}{' (edge)' if row.edge else ''}", shift, first]
+        cells += [str(row.matched or "")] * bool(matched)
+        lines.append(f"| {' | '.join([*cells, row.verdict, '' if row.flops is None else f'{row.flops:.2f}'])} |")
+    seeds = sorted({row.seeds for row in found})
+    margin = f"{setting.margin:.1%}".replace(".0%", "%")
+    lines += ["", f"{setting.label}; {' or '.join(map(str, seeds))} seeds; margin {margin} of the reference's loss."]
+    return "\n".join(lines) + "\n"
+
+
+def ratio(span: Any) -> str:
+    """A ratio with its interval."""
+    return f"{span.mean:.2f}" + ("" if span.low is None else f" ({span.low:.2f} to {span.high:.2f})")
+
+
+def orders(settings: list[Setting], found: dict[str, list[Row]], layers: list[spectra.Layer]) -> str:
+    """Rank correlation of each number of a map with losses: of these studies and of one that was there before."""
+    columns: dict[str, dict[str, float]] = {}
+    for setting in settings:
+        mine = found[setting.study]
+        if len(mine) < MOST_RANKED:
+            continue
+        columns[f"{setting.label}, own lr"] = {r.oracle: r.own.mean if r.own else 0.0 for r in mine}
+        if setting.matched is not None:
+            columns[f"lr {setting.matched:g}"] = {r.oracle: r.matched.mean if r.matched else 0.0 for r in mine}
+    for k, losses in enumerate(json.loads(EARLIER.read_text()).values()):
+        columns[f"earlier {k + 1}"] = {o: sum(by) / len(by) for o, by in losses.items() if o != "exact-svd"}
+    table = {name: ranks(losses, layers) for name, losses in columns.items()}
+    lines = [f"| number of the map | {' | '.join(table)} |", "|---" + "|---:" * len(table) + "|"]
+    lines += [f"| {name} | {' | '.join(f'{column[name]:.2f}' for column in table.values())} |" for name in NUMBERS]
+    sizes = ", ".join(f"{len(losses)}" for losses in columns.values())
+    return "\n".join([*lines, "", f"Rank correlation with the loss, over {sizes} oracles."]) + "\n"
+
+
+def moves(settings: list[Setting], grids: dict[str, Grid], layers: list[spectra.Layer]) -> str:
+    """Rules of transfer against keeping the step size."""
+    lines = [
+        f"| from `{SOURCE}` | targets | rule | error of log lr | minus keeping's | regret | minus keeping's |",
+        "|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for setting in settings:
+        found = [] if setting.tuned_by else tried(grids[setting.study], layers)
+        names = list(dict.fromkeys(one.rule for one in found))
+        for name in names:
+            mine = [one for one in found if one.rule == name]
+            error, regret = (sum(v) / len(mine) for v in ([m.error for m in mine], [m.regret for m in mine]))
+            more = ["", ""]
+            if name != KEEP:
+                more = [f"{i.mean:+.3f} ({i.low:+.3f} to {i.high:+.3f})" for i in against_keeping(found, name)]
+            cells = [setting.label, len(mine), name, f"{error:.3f}", more[0], f"{regret:.4f}", more[1]]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*lines, "", "Intervals are over targets."]) + "\n"
+
+
+def effort(settings: list[Setting], grids: dict[str, Grid]) -> str:
+    """What was spent."""
+    runs, seconds = sum(g.runs for g in grids.values()), sum(g.seconds for g in grids.values())
+    each = ", ".join(f"{s.label} {grids[s.study].runs}" for s in settings)
+    return f"{runs} runs ({each}); {seconds / 3600:.1f} hours of one worker on a busy machine.\n"
+
+
+def written(page: str, parts: dict[str, str]) -> str:
+    """The page with each part between its marks."""
+    for name, text in parts.items():
+        before, after = f"<!-- {name}: python studies/maps/table.py -->\n", f"<!-- end of {name} -->"
+        if page.count(before) != 1 or page.count(after) != 1:
+            raise SystemExit(f"the page must have {before.strip()} and {after} once")
+        head, rest = page.split(before)
+        page = head + before + text + after + rest.split(after)[1]
+    return page
+
+
+def made(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What maps.json holds, and the parts of the page by name."""
+    grids = {study.name: grid(study) for study in load(folder).studies}
+    settings = [s for s in declared(HERE / "declared.toml") if s.study in grids and grids[s.study].runs]
+    found = {s.study: rows(s, grids) for s in settings}
+    settings = [s for s in settings if found[s.study]]
+    layers = spectra.load(SPECTRA)
+    parts = {f"oracles of {s.study}": oracles(s, found[s.study]) for s in settings}
+    parts |= {"what orders losses": orders(settings, found, layers), "rules": moves(settings, grids, layers)}
+    parts["effort"] = effort(settings, {s.study: grids[s.study] for s in settings})
+    table = {s.study: {"label": s.label, "rows": [asdict(row) for row in found[s.study]]} for s in settings}
+    return table, parts
+
+
+def main() -> None:
+    """The command."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("evidence", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--page", type=Path)
+    given = parser.parse_args()
+    try:
+        table, parts = made(given.evidence)
+    except LabError as error:
+        parser.error(str(error))
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "maps.json").write_text(json.dumps(table, indent=1) + "\n")
+    text = "\n".join(f"## {name.capitalize()}\n\n{part}" for name, part in parts.items())
+    (given.out / "maps.md").write_text(text)
+    figure(table).save(given.out / "maps.svg")
+    if given.page:
+        given.page.write_text(written(given.page.read_text(), parts))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
