@@ -17,6 +17,7 @@ from inexact_muon.report.load import load
 from pages import ROOT, load_module
 
 FIGURES, STUDIES, PAGE = ROOT / "docs/figures", ROOT / "studies/maps", ROOT / "docs/which-oracle.md"
+REFERENCE = ROOT / "studies/reference"
 EXACT, CRUDE = "zolotarev(poles=3)", "polar-express(steps=2)"
 RATES = (0.01, 0.016, 0.0256)
 
@@ -101,13 +102,13 @@ def test_a_rule_is_judged_by_where_it_lands() -> None:
 
 
 def test_the_committed_figures_are_those_of_the_packed_evidence(tmp_path: Path) -> None:
-    found, parts = table.made(STUDIES)
+    found, parts = table.made(STUDIES, REFERENCE)
     assert json.loads((FIGURES / "maps.json").read_text()) == found
     for part in parts.values():
         assert part in (FIGURES / "maps.md").read_text()
     page = PAGE.read_text()
     assert table.written(page, parts) == page
-    table.figure(found).save(tmp_path / "maps.svg")
+    table.figure(found["settings"]).save(tmp_path / "maps.svg")
     assert (tmp_path / "maps.svg").read_text() == (FIGURES / "maps.svg").read_text()
 
 
@@ -128,7 +129,9 @@ def test_losses_are_means_over_the_runs() -> None:
     oracle = "polar-express(steps=5)"
     mine, theirs = ({r.seed: r.value("loss") for r in at if r.oracle.text == o} for o in (oracle, setting.reference))
     row = next(
-        r for r in json.loads((FIGURES / "maps.json").read_text())[setting.study]["rows"] if r["oracle"] == oracle
+        r
+        for r in json.loads((FIGURES / "maps.json").read_text())["settings"][setting.study]["rows"]
+        if r["oracle"] == oracle
     )
     assert row["matched"]["mean"] == pytest.approx(
         fmean(mine[s] - theirs[s] for s in mine.keys() & theirs.keys()), abs=1e-5

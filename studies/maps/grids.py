@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from inexact_muon.report.load import StudyRecord
+from inexact_muon.report.load import RunRecord, StudyRecord
 
 FEWEST = 2
 """Seeds of an oracle that is judged: the step size of one is chosen by the others."""
+RATES = 3
+"""Step sizes of an oracle that is judged: those of a parabola."""
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +30,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         matched: the step size at which all oracles are compared too.
         tuned_by: the study that gives each oracle its step size; by default the study itself, without the seed that is
             judged.
+        beside: another study whose runs compare with these, seed by seed.
     """
 
     study: str
@@ -36,6 +39,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     margin: float
     matched: float | None = None
     tuned_by: str = ""
+    beside: str = ""
 
 
 def declared(path: Path) -> list[Setting]:
@@ -61,8 +65,8 @@ class Grid:
 
     @cached_property
     def judged(self) -> list[str]:
-        """Oracles with seeds enough, in the order of the study."""
-        return [oracle for oracle in self.losses if len(self.seeds(oracle)) >= FEWEST]
+        """Oracles with seeds and step sizes enough, in the order of the study."""
+        return [o for o, by_lr in self.losses.items() if len(by_lr) >= RATES and len(self.seeds(o)) >= FEWEST]
 
     def best(self, oracle: str, seeds: Iterable[int]) -> Lowest:
         """The lowest point of the parabola in log lr through the mean losses of these seeds."""
@@ -103,7 +107,7 @@ def lowest(points: Mapping[float, float]) -> Lowest:
     """
     best = min(points, key=lambda lr: points[lr])
     near = sorted(points, key=lambda lr: abs(log(lr / best)))[:3]
-    if len(near) < 3:
+    if len(near) < RATES:
         return Lowest(best, True)
     bend, slope, _ = np.polyfit([log(lr / best) for lr in near], [points[lr] for lr in near], 2)
     if bend <= 0.0:
@@ -118,25 +122,25 @@ def between(points: Mapping[float, float], lr: float) -> float:
     if lr in points:
         return points[lr]
     near = sorted(points, key=lambda x: abs(log(x / lr)))[:3]
-    if len(near) < 3:
+    if len(near) < RATES:
         raise ValueError(f"three step sizes are needed to say what happens at {lr:g}, got {len(near)}")
     return sum(points[a] * prod(log(lr / b) / log(a / b) for b in near if b != a) for a in near)
 
 
-def grid(study: StudyRecord) -> Grid:
-    """The grid of a study; runs that have not finished are not in it."""
+def momenta(study: StudyRecord) -> list[float]:
+    """Those of a study's runs."""
+    return sorted({float(run.momentum or 0.0) for run in study.runs})
+
+
+def grid(runs: Iterable[RunRecord]) -> Grid:
+    """The grid of runs of one momentum; those that have not finished are not in it."""
     losses: dict[str, dict[float, dict[int, float]]] = {}
     flops: dict[str, float] = {}
-    momenta, seconds, runs = set(), 0.0, 0
-    for run in study.runs:
-        loss = run.value("loss")
-        if loss is None:
-            continue
+    ended = [run for run in runs if run.value("loss") is not None]
+    for run in ended:
         options: Any = run.spec.optimizer
-        losses.setdefault(options.polar, {}).setdefault(options.lr, {})[run.seed] = loss
+        losses.setdefault(options.polar, {}).setdefault(options.lr, {})[run.seed] = run.result["loss"] or 0.0
         flops[options.polar] = run.result.get("oracle_flops") or 0.0
-        momenta.add(options.momentum)
-        seconds, runs = seconds + sum(run.seconds.values()), runs + 1
-    if len(momenta) > 1:
-        raise ValueError(f"{study.name} has {len(momenta)} momenta; grids of this folder have one")
-    return Grid(losses, flops, runs, seconds)
+    if len({run.momentum for run in ended}) > 1 or len({run.setting for run in ended}) > 1:
+        raise ValueError(f"{ended[0].study}: runs of several momenta or settings do not make one grid")
+    return Grid(losses, flops, len(ended), sum(sum(run.seconds.values()) for run in ended))

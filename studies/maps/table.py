@@ -1,7 +1,7 @@
 """Which oracle and which step size: tables and a picture from the packed evidence of this folder.
 
-`python studies/maps/table.py studies/maps --out docs/figures --page docs/which-oracle.md` reads packed evidence or
-stores, writes maps.json, maps.md and maps.svg, and puts each table between the marks of the page.
+`python studies/maps/table.py studies/maps studies/reference --out docs/figures --page docs/which-oracle.md` reads
+packed evidence or stores, writes maps.json, maps.md and maps.svg, and puts each table between the marks of the page.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from compare import Row, rows
 from drawing import figure
 from functionals import NUMBERS, ranks
 from grids import Grid, Setting, declared, grid
+from shifts import PAPER, Shift, shifts
 from transfer import KEEP, SOURCE, against_keeping, tried
 
 from inexact_muon.lab.errors import LabError
@@ -95,6 +96,18 @@ def moves(settings: list[Setting], grids: dict[str, Grid], layers: list[spectra.
     return "\n".join([*lines, "", "Intervals are over targets."]) + "\n"
 
 
+def iterations(moved: list[Shift]) -> str:
+    """The best step size of two iterations over that of five."""
+    lines = [
+        "| study | layers | momentum | seeds | best lr of 2 | of 5 | ratio | loss more, 2 than 5, each at its own lr |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for one in moved:
+        cells = [one.study, one.layers, one.momentum, one.seeds, *(f"{lr:.3g}" for lr in one.lrs), ratio(one.ratio)]
+        lines.append(f"| {' | '.join(map(str, cells))} | {one.own} |")
+    return "\n".join([*lines, "", f"The paper's heat maps (124M parameters): {PAPER:.2f}."]) + "\n"
+
+
 def effort(settings: list[Setting], grids: dict[str, Grid]) -> str:
     """What was spent."""
     runs, seconds = sum(g.runs for g in grids.values()), sum(g.seconds for g in grids.values())
@@ -113,36 +126,42 @@ def written(page: str, parts: dict[str, str]) -> str:
     return page
 
 
-def made(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """What maps.json holds, and the parts of the page by name."""
-    grids = {study.name: grid(study) for study in load(folder).studies}
-    settings = [s for s in declared(HERE / "declared.toml") if s.study in grids and grids[s.study].runs]
+    studies = {study.name: study for folder in folders for study in load(folder).studies}
+    settings = [s for s in declared(HERE / "declared.toml") if s.study in studies]
+    runs = {
+        s.study: [r for name in (s.study, s.beside) if name in studies for r in studies[name].runs] for s in settings
+    }
+    grids = {name: grid(found) for name, found in runs.items()}
     found = {s.study: rows(s, grids) for s in settings}
     settings = [s for s in settings if found[s.study]]
     layers = spectra.load(SPECTRA)
     parts = {f"oracles of {s.study}": oracles(s, found[s.study]) for s in settings}
     parts |= {"what orders losses": orders(settings, found, layers), "rules": moves(settings, grids, layers)}
     parts["effort"] = effort(settings, {s.study: grids[s.study] for s in settings})
+    moved = shifts(studies.values())
+    parts["two and five iterations"] = iterations(moved)
     table = {s.study: {"label": s.label, "rows": [asdict(row) for row in found[s.study]]} for s in settings}
-    return table, parts
+    return {"settings": table, "shifts": [asdict(one) for one in moved]}, parts
 
 
 def main() -> None:
     """The command."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("evidence", type=Path)
+    parser.add_argument("evidence", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     try:
-        table, parts = made(given.evidence)
+        table, parts = made(*given.evidence)
     except LabError as error:
         parser.error(str(error))
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "maps.json").write_text(json.dumps(table, indent=1) + "\n")
     text = "\n".join(f"## {name.capitalize()}\n\n{part}" for name, part in parts.items())
     (given.out / "maps.md").write_text(text)
-    figure(table).save(given.out / "maps.svg")
+    figure(table["settings"]).save(given.out / "maps.svg")
     if given.page:
         given.page.write_text(written(given.page.read_text(), parts))
     print(text)
