@@ -94,7 +94,7 @@ def test_a_study_is_judged_at_the_step_sizes_of_another() -> None:
 
 def test_a_rule_is_judged_by_where_it_lands() -> None:
     made = grid(0.012, 0.05)
-    named = replace(made, losses={transfer.SOURCE: made.losses[EXACT], CRUDE: made.losses[CRUDE]})
+    named = replace(made, losses={transfer.SOURCES[0]: made.losses[EXACT], CRUDE: made.losses[CRUDE]})
     found = {one.rule: one for one in transfer.tried(named, table.spectra.load(table.SPECTRA))}
     assert found["keep"].asked == pytest.approx(0.016, rel=1e-6)
     assert found["keep"].error == pytest.approx(log(0.016 / 0.012), rel=1e-6)

@@ -13,8 +13,8 @@ from inexact_muon.statistics import CONFIRMED, REFUTED, Interval, interval, pair
 
 COUNTED = "polar-express(steps=5)"
 """Whose flops are 1."""
-BETTER, ENOUGH, WORSE, UNCLEAR = "better", "enough", "worse", "open"
-"""Below the reference for sure; above it by less than the margin; by more than the margin; none of these."""
+WORDS = BETTER, ENOUGH, UNCLEAR, WORSE = "better", "enough", "open", "worse"
+"""Below the reference for sure; above it by less than the margin; none of the three; above it by more."""
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,21 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from compare import Row, rows
+from compare import WORDS, Row, rows
 from drawing import figure
 from functionals import NUMBERS, ranks
-from grids import Grid, Setting, declared, grid
+from grids import Grid, Setting, declared, grid, momenta
 from shifts import PAPER, Shift, shifts
-from transfer import KEEP, SOURCE, against_keeping, tried
+from transfer import KEEP, against_keeping, tried
 
 from inexact_muon.lab.errors import LabError
-from inexact_muon.report.load import load
+from inexact_muon.report.load import StudyRecord, load
 from inexact_muon.tune import spectra
 
 HERE = Path(__file__).parent
@@ -52,6 +53,16 @@ def oracles(setting: Setting, found: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def verdicts(settings: list[Setting], found: dict[str, list[Row]]) -> str:
+    """Which oracles have which verdict, a line a setting."""
+    lines = []
+    for setting in settings:
+        by_word = {word: [f"`{r.oracle}`" for r in found[setting.study] if r.verdict == word] for word in WORDS}
+        said = "; ".join(f"{word}: {', '.join(names)}" for word, names in by_word.items() if names)
+        lines.append(f"- {setting.label}. {said[0].upper()}{said[1:]}.")
+    return "\n".join(lines) + "\n"
+
+
 def ratio(span: Any) -> str:
     """A ratio with its interval."""
     return f"{span.mean:.2f}" + ("" if span.low is None else f" ({span.low:.2f} to {span.high:.2f})")
@@ -76,24 +87,23 @@ def orders(settings: list[Setting], found: dict[str, list[Row]], layers: list[sp
     return "\n".join([*lines, "", f"Rank correlation with the loss, over {sizes} oracles."]) + "\n"
 
 
-def moves(settings: list[Setting], grids: dict[str, Grid], layers: list[spectra.Layer]) -> str:
-    """Rules of transfer against keeping the step size."""
+def moves(bodies: dict[str, Grid], layers: list[spectra.Layer]) -> str:
+    """Rules of transfer against keeping the step size, over the targets of all grids."""
+    found = {name: tried(made, layers) for name, made in bodies.items()}
+    every = [replace(one, target=f"{name}: {one.target}") for name, some in found.items() for one in some]
     lines = [
-        f"| from `{SOURCE}` | targets | rule | error of log lr | minus keeping's | regret | minus keeping's |",
-        "|---|---:|---|---:|---:|---:|---:|",
+        "| rule | error of log lr | minus keeping's | regret | minus keeping's |",
+        "|---|---:|---:|---:|---:|",
     ]
-    for setting in settings:
-        found = [] if setting.tuned_by else tried(grids[setting.study], layers)
-        names = list(dict.fromkeys(one.rule for one in found))
-        for name in names:
-            mine = [one for one in found if one.rule == name]
-            error, regret = (sum(v) / len(mine) for v in ([m.error for m in mine], [m.regret for m in mine]))
-            more = ["", ""]
-            if name != KEEP:
-                more = [f"{i.mean:+.3f} ({i.low:+.3f} to {i.high:+.3f})" for i in against_keeping(found, name)]
-            cells = [setting.label, len(mine), name, f"{error:.3f}", more[0], f"{regret:.4f}", more[1]]
-            lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join([*lines, "", "Intervals are over targets."]) + "\n"
+    for name in dict.fromkeys(one.rule for one in every):
+        mine = [one for one in every if one.rule == name]
+        error, regret = (sum(values) / len(mine) for values in zip(*((m.error, m.regret) for m in mine), strict=True))
+        more = [f"{i.mean:+.4f} ({i.low:+.4f} to {i.high:+.4f})" for i in against_keeping(every, name)]
+        more = ["", ""] if name == KEEP else more
+        lines.append(f"| {name} | {error:.3f} | {more[0]} | {regret:.4f} | {more[1]} |")
+    parts = ", ".join(f"{name} {len(some) // len(lines[2:])}" for name, some in found.items() if some)
+    lines += ["", f"Targets, carried to from five Polar Express steps: {parts}. Intervals are over targets."]
+    return "\n".join(lines) + "\n"
 
 
 def iterations(moved: list[Shift]) -> str:
@@ -126,6 +136,13 @@ def written(page: str, parts: dict[str, str]) -> str:
     return page
 
 
+def beside(settings: list[Setting], studies: Iterable[StudyRecord]) -> dict[str, Grid]:
+    """Grids of studies that no setting has, by momentum."""
+    taken = {name for s in settings for name in (s.study, s.beside)}
+    others = [(study, m) for study in studies if study.name not in taken for m in momenta(study)]
+    return {f"{study.name}, momentum {m:g}": grid(r for r in study.runs if r.momentum == m) for study, m in others}
+
+
 def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """What maps.json holds, and the parts of the page by name."""
     studies = {study.name: study for folder in folders for study in load(folder).studies}
@@ -137,8 +154,10 @@ def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     found = {s.study: rows(s, grids) for s in settings}
     settings = [s for s in settings if found[s.study]]
     layers = spectra.load(SPECTRA)
+    bodies = {s.label: grids[s.study] for s in settings if not s.tuned_by} | beside(settings, studies.values())
     parts = {f"oracles of {s.study}": oracles(s, found[s.study]) for s in settings}
-    parts |= {"what orders losses": orders(settings, found, layers), "rules": moves(settings, grids, layers)}
+    parts |= {"what orders losses": orders(settings, found, layers), "rules": moves(bodies, layers)}
+    parts["verdicts"] = verdicts(settings, found)
     parts["effort"] = effort(settings, {s.study: grids[s.study] for s in settings})
     moved = shifts(studies.values())
     parts["two and five iterations"] = iterations(moved)

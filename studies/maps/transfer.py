@@ -19,7 +19,8 @@ from grids import Grid, between
 
 from inexact_muon.statistics import Interval, interval
 
-SOURCE = "polar-express(steps=5)"
+SOURCES = ("polar-express(steps=5)", "polar-express(steps=5, normalise=frobenius)")
+"""Five Polar Express steps, with either normaliser."""
 KEEP = "keep"
 
 
@@ -40,18 +41,19 @@ class Carried:
 
 
 def tried(grid: Grid, layers: Layers) -> list[Carried]:
-    """Every rule on every other oracle of a grid; none if the source is not in it or a best lies on the edge."""
-    if SOURCE not in grid.judged:
+    """Every rule on every other oracle of a grid whose best is not on the edge; none without five steps."""
+    source = next((name for name in SOURCES if name in grid.judged), None)
+    if source is None:
         return []
-    start = grid.best(SOURCE, grid.seeds(SOURCE)).lr
+    start = grid.best(source, grid.seeds(source)).lr
     found = []
     for target in grid.judged:
         seeds = grid.seeds(target)
         best = grid.best(target, seeds)
-        if target == SOURCE or best.edge:
+        if target == source or best.edge:
             continue
         means = {lr: fmean(by[s] for s in seeds) for lr, by in grid.losses[target].items()}
-        for rule, factors in carried(SOURCE, target, layers).items():
+        for rule, factors in carried(source, target, layers).items():
             asked = start * factors.lr
             regret = between(means, asked) - between(means, best.lr)
             found.append(Carried(rule, target, asked, best.lr, regret))
