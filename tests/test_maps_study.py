@@ -92,6 +92,14 @@ def test_a_study_is_judged_at_the_step_sizes_of_another() -> None:
     assert (row.lr, row.own.mean) == (0.012, pytest.approx(0.05))
 
 
+def test_without_a_grid_of_its_own_an_oracle_is_compared_at_the_common_step_size_alone() -> None:
+    made = grid(0.012, 0.05)
+    del made.losses[CRUDE][0.0256]
+    row = judged(made)
+    assert (row.lr, row.own, row.verdict) == (None, None, "open")
+    assert row.matched.mean == pytest.approx(0.05 + 0.2 * log(0.016 / 0.012) ** 2, abs=1e-4)
+
+
 def test_a_rule_is_judged_by_where_it_lands() -> None:
     made = grid(0.012, 0.05)
     named = replace(made, losses={transfer.SOURCES[0]: made.losses[EXACT], CRUDE: made.losses[CRUDE]})

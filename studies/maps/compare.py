@@ -34,7 +34,7 @@ class Row:
     """One oracle in one setting.
 
     Attributes:
-        lr: the step size that all seeds choose together.
+        lr: the step size that all seeds choose together; None if there are too few to choose from.
         edge: the lowest mean loss is at an end of the grid.
         shift: best step size over the reference's, by seed.
         own: loss minus the reference's, each at its own best step size.
@@ -44,7 +44,7 @@ class Row:
 
     oracle: str
     seeds: int
-    lr: float
+    lr: float | None
     edge: bool
     shift: Span | None
     loss: float
@@ -68,17 +68,48 @@ def rows(setting: Setting, grids: Mapping[str, Grid]) -> list[Row]:
         found = [_tried(setting, grid, grids[setting.tuned_by], oracle) for oracle in grid.losses]
     else:
         found = [_tuned(setting, grid, oracle) for oracle in grid.judged]
-    return sorted((row for row in found if row), key=lambda row: (row.oracle != setting.reference, row.loss))
+        found += [_partly(setting, grid, oracle) for oracle in grid.losses if oracle not in grid.judged]
+    order = [row for row in found if row]
+    return sorted(order, key=lambda row: (row.oracle != setting.reference, row.lr is None, row.loss))
+
+
+def _matched(setting: Setting, grid: Grid, oracle: str) -> Interval | None:
+    """Loss minus the reference's at the common step size; None without a seed that has both."""
+    if setting.matched is None or setting.reference not in grid.losses:
+        return None
+    found = interval(paired(*(grid.matched(name, setting.matched) for name in (oracle, setting.reference))))
+    return found if found.n else None
+
+
+def _partly(setting: Setting, grid: Grid, oracle: str) -> Row | None:
+    """An oracle whose grid has too few step sizes to have a best one: at the common step size alone."""
+    matched = _matched(setting, grid, oracle)
+    if matched is None or oracle == setting.reference:
+        return None
+    losses = grid.matched(oracle, setting.matched or 0.0)
+    return Row(
+        oracle=oracle,
+        seeds=matched.n,
+        lr=None,
+        edge=False,
+        shift=None,
+        loss=round(fmean(losses.values()), 5),
+        own=None,
+        matched=span(matched),
+        verdict=UNCLEAR,
+        flops=_flops(grid, oracle),
+    )
+
+
+def _flops(grid: Grid, oracle: str) -> float | None:
+    return round(grid.flops[oracle] / grid.flops[COUNTED], 2) if grid.flops.get(COUNTED) else None
 
 
 def _tuned(setting: Setting, grid: Grid, oracle: str) -> Row:
     best = grid.best(oracle, grid.seeds(oracle))
     mine, theirs = ({s: log(o.lr) for s, o in grid.by_seed(name).items()} for name in (oracle, setting.reference))
     shift = interval(paired(mine, theirs))
-    matched = None
-    if setting.matched is not None:
-        there = [grid.matched(name, setting.matched) for name in (oracle, setting.reference)]
-        matched = interval(paired(*there))
+    matched = _matched(setting, grid, oracle)
     return _row(
         setting, grid, oracle, best.lr, best.edge, shift, matched, grid.own(oracle), grid.own(setting.reference)
     )
@@ -125,7 +156,7 @@ def _row(
         own=None if itself else span(own),
         matched=None if itself or matched is None else span(matched),
         verdict="reference" if itself else verdict(own, margin),
-        flops=round(grid.flops[oracle] / grid.flops[COUNTED], 2) if grid.flops.get(COUNTED) else None,
+        flops=_flops(grid, oracle),
     )
 
 

@@ -43,8 +43,9 @@ def oracles(setting: Setting, found: list[Row]) -> str:
     ]
     for row in found:
         shift = "" if row.shift is None else ratio(row.shift)
-        first = f"{row.loss:.4f}" if row.own is None else str(row.own)
-        cells = [f"`{row.oracle}`", f"{row.lr:.3g}{' (edge)' if row.edge else ''}", shift, first]
+        first = str(row.own or ("" if row.lr is None else f"{row.loss:.4f}"))
+        best = "" if row.lr is None else f"{row.lr:.3g}{' (edge)' if row.edge else ''}"
+        cells = [f"`{row.oracle}`", best, shift, first]
         cells += [str(row.matched or "")] * bool(matched)
         lines.append(f"| {' | '.join([*cells, row.verdict, '' if row.flops is None else f'{row.flops:.2f}'])} |")
     seeds = sorted({row.seeds for row in found})
@@ -75,7 +76,7 @@ def orders(settings: list[Setting], found: dict[str, list[Row]], layers: list[sp
         mine = found[setting.study]
         if len(mine) < MOST_RANKED:
             continue
-        columns[f"{setting.label}, own lr"] = {r.oracle: r.own.mean if r.own else 0.0 for r in mine}
+        columns[f"{setting.label}, own lr"] = {r.oracle: r.own.mean if r.own else 0.0 for r in mine if r.lr}
         if setting.matched is not None:
             columns[f"lr {setting.matched:g}"] = {r.oracle: r.matched.mean if r.matched else 0.0 for r in mine}
     for k, losses in enumerate(json.loads(EARLIER.read_text()).values()):
