@@ -83,20 +83,32 @@ def test_no_loss_chooses_the_step_size_at_which_it_is_compared() -> None:
     assert all(after[s] > before[s] for s in (0, 1, 2))
 
 
-def test_a_study_is_judged_at_the_step_sizes_of_another() -> None:
-    tuning = grid(0.012, 0.05)
+def test_a_study_of_one_step_size_is_judged_there() -> None:
     fresh = grid(0.012, 0.05)
-    fresh.losses[CRUDE] = {0.012: {s: 1.05 + 0.01 * s for s in range(4)}, 0.016: dict.fromkeys(range(4), 9.0)}
+    fresh.losses[CRUDE] = {0.012: {s: 1.05 + 0.01 * s for s in range(4)}}
+    fresh.losses[EXACT] = {0.016: fresh.losses[EXACT][0.016]}
     setting = grids.Setting(study="s", label="toy", reference=EXACT, margin=0.01, tuned_by="t")
-    row = compare.rows(setting, {"s": fresh, "t": tuning})[1]
+    row = compare.rows(setting, {"s": fresh})[1]
     assert (row.lr, row.own.mean) == (0.012, pytest.approx(0.05))
+
+
+def test_seeds_that_lack_a_step_size_still_tell_the_others() -> None:
+    made = grid(0.012, 0.05)
+    whole = made.best(CRUDE, range(4)).lr
+    del made.losses[CRUDE][0.0256][0], made.losses[CRUDE][0.01][1]
+    assert made.best(CRUDE, range(4)).lr == pytest.approx(whole, rel=1e-9)
+    assert made.seeds(CRUDE) == [2, 3]
 
 
 def test_without_a_grid_of_its_own_an_oracle_is_compared_at_the_common_step_size_alone() -> None:
     made = grid(0.012, 0.05)
     del made.losses[CRUDE][0.0256]
     row = judged(made)
-    assert (row.lr, row.own, row.verdict) == (None, None, "open")
+    assert (row.lr, row.own, row.verdict) == (None, None, "")
+    # with one seed there is a best step size, but no comparison at it
+    made.losses[CRUDE][0.0256] = {0: parabola(0.0256, 0.012, 1.05 + 0.001)}
+    row = judged(replace(made))
+    assert (row.lr, row.own, row.verdict) == (pytest.approx(0.012, rel=1e-2), None, "")
     assert row.matched.mean == pytest.approx(0.05 + 0.2 * log(0.016 / 0.012) ** 2, abs=1e-4)
 
 
@@ -127,6 +139,14 @@ def test_every_packed_study_is_declared_and_has_a_file() -> None:
     for packed in load(STUDIES).studies:
         assert packed.name in settings
         assert {run.id for run in packed.runs} <= {run.id for run in plans[packed.name].runs}
+
+
+def test_step_sizes_of_the_fresh_seeds_are_those_of_the_first_study() -> None:
+    first = next(s for s in load(STUDIES).studies if s.name == "maps-tiny-tuning")
+    tuning = grids.grid(first.runs)
+    for run in study.load(STUDIES / "tiny.toml").runs:
+        options: Any = run.optimizer
+        assert grids.lowest(tuning.means(options.polar)).lr == pytest.approx(options.lr, rel=0.05)
 
 
 def test_losses_are_means_over_the_runs() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import fmean
 
-from grids import FEWEST, Grid, Setting
+from grids import FEWEST, Grid, Setting, lowest
 
 from inexact_muon.statistics import CONFIRMED, REFUTED, Interval, interval, paired
 
@@ -65,12 +65,12 @@ def rows(setting: Setting, grids: Mapping[str, Grid]) -> list[Row]:
     """The oracles of a setting, the reference first, then by their loss."""
     grid = grids[setting.study]
     if setting.tuned_by:
-        found = [_tried(setting, grid, grids[setting.tuned_by], oracle) for oracle in grid.losses]
+        found = [_tried(setting, grid, oracle) for oracle in grid.losses]
     else:
         found = [_tuned(setting, grid, oracle) for oracle in grid.judged]
         found += [_partly(setting, grid, oracle) for oracle in grid.losses if oracle not in grid.judged]
     order = [row for row in found if row]
-    return sorted(order, key=lambda row: (row.oracle != setting.reference, row.lr is None, row.loss))
+    return sorted(order, key=lambda row: (row.oracle != setting.reference, row.own is None, row.loss))
 
 
 def _matched(setting: Setting, grid: Grid, oracle: str) -> Interval | None:
@@ -82,21 +82,23 @@ def _matched(setting: Setting, grid: Grid, oracle: str) -> Interval | None:
 
 
 def _partly(setting: Setting, grid: Grid, oracle: str) -> Row | None:
-    """An oracle whose grid has too few step sizes to have a best one: at the common step size alone."""
+    """An oracle of which too few seeds have the whole grid: at the common step size alone."""
     matched = _matched(setting, grid, oracle)
-    if matched is None or oracle == setting.reference:
+    if matched is None:
         return None
     losses = grid.matched(oracle, setting.matched or 0.0)
+    best = lowest(grid.means(oracle)) if oracle in grid.tunable else None
+    itself = oracle == setting.reference
     return Row(
         oracle=oracle,
         seeds=matched.n,
-        lr=None,
-        edge=False,
+        lr=round(best.lr, 5) if best else None,
+        edge=bool(best and best.edge),
         shift=None,
         loss=round(fmean(losses.values()), 5),
         own=None,
-        matched=span(matched),
-        verdict=UNCLEAR,
+        matched=None if itself else span(matched),
+        verdict="reference" if itself else "",
         flops=_flops(grid, oracle),
     )
 
@@ -115,20 +117,13 @@ def _tuned(setting: Setting, grid: Grid, oracle: str) -> Row:
     )
 
 
-def _tried(setting: Setting, grid: Grid, tuning: Grid, oracle: str) -> Row | None:
-    """At the step size that another study gives."""
-    losses = []
-    for name in (oracle, setting.reference):
-        lr = tuned_lr(tuning, name)
-        losses.append(grid.matched(name, lr) if name in grid.losses else {})
-    if len(paired(*losses)) < FEWEST:
+def _tried(setting: Setting, grid: Grid, oracle: str) -> Row | None:
+    """At the step size that another study gave, the only one of this."""
+    rates = [next(iter(grid.losses.get(name, {})), None) for name in (oracle, setting.reference)]
+    losses = [grid.matched(name, lr or 0.0) for name, lr in zip((oracle, setting.reference), rates, strict=True)]
+    if len(paired(*losses)) < FEWEST or rates[0] is None:
         return None
-    return _row(setting, grid, oracle, tuned_lr(tuning, oracle), False, None, None, *losses)
-
-
-def tuned_lr(tuning: Grid, oracle: str) -> float:
-    """The step size that a study of tuning gives to others, in three digits."""
-    return float(f"{tuning.best(oracle, tuning.seeds(oracle)).lr:.3g}")
+    return _row(setting, grid, oracle, rates[0], False, None, None, *losses)
 
 
 def _row(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log, prod
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,8 +27,8 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         margin: as a share of the reference's mean loss.
         matched: the step size at which all oracles are compared too.
-        tuned_by: the study that gives each oracle its step size; by default the study itself, without the seed that is
-            judged.
+        tuned_by: the study that gave each oracle the one step size it has in this; by default the study itself does,
+            without the seed that is judged.
         beside: another study whose runs compare with these, seed by seed.
     """
 
@@ -64,14 +63,35 @@ class Grid:
         return sorted(set.intersection(*(set(by) for by in by_lr))) if by_lr else []
 
     @cached_property
+    def tunable(self) -> list[str]:
+        """Oracles with step sizes enough for a best one, on any seeds."""
+        return [oracle for oracle, by_lr in self.losses.items() if len(by_lr) >= RATES]
+
+    @cached_property
     def judged(self) -> list[str]:
         """Oracles with seeds and step sizes enough, in the order of the study."""
-        return [o for o, by_lr in self.losses.items() if len(by_lr) >= RATES and len(self.seeds(o)) >= FEWEST]
+        return [oracle for oracle in self.tunable if len(self.seeds(oracle)) >= FEWEST]
 
     def best(self, oracle: str, seeds: Iterable[int]) -> Lowest:
         """The lowest point of the parabola in log lr through the mean losses of these seeds."""
-        chosen = list(seeds)
-        return lowest({lr: fmean(by[s] for s in chosen) for lr, by in self.losses[oracle].items()})
+        return lowest(self.means(oracle, seeds))
+
+    def means(self, oracle: str, seeds: Iterable[int] | None = None) -> dict[float, float]:
+        """Step size -> mean loss over these seeds (or all), of the model loss = seed + step size by least squares.
+
+        Where every seed has every step size that is the plain mean; where one has not, its other runs still tell the
+        difference between theirs.
+        """
+        chosen = None if seeds is None else set(seeds)
+        cells = {
+            lr: {s: v for s, v in by.items() if chosen is None or s in chosen} for lr, by in self.losses[oracle].items()
+        }
+        points = [(lr, s, v) for lr, by in cells.items() for s, v in by.items()]
+        rates, names = sorted({lr for lr, _, _ in points}), sorted({s for _, s, _ in points})
+        terms = np.array([[lr == r for r in rates] + [s == n for n in names] for lr, s, _ in points], dtype=np.float64)
+        found = np.linalg.lstsq(terms, np.array([v for _, _, v in points]), rcond=None)[0]
+        level = float(found[len(rates) :].mean())
+        return {lr: float(found[k]) + level for k, lr in enumerate(rates)}
 
     def by_seed(self, oracle: str) -> dict[int, Lowest]:
         """The best step size of each seed by itself."""
@@ -89,7 +109,7 @@ class Grid:
 
     def matched(self, oracle: str, lr: float) -> dict[int, float]:
         """Each seed's loss at a step size of the grid; nothing if the oracle has no run there."""
-        return dict(self.losses[oracle].get(lr, {}))
+        return dict(self.losses.get(oracle, {}).get(lr, {}))
 
 
 class Lowest(NamedTuple):

@@ -30,7 +30,8 @@ HERE = Path(__file__).parent
 SPECTRA = HERE.parent / "cotuning/gpt-carried.npz"
 EARLIER = HERE.parents[1] / "docs/figures/held-out.json"
 """Losses of other oracles at one step size each, from before: studies/precision/held_out.py."""
-MOST_RANKED = 8
+WHERE = {"own": "each at its own lr", "matched": "all at one lr"}
+LEAST_RANKED = 8
 """A setting with fewer oracles has no rank correlations."""
 
 
@@ -43,7 +44,7 @@ def oracles(setting: Setting, found: list[Row]) -> str:
     ]
     for row in found:
         shift = "" if row.shift is None else ratio(row.shift)
-        first = str(row.own or ("" if row.lr is None else f"{row.loss:.4f}"))
+        first = f"{row.loss:.4f}" if row.oracle == setting.reference else str(row.own or "")
         best = "" if row.lr is None else f"{row.lr:.3g}{' (edge)' if row.edge else ''}"
         cells = [f"`{row.oracle}`", best, shift, first]
         cells += [str(row.matched or "")] * bool(matched)
@@ -60,7 +61,7 @@ def verdicts(settings: list[Setting], found: dict[str, list[Row]]) -> str:
     for setting in settings:
         by_word = {word: [f"`{r.oracle}`" for r in found[setting.study] if r.verdict == word] for word in WORDS}
         said = "; ".join(f"{word}: {', '.join(names)}" for word, names in by_word.items() if names)
-        lines.append(f"- {setting.label}. {said[0].upper()}{said[1:]}.")
+        lines += [f"- {setting.label}. {said[0].upper()}{said[1:]}."] if said else []
     return "\n".join(lines) + "\n"
 
 
@@ -73,12 +74,11 @@ def orders(settings: list[Setting], found: dict[str, list[Row]], layers: list[sp
     """Rank correlation of each number of a map with losses: of these studies and of one that was there before."""
     columns: dict[str, dict[str, float]] = {}
     for setting in settings:
-        mine = found[setting.study]
-        if len(mine) < MOST_RANKED:
-            continue
-        columns[f"{setting.label}, own lr"] = {r.oracle: r.own.mean if r.own else 0.0 for r in mine if r.lr}
-        if setting.matched is not None:
-            columns[f"lr {setting.matched:g}"] = {r.oracle: r.matched.mean if r.matched else 0.0 for r in mine}
+        for where in ("own", "matched"):
+            mine = {row.oracle: getattr(row, where) for row in found[setting.study]}
+            losses = {oracle: more.mean for oracle, more in mine.items() if more} | {setting.reference: 0.0}
+            if len(losses) >= LEAST_RANKED:
+                columns[f"{setting.label}, {WHERE[where]}"] = losses
     for k, losses in enumerate(json.loads(EARLIER.read_text()).values()):
         columns[f"earlier {k + 1}"] = {o: sum(by) / len(by) for o, by in losses.items() if o != "exact-svd"}
     table = {name: ranks(losses, layers) for name, losses in columns.items()}

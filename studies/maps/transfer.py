@@ -11,11 +11,10 @@ import sys
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from statistics import fmean
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cotuning"))
 from carry import Layers, carried
-from grids import Grid, between
+from grids import Grid, between, lowest
 
 from inexact_muon.statistics import Interval, interval
 
@@ -42,17 +41,16 @@ class Carried:
 
 def tried(grid: Grid, layers: Layers) -> list[Carried]:
     """Every rule on every other oracle of a grid whose best is not on the edge; none without five steps."""
-    source = next((name for name in SOURCES if name in grid.judged), None)
+    source = next((name for name in SOURCES if name in grid.tunable), None)
     if source is None:
         return []
-    start = grid.best(source, grid.seeds(source)).lr
+    start = lowest(grid.means(source)).lr
     found = []
-    for target in grid.judged:
-        seeds = grid.seeds(target)
-        best = grid.best(target, seeds)
+    for target in grid.tunable:
+        means = grid.means(target)
+        best = lowest(means)
         if target == source or best.edge:
             continue
-        means = {lr: fmean(by[s] for s in seeds) for lr, by in grid.losses[target].items()}
         for rule, factors in carried(source, target, layers).items():
             asked = start * factors.lr
             regret = between(means, asked) - between(means, best.lr)
