@@ -132,6 +132,28 @@ def test_the_committed_figures_are_those_of_the_packed_evidence(tmp_path: Path) 
     assert (tmp_path / "maps.svg").read_text() == (FIGURES / "maps.svg").read_text()
 
 
+def test_what_the_page_says_in_words_is_in_its_tables() -> None:
+    found = json.loads((FIGURES / "maps.json").read_text())
+    for one in found["shifts"]:
+        assert table.PAPER < one["ratio"]["low"] < one["ratio"]["high"] < 1.0
+    first = {row["oracle"]: row for row in found["settings"]["maps-tiny-tuning"]["rows"]}
+    at_one_lr = {oracle: row["matched"] for oracle, row in first.items() if row["matched"]}
+    assert (
+        at_one_lr["shaped(factors=(power(p=-0.1),))"]["high"]
+        < 0.0
+        < at_one_lr["shaped(factors=(power(p=0.1),))"]["mean"]
+    )
+    assert at_one_lr["zolotarev(poles=1, lower=0.003)"]["low"] > 0.0
+    for oracle in ("polar-express(steps=5)", "zolotarev(poles=3)"):
+        assert at_one_lr[oracle]["low"] < 0.0 < at_one_lr[oracle]["high"]
+    assert first["zolotarev(poles=3)"]["flops"] < 0.3
+    rules = {
+        line.split(" | ")[0].strip("| "): line for line in table.made(STUDIES, REFERENCE)[1]["rules"].splitlines()[2:-2]
+    }
+    better = [name for name, line in rules.items() if " to -" in line.split(" | ")[2]]
+    assert better == ["descent"]
+
+
 def test_every_packed_study_is_declared_and_has_a_file() -> None:
     settings = {s.study: s for s in grids.declared(STUDIES / "declared.toml")}
     files = (path for path in STUDIES.glob("*.toml") if path.stem != "declared")
