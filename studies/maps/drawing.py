@@ -1,0 +1,74 @@
+"""The picture of the studies of maps: what oracles make of singular values, and losses against the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from inexact_muon import polar
+from inexact_muon.report.charts import GREY, NAMED
+
+SHOWN = ("zolotarev(poles=1, lower=0.003)", "zolotarev(poles=3)", "polar-express(steps=5)", "jordan(steps=5)")
+"""Oracles whose maps are drawn."""
+COLOURS = {"better": "#2b8a3e", "enough": "#74b816", "open": "#f08c00", "worse": "#e03131"}
+FAR = 0.06
+"""Differences above this are cut, and the axis says so."""
+
+
+def maps() -> alt.Chart:
+    """f of some oracles, relative to their own normaliser."""
+    grid = np.geomspace(1e-4, 1.0, 160)
+    values = [
+        {"oracle": text, "sigma": float(s), "f": float(f)}
+        for text in SHOWN
+        for s, f in zip(grid, polar.parse(text).scalar(grid), strict=True)
+    ]
+    scale = alt.Scale(domain=list(SHOWN), range=[NAMED[0], NAMED[2], "#4263eb", NAMED[1]])
+    return (
+        alt.Chart(alt.Data(values=values), title="what an oracle makes of a singular value")
+        .mark_line(strokeWidth=2)
+        .encode(
+            x=alt.X(
+                "sigma:Q",
+                scale=alt.Scale(type="log"),
+                title="singular value, over the norm",
+                axis=alt.Axis(format="~g"),
+            ),
+            y=alt.Y("f:Q", title="f"),
+            color=alt.Color(
+                "oracle:N", scale=scale, title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=260)
+            ),
+        )
+        .properties(width=420, height=230)
+    )
+
+
+def differences(part: dict[str, Any]) -> alt.LayerChart:
+    """Loss minus the reference's with its interval, each oracle at its own step size."""
+    values = [
+        {"oracle": row["oracle"], "verdict": row["verdict"], "cut": row["own"]["mean"] > FAR}
+        | {name: min(FAR, row["own"][name]) for name in ("mean", "low", "high")}
+        for row in part["rows"]
+        if row["own"] and row["own"]["low"] is not None
+    ]
+    base = alt.Chart(alt.Data(values=values), title=part["label"]).encode(
+        y=alt.Y("oracle:N", sort=[v["oracle"] for v in values], title=None, axis=alt.Axis(labelLimit=420)),
+        color=alt.Color(
+            "verdict:N",
+            scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())),
+            title=None,
+            legend=alt.Legend(orient="bottom"),
+        ),
+    )
+    title = f"loss more than the reference, each at its own lr (cut at {FAR:g})"
+    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(x="mean:Q")
+    zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(color=GREY, strokeDash=[3, 3]).encode(x="x:Q")
+    return alt.layer(zero, spans, points).properties(width=420, height=22 * max(2, len(values)))
+
+
+def figure(table: dict[str, Any]) -> alt.VConcatChart:
+    """Everything, one below the other."""
+    return alt.vconcat(maps(), *(differences(part) for part in table.values()))

@@ -1,0 +1,63 @@
+"""How the best step size moves from five Polar Express iterations to two, and what two cost: the paper's Figure 1b."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp, log
+
+from compare import Span, span
+from grids import Grid, grid, momenta
+
+from inexact_muon.report.load import StudyRecord
+from inexact_muon.statistics import Interval, interval, paired
+
+FEW, MANY = (f"polar-express(steps={n}, normalise=frobenius)" for n in (2, 5))
+PAPER = 0.60
+"""The ratio in the paper's heat maps, 124M parameters."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """One study at one momentum.
+
+    Attributes:
+        lrs: the best step sizes of few and of many iterations.
+        ratio: the first over the second, by seed.
+        own: loss of few minus loss of many, each at its own step size.
+    """
+
+    study: str
+    layers: int
+    momentum: float
+    seeds: int
+    lrs: tuple[float, float]
+    ratio: Span
+    own: Span
+
+
+def shifts(studies: Iterable[StudyRecord]) -> list[Shift]:
+    """Of every study and momentum that has both, and three step sizes of each."""
+    found = []
+    for study in studies:
+        for momentum in momenta(study):
+            runs = [run for run in study.runs if run.momentum == momentum]
+            made = grid(runs)
+            if {FEW, MANY} <= set(made.judged):
+                found.append(_shift(study.name, runs[0].spec.problem.layers, momentum, made))
+    return found
+
+
+def _shift(study: str, layers: int, momentum: float, made: Grid) -> Shift:
+    logs = [{seed: log(best.lr) for seed, best in made.by_seed(name).items()} for name in (FEW, MANY)]
+    moved = interval(paired(*logs))
+    lrs = [made.best(name, made.seeds(name)).lr for name in (FEW, MANY)]
+    return Shift(
+        study,
+        layers,
+        momentum,
+        moved.n,
+        (round(lrs[0], 5), round(lrs[1], 5)),
+        span(Interval(exp(moved.mean), exp(moved.low), exp(moved.high), moved.n)),
+        span(interval(paired(made.own(FEW), made.own(MANY)))),
+    )

@@ -1,0 +1,191 @@
+"""Which oracle and which step size: tables and a picture from the packed evidence of this folder.
+
+`python studies/maps/table.py studies/maps studies/reference --out docs/figures --page docs/which-oracle.md` reads
+packed evidence or stores, writes maps.json, maps.md and maps.svg, and puts each table between the marks of the page.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from compare import WORDS, Row, rows
+from drawing import figure
+from functionals import NUMBERS, ranks
+from grids import Grid, Setting, declared, grid, momenta
+from shifts import PAPER, Shift, shifts
+from transfer import KEEP, against_keeping, tried
+
+from inexact_muon.lab.errors import LabError
+from inexact_muon.report.load import StudyRecord, load
+from inexact_muon.tune import spectra
+
+HERE = Path(__file__).parent
+SPECTRA = HERE.parent / "cotuning/gpt-carried.npz"
+EARLIER = HERE.parents[1] / "docs/figures/held-out.json"
+"""Losses of other oracles at one step size each, from before: studies/precision/held_out.py."""
+WHERE = {"own": "each at its own lr", "matched": "all at one lr"}
+LEAST_RANKED = 8
+"""A setting with fewer oracles has no rank correlations."""
+
+
+def oracles(setting: Setting, found: list[Row]) -> str:
+    """The oracles of a setting."""
+    matched = "" if setting.matched is None else f" at lr {setting.matched:g} |"
+    lines = [
+        f"| oracle | best lr | over the reference's | loss more, at its own lr |{matched} verdict | flops |",
+        "|---|---:|---:|---:|" + "---:|" * bool(matched) + "---|---:|",
+    ]
+    for row in found:
+        shift = "" if row.shift is None else ratio(row.shift)
+        first = f"{row.loss:.4f}" if row.oracle == setting.reference else str(row.own or "")
+        best = "" if row.lr is None else f"{row.lr:.3g}{' (edge)' if row.edge else ''}"
+        cells = [f"`{row.oracle}`", best, shift, first]
+        cells += [str(row.matched or "")] * bool(matched)
+        lines.append(f"| {' | '.join([*cells, row.verdict, '' if row.flops is None else f'{row.flops:.2f}'])} |")
+    seeds = sorted({row.seeds for row in found})
+    margin = f"{setting.margin:.1%}".replace(".0%", "%")
+    lines += ["", f"{setting.label}; {' or '.join(map(str, seeds))} seeds; margin {margin} of the reference's loss."]
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(settings: list[Setting], found: dict[str, list[Row]]) -> str:
+    """Which oracles have which verdict, a line a setting."""
+    lines = []
+    for setting in settings:
+        by_word = {word: [f"`{r.oracle}`" for r in found[setting.study] if r.verdict == word] for word in WORDS}
+        said = "; ".join(f"{word}: {', '.join(names)}" for word, names in by_word.items() if names)
+        lines += [f"- {setting.label}. {said[0].upper()}{said[1:]}."] if said else []
+    return "\n".join(lines) + "\n"
+
+
+def ratio(span: Any) -> str:
+    """A ratio with its interval."""
+    return f"{span.mean:.2f}" + ("" if span.low is None else f" ({span.low:.2f} to {span.high:.2f})")
+
+
+def orders(settings: list[Setting], found: dict[str, list[Row]], layers: list[spectra.Layer]) -> str:
+    """Rank correlation of each number of a map with losses: of these studies and of one that was there before."""
+    columns: dict[str, dict[str, float]] = {}
+    for setting in settings:
+        for where in ("own", "matched"):
+            mine = {row.oracle: getattr(row, where) for row in found[setting.study]}
+            losses = {oracle: more.mean for oracle, more in mine.items() if more} | {setting.reference: 0.0}
+            if len(losses) >= LEAST_RANKED:
+                columns[f"{setting.label}, {WHERE[where]}"] = losses
+    for k, losses in enumerate(json.loads(EARLIER.read_text()).values()):
+        columns[f"earlier {k + 1}"] = {o: sum(by) / len(by) for o, by in losses.items() if o != "exact-svd"}
+    table = {name: ranks(losses, layers) for name, losses in columns.items()}
+    lines = [f"| number of the map | {' | '.join(table)} |", "|---" + "|---:" * len(table) + "|"]
+    lines += [f"| {name} | {' | '.join(f'{column[name]:.2f}' for column in table.values())} |" for name in NUMBERS]
+    sizes = ", ".join(f"{len(losses)}" for losses in columns.values())
+    return "\n".join([*lines, "", f"Rank correlation with the loss, over {sizes} oracles."]) + "\n"
+
+
+def moves(bodies: dict[str, Grid], layers: list[spectra.Layer]) -> str:
+    """Rules of transfer against keeping the step size, over the targets of all grids."""
+    found = {name: tried(made, layers) for name, made in bodies.items()}
+    every = [replace(one, target=f"{name}: {one.target}") for name, some in found.items() for one in some]
+    lines = [
+        "| rule | error of log lr | minus keeping's | regret | minus keeping's |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name in dict.fromkeys(one.rule for one in every):
+        mine = [one for one in every if one.rule == name]
+        error, regret = (sum(values) / len(mine) for values in zip(*((m.error, m.regret) for m in mine), strict=True))
+        more = [f"{i.mean:+.4f} ({i.low:+.4f} to {i.high:+.4f})" for i in against_keeping(every, name)]
+        more = ["", ""] if name == KEEP else more
+        lines.append(f"| {name} | {error:.3f} | {more[0]} | {regret:.4f} | {more[1]} |")
+    parts = ", ".join(f"{name} {len(some) // len(lines[2:])}" for name, some in found.items() if some)
+    lines += ["", f"Targets, carried to from five Polar Express steps: {parts}. Intervals are over targets."]
+    return "\n".join(lines) + "\n"
+
+
+def iterations(moved: list[Shift]) -> str:
+    """The best step size of two iterations over that of five."""
+    lines = [
+        "| study | layers | momentum | seeds | best lr of 2 | of 5 | ratio | loss more, 2 than 5, each at its own lr |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for one in moved:
+        cells = [one.study, one.layers, one.momentum, one.seeds, *(f"{lr:.3g}" for lr in one.lrs), ratio(one.ratio)]
+        lines.append(f"| {' | '.join(map(str, cells))} | {one.own} |")
+    return "\n".join([*lines, "", f"The paper's heat maps (124M parameters): {PAPER:.2f}."]) + "\n"
+
+
+def effort(settings: list[Setting], grids: dict[str, Grid]) -> str:
+    """What was spent."""
+    runs, seconds = sum(g.runs for g in grids.values()), sum(g.seconds for g in grids.values())
+    each = ", ".join(f"{s.label} {grids[s.study].runs}" for s in settings)
+    return f"{runs} runs ({each}); {seconds / 3600:.1f} hours of one worker on a busy machine.\n"
+
+
+def written(page: str, parts: dict[str, str]) -> str:
+    """The page with each part between its marks."""
+    for name, text in parts.items():
+        before, after = f"<!-- {name}: python studies/maps/table.py -->\n", f"<!-- end of {name} -->"
+        if page.count(before) != 1 or page.count(after) != 1:
+            raise SystemExit(f"the page must have {before.strip()} and {after} once")
+        head, rest = page.split(before)
+        page = head + before + text + after + rest.split(after)[1]
+    return page
+
+
+def beside(settings: list[Setting], studies: Iterable[StudyRecord]) -> dict[str, Grid]:
+    """Grids of studies that no setting has, by momentum."""
+    taken = {name for s in settings for name in (s.study, s.beside)}
+    others = [(study, m) for study in studies if study.name not in taken for m in momenta(study)]
+    return {f"{study.name}, momentum {m:g}": grid(r for r in study.runs if r.momentum == m) for study, m in others}
+
+
+def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What maps.json holds, and the parts of the page by name."""
+    studies = {study.name: study for folder in folders for study in load(folder).studies}
+    settings = [s for s in declared(HERE / "declared.toml") if s.study in studies]
+    runs = {
+        s.study: [r for name in (s.study, s.beside) if name in studies for r in studies[name].runs] for s in settings
+    }
+    grids = {name: grid(found) for name, found in runs.items()}
+    found = {s.study: rows(s, grids) for s in settings}
+    settings = [s for s in settings if found[s.study]]
+    layers = spectra.load(SPECTRA)
+    bodies = {s.label: grids[s.study] for s in settings if not s.tuned_by} | beside(settings, studies.values())
+    parts = {f"oracles of {s.study}": oracles(s, found[s.study]) for s in settings}
+    parts |= {"what orders losses": orders(settings, found, layers), "rules": moves(bodies, layers)}
+    parts["verdicts"] = verdicts(settings, found)
+    parts["effort"] = effort(settings, {s.study: grids[s.study] for s in settings})
+    moved = shifts(studies.values())
+    parts["two and five iterations"] = iterations(moved)
+    table = {s.study: {"label": s.label, "rows": [asdict(row) for row in found[s.study]]} for s in settings}
+    return {"settings": table, "shifts": [asdict(one) for one in moved]}, parts
+
+
+def main() -> None:
+    """The command."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("evidence", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--page", type=Path)
+    given = parser.parse_args()
+    try:
+        table, parts = made(*given.evidence)
+    except LabError as error:
+        parser.error(str(error))
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "maps.json").write_text(json.dumps(table, indent=1) + "\n")
+    text = "\n".join(f"## {name.capitalize()}\n\n{part}" for name, part in parts.items())
+    (given.out / "maps.md").write_text(text)
+    figure(table["settings"]).save(given.out / "maps.svg")
+    if given.page:
+        given.page.write_text(written(given.page.read_text(), parts))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

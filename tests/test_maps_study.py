@@ -1,0 +1,188 @@
+"""The studies of maps: figures and page follow from the packed evidence, comparisons from the losses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from inexact_muon.lab import study
+from inexact_muon.report.load import load
+from pages import ROOT, load_module
+
+FIGURES, STUDIES, PAGE = ROOT / "docs/figures", ROOT / "studies/maps", ROOT / "docs/which-oracle.md"
+REFERENCE = ROOT / "studies/reference"
+EXACT, CRUDE = "zolotarev(poles=3)", "polar-express(steps=2)"
+RATES = (0.01, 0.016, 0.0256)
+
+table = load_module(STUDIES / "table.py")
+compare, grids, transfer = (sys.modules[name] for name in ("compare", "grids", "transfer"))
+
+
+def parabola(lr: float, best: float, lowest: float) -> float:
+    return lowest + 0.2 * log(lr / best) ** 2
+
+
+def grid(best: float = 0.016, worse: float = 0.0, noise: float = 0.001, seeds: int = 4) -> Any:
+    """Losses on parabolas whose lowest points are known; noise is of a seed's whole parabola, and of its oracle."""
+    losses: dict[str, dict[float, dict[int, float]]] = {
+        oracle: {
+            lr: {s: parabola(lr, place, level + 0.01 * s + sign * noise * (-1) ** s) for s in range(seeds)}
+            for lr in RATES
+        }
+        for oracle, place, level, sign in ((EXACT, 0.016, 1.0, 0), (CRUDE, best, 1.0 + worse, 1))
+    }
+    return grids.Grid(losses, {EXACT: 2.0, CRUDE: 1.0}, 2 * len(RATES) * seeds, 0.0)
+
+
+SETTING = grids.Setting(study="s", label="toy", reference=EXACT, margin=0.01, matched=0.016)
+
+
+def judged(made: Any, **changes: Any) -> Any:
+    setting = grids.Setting(**{**{f: getattr(SETTING, f) for f in SETTING.__struct_fields__}, **changes})
+    return compare.rows(setting, {"s": made})[1]
+
+
+@pytest.mark.parametrize("best", [0.012, 0.016, 0.02])
+def test_the_best_step_size_of_a_parabola_is_found(best: float) -> None:
+    row = judged(grid(best, 0.05))
+    assert row.lr == pytest.approx(best, rel=1e-3)
+    assert row.shift.mean == pytest.approx(best / 0.016, rel=1e-3)
+    assert row.own.mean == pytest.approx(0.05, abs=1e-4)
+    assert row.matched.mean == pytest.approx(0.05 + 0.2 * log(0.016 / best) ** 2, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("worse", "noise", "seeds", "word"),
+    [
+        (-0.01, 0.001, 4, "better"),
+        (0.0, 0.001, 4, "enough"),
+        (0.005, 0.001, 4, "enough"),
+        (0.02, 0.001, 4, "worse"),
+        (0.0, 0.03, 4, "open"),
+        (0.01, 0.001, 4, "open"),
+    ],
+)
+def test_the_verdict_follows_the_difference_and_its_spread(worse: float, noise: float, seeds: int, word: str) -> None:
+    assert judged(grid(worse=worse, noise=noise, seeds=seeds)).verdict == word
+
+
+def test_no_loss_chooses_the_step_size_at_which_it_is_compared() -> None:
+    made = grid()
+    before = made.own(CRUDE)
+    for lr in RATES:  # seed 3 alone would now choose another step size
+        made.losses[CRUDE][lr][3] = parabola(lr, 0.011, 1.0)
+    after = made.own(CRUDE)
+    assert after[3] == pytest.approx(parabola(0.016, 0.011, 1.0))
+    assert all(after[s] > before[s] for s in (0, 1, 2))
+
+
+def test_a_study_of_one_step_size_is_judged_there() -> None:
+    fresh = grid(0.012, 0.05)
+    fresh.losses[CRUDE] = {0.012: {s: 1.05 + 0.01 * s for s in range(4)}}
+    fresh.losses[EXACT] = {0.016: fresh.losses[EXACT][0.016]}
+    setting = grids.Setting(study="s", label="toy", reference=EXACT, margin=0.01, tuned_by="t")
+    row = compare.rows(setting, {"s": fresh})[1]
+    assert (row.lr, row.own.mean) == (0.012, pytest.approx(0.05))
+
+
+def test_seeds_that_lack_a_step_size_still_tell_the_others() -> None:
+    made = grid(0.012, 0.05)
+    whole = made.best(CRUDE, range(4)).lr
+    del made.losses[CRUDE][0.0256][0], made.losses[CRUDE][0.01][1]
+    assert made.best(CRUDE, range(4)).lr == pytest.approx(whole, rel=1e-9)
+    assert made.seeds(CRUDE) == [2, 3]
+
+
+def test_without_a_grid_of_its_own_an_oracle_is_compared_at_the_common_step_size_alone() -> None:
+    made = grid(0.012, 0.05)
+    del made.losses[CRUDE][0.0256]
+    row = judged(made)
+    assert (row.lr, row.own, row.verdict) == (None, None, "")
+    # with one seed there is a best step size, but no comparison at it
+    made.losses[CRUDE][0.0256] = {0: parabola(0.0256, 0.012, 1.05 + 0.001)}
+    row = judged(replace(made))
+    assert (row.lr, row.own, row.verdict) == (pytest.approx(0.012, rel=1e-2), None, "")
+    assert row.matched.mean == pytest.approx(0.05 + 0.2 * log(0.016 / 0.012) ** 2, abs=1e-4)
+
+
+def test_a_rule_is_judged_by_where_it_lands() -> None:
+    made = grid(0.012, 0.05)
+    named = replace(made, losses={transfer.SOURCES[0]: made.losses[EXACT], CRUDE: made.losses[CRUDE]})
+    found = {one.rule: one for one in transfer.tried(named, table.spectra.load(table.SPECTRA))}
+    assert found["keep"].asked == pytest.approx(0.016, rel=1e-6)
+    assert found["keep"].error == pytest.approx(log(0.016 / 0.012), rel=1e-6)
+    assert found["keep"].regret == pytest.approx(0.2 * log(0.016 / 0.012) ** 2, rel=1e-6)
+
+
+def test_the_committed_figures_are_those_of_the_packed_evidence(tmp_path: Path) -> None:
+    found, parts = table.made(STUDIES, REFERENCE)
+    assert json.loads((FIGURES / "maps.json").read_text()) == found
+    for part in parts.values():
+        assert part in (FIGURES / "maps.md").read_text()
+    page = PAGE.read_text()
+    assert table.written(page, parts) == page
+    table.figure(found["settings"]).save(tmp_path / "maps.svg")
+    assert (tmp_path / "maps.svg").read_text() == (FIGURES / "maps.svg").read_text()
+
+
+def test_what_the_page_says_in_words_is_in_its_tables() -> None:
+    found = json.loads((FIGURES / "maps.json").read_text())
+    for one in found["shifts"]:
+        assert table.PAPER < one["ratio"]["low"] < one["ratio"]["high"] < 1.0
+    first = {row["oracle"]: row for row in found["settings"]["maps-tiny-tuning"]["rows"]}
+    at_one_lr = {oracle: row["matched"] for oracle, row in first.items() if row["matched"]}
+    assert (
+        at_one_lr["shaped(factors=(power(p=-0.1),))"]["high"]
+        < 0.0
+        < at_one_lr["shaped(factors=(power(p=0.1),))"]["mean"]
+    )
+    assert at_one_lr["zolotarev(poles=1, lower=0.003)"]["low"] > 0.0
+    for oracle in ("polar-express(steps=5)", "zolotarev(poles=3)"):
+        assert at_one_lr[oracle]["low"] < 0.0 < at_one_lr[oracle]["high"]
+    assert first["zolotarev(poles=3)"]["flops"] < 0.3
+    rules = {
+        line.split(" | ")[0].strip("| "): line for line in table.made(STUDIES, REFERENCE)[1]["rules"].splitlines()[2:-2]
+    }
+    better = [name for name, line in rules.items() if " to -" in line.split(" | ")[2]]
+    assert better == ["descent"]
+
+
+def test_every_packed_study_is_declared_and_has_a_file() -> None:
+    settings = {s.study: s for s in grids.declared(STUDIES / "declared.toml")}
+    files = (path for path in STUDIES.glob("*.toml") if path.stem != "declared")
+    plans = {plan.name: plan for plan in map(study.load, files)}
+    for packed in load(STUDIES).studies:
+        assert packed.name in settings
+        assert {run.id for run in packed.runs} <= {run.id for run in plans[packed.name].runs}
+
+
+def test_step_sizes_of_the_fresh_seeds_are_those_of_the_first_study() -> None:
+    first = next(s for s in load(STUDIES).studies if s.name == "maps-tiny-tuning")
+    tuning = grids.grid(first.runs)
+    for run in study.load(STUDIES / "tiny.toml").runs:
+        options: Any = run.optimizer
+        assert grids.lowest(tuning.means(options.polar)).lr == pytest.approx(options.lr, rel=0.05)
+
+
+def test_losses_are_means_over_the_runs() -> None:
+    """One number of the table, by hand."""
+    setting = grids.declared(STUDIES / "declared.toml")[0]
+    runs = next(s for s in load(STUDIES).studies if s.name == setting.study).runs
+    at = [r for r in runs if r.lr == setting.matched]
+    oracle = "polar-express(steps=5)"
+    mine, theirs = ({r.seed: r.value("loss") for r in at if r.oracle.text == o} for o in (oracle, setting.reference))
+    row = next(
+        r
+        for r in json.loads((FIGURES / "maps.json").read_text())["settings"][setting.study]["rows"]
+        if r["oracle"] == oracle
+    )
+    assert row["matched"]["mean"] == pytest.approx(
+        fmean(mine[s] - theirs[s] for s in mine.keys() & theirs.keys()), abs=1e-5
+    )
