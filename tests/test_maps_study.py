@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.lab import study
+from inexact_muon.lab.spec import study
 from inexact_muon.report.load import load
 from pages import ROOT, load_module
 
