@@ -82,7 +82,8 @@ $(SETUP): pyproject.toml constraints.txt
 
 $(OLDEST)/.ready: pyproject.toml constraints.txt
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	sed 's/^torch==.*/torch==$(OLDEST_TORCH)/' constraints.txt > $(OLDEST)/constraints.txt
+	# torch brings the Triton of its own version.
+	sed 's/^torch==.*/torch==$(OLDEST_TORCH)/; /^triton==/d' constraints.txt > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST)/constraints.txt hatchling editables
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint $(OLDEST)/constraints.txt --editable '.[lab,safetensors,docs,dev]'
 	touch $@

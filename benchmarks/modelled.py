@@ -35,6 +35,7 @@ from tensor_cores import TensorCores  # noqa: E402
 PEAK, BANDWIDTH, MULTIPROCESSORS, HOST, FLOOR = {2: 989e12, 4: 67e12, 8: 34e12}, 3.35e12, 132, 5e-6, 2e-6
 H100 = (9, 0)
 MODELS: dict[str, Callable[[], nn.Module]] = {"GPT-2 124M": gpt2, "Llama-3-8B": llama}
+OURS, FAST = "`Muon.for_model`, `auto:accurate`", "`Muon.for_model`, `auto:fast`"
 LAYERS = {"GPT-2 124M": (12, GPT2), "Llama-3-8B": (32, LLAMA)}
 DION = {"GPT-2 124M": (5.7e-3, 188), "Llama-3-8B": (894e-3, 370)}
 """Seconds and launches of dion with its Triton kernels, recorded before and priced by the same model with symmetric
@@ -82,7 +83,11 @@ def gate(everywhere: bool) -> Iterator[None]:
 
 
 def ours(model: nn.Module) -> list[torch.optim.Optimizer]:
-    return [Muon.for_model(model, lr=0.02)]
+    return [Muon.for_model(model, lr=0.02, polar="auto:accurate")]
+
+
+def fast(model: nn.Module) -> list[torch.optim.Optimizer]:
+    return [Muon.for_model(model, lr=0.02, polar="auto:fast")]
 
 
 def torchs(model: nn.Module) -> list[torch.optim.Optimizer]:
@@ -115,10 +120,12 @@ def dion(model: str, halved: bool) -> float:
 
 def rows(model: str) -> list[str]:
     """Ours, torch's and dion's."""
-    (priced, launches), (halved, _) = (step(model, ours, half) for half in (False, True))
     plain, many = step(model, torchs, False)
-    steps = {
-        "`Muon.for_model`": (launches, priced, halved),
+    steps = {}
+    for name, make in ((OURS, ours), (FAST, fast)):
+        (priced, launches), (halved, _) = (step(model, make, half) for half in (False, True))
+        steps[name] = (launches, priced, halved)
+    steps |= {
         "torch.optim.Muon, fused AdamW": (many, plain, plain),
         "dion with its kernels": (DION[model][1], dion(model, False), dion(model, True)),
     }
@@ -130,7 +137,8 @@ def rows(model: str) -> list[str]:
 
 def accuracy() -> list[str]:
     """gap and overshoot of what these steps run, on two matrices, by emulated tensor cores."""
-    names = {"`Muon.for_model`": lambda n, m: polar.cheapest(n, m, device="cuda")}
+    names = {OURS: lambda n, m: polar.Auto("accurate").at(n, m, "cuda")}
+    names |= {FAST: lambda n, m: polar.Auto("fast").at(n, m, "cuda")}
     names |= {"torch.optim.Muon": lambda n, m: polar.Jordan(5, dtype=torch.bfloat16)}
     found = {name: [] for name in names}
     for n, m in ((768, 768), (768, 3072)):

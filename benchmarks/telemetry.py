@@ -10,11 +10,13 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from inexact_muon.bench.steps import MATRICES, SETS, Bag
+from inexact_muon.bench import steps
+from inexact_muon.bench.steps import MATRICES, Bag
 from inexact_muon.bench.timing import interleaved
 from inexact_muon.optim import Muon
 
 RESULTS = Path(__file__).parent / "results"
+SETS = {name: steps.SETS[name] for name in ("18 small matrices", "GPT-2 layer")}
 STEPS = 10
 """Steps of one turn, so that one of them is sampled with every=10."""
 

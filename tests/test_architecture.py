@@ -35,7 +35,7 @@ LAYERS = {
     ),
     "testing": ("lmo", "polar", "schedules"),
     "integrations": ("optim",),
-    "bench": ("_text", "optim", "inexactness", "lmo", "polar", "schedules", "terminal"),
+    "bench": ("_text", "optim", "inexactness", "lmo", "polar", "schedules", "terminal", "tune"),
     "plan": ("_text", "lab", "schedules", "strategies", "terminal"),
     "report": ("_text", "lab", "schedules", "statistics", "tune"),
     "decide": ("_text", "lab", "report", "statistics", "terminal"),

@@ -70,7 +70,7 @@ def test_large_matrices_take_symmetric_products() -> None:
     torch.testing.assert_close(symmetric_product(x, x.mT), x @ x.mT)
 
 
-@pytest.mark.parametrize("n", [1, 31, 64, 100, 128, 255, 256])
+@pytest.mark.parametrize("n", [1, 31, 64, 100, 128, 255, 256, 383, 384])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_inverses(n: int, batch: int) -> None:
     """By blocks or by the library, to the accuracy of a Cholesky factor at condition number 1e6."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from inexact_muon.bench.timing import Work, interleaved
+from inexact_muon.bench.timing import CPU, Work, interleaved
 from inexact_muon.polar import Zolotarev, cheapest
 
 SIDES = (128, 192, 256, 384, 512, 768, 1024)
@@ -24,21 +24,23 @@ def fit(xs: Sequence[float], ys: Sequence[float]) -> float:
     return sum((a - mean_u) * (b - mean_v) for a, b in zip(u, v, strict=True)) / sum((a - mean_u) ** 2 for a in u)
 
 
-def measured(rounds: int, tick: Callable[[], object]) -> list[dict[str, Any]]:
+def measured(rounds: int, tick: Callable[[], object], device: torch.device = CPU) -> list[dict[str, Any]]:
     """Rows (kind, x, seconds); `cheapest` for sides and counts, three poles throughout for aspects."""
     generator = torch.Generator().manual_seed(0)
+
+    def normal(n: int, m: int) -> torch.Tensor:
+        return torch.randn(n, m, generator=generator).to(device)
+
     works: dict[tuple[str, int], Work] = {}
     for n in SIDES:
-        works["side", n] = partial(cheapest(n, n).orthogonalise, torch.randn(n, n, generator=generator))
+        works["side", n] = partial(cheapest(n, n, device=device).orthogonalise, normal(n, n))
     for aspect in ASPECTS:
-        works["aspect", aspect] = partial(
-            Zolotarev(3).orthogonalise, torch.randn(384, 384 * aspect, generator=generator)
-        )
+        works["aspect", aspect] = partial(Zolotarev(3).orthogonalise, normal(384, 384 * aspect))
     for count in COUNTS:
-        ms = [torch.randn(256, 256, generator=generator) for _ in range(count)]
-        works["count", count] = partial(cheapest(256, 256).orthogonalise_all, ms)
+        ms = [normal(256, 256) for _ in range(count)]
+        works["count", count] = partial(cheapest(256, 256, device=device).orthogonalise_all, ms)
     named = {f"{kind} {x}": work for (kind, x), work in works.items()}
-    times = interleaved(named, rounds, tick)
+    times = interleaved(named, rounds, tick, device)
     return [{"kind": kind, "x": x, "seconds": times.seconds(f"{kind} {x}")} for kind, x in works]
 
 

@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from inexact_muon.bench.timing import Work, interleaved
+from inexact_muon.bench.timing import CPU, Work, interleaved
 from inexact_muon.inexactness import measure
 from inexact_muon.lmo import Spectral
-from inexact_muon.polar import Jordan, PolarExpress, PolarMethod, Zolotarev, cheapest
+from inexact_muon.polar import Auto, Jordan, PolarExpress, PolarMethod, Zolotarev
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon.schedules.spectra import SPECTRA
+from inexact_muon.tune.spectra import resolve
 
 GPT2_LAYER = ((768, 768),) * 4 + ((3072, 768), (768, 3072))
 """The matrices of one layer of GPT-2 124M."""
 
-FLOOR, FIVE, EIGHT, CHEAPEST = "two products", "five direct quintics", "eight direct Polar Express steps", "cheapest"
+FLOOR, FIVE, EIGHT = "two products", "five direct quintics", "eight direct Polar Express steps"
+FAST, ACCURATE = "auto:fast", "auto:accurate"
+
+RECORDED = "gpt-late"
+"""Momentum of a small GPT late in training, as recorded: its first layer."""
+
+
+def values(spectrum: str, n: int) -> NDArray[np.float64]:
+    """n singular values of a named spectrum; of a recorded one by interpolation of their logarithms."""
+    if spectrum in SPECTRA:
+        return SPECTRA[spectrum](n)
+    found = np.log(resolve(spectrum)[1][0].values)
+    return np.exp(np.interp(np.linspace(0.0, 1.0, n), np.linspace(0.0, 1.0, len(found)), found - found[0]))
 
 
 def with_spectrum(shape: tuple[int, int], spectrum: str, seed: int) -> Tensor:
@@ -29,7 +44,7 @@ def with_spectrum(shape: tuple[int, int], spectrum: str, seed: int) -> Tensor:
         return torch.randn(shape, generator=generator)
     u = torch.linalg.qr(torch.randn(n, n, generator=generator))[0]
     v = torch.linalg.qr(torch.randn(m, n, generator=generator))[0]
-    x = (u * torch.from_numpy(SPECTRA[spectrum](n)).float()) @ v.mT
+    x = (u * torch.from_numpy(values(spectrum, n)).float()) @ v.mT
     return x if shape[0] <= shape[1] else x.mT.contiguous()
 
 
@@ -48,45 +63,47 @@ def quintics(ms: list[Tensor], steps: list[tuple[float, ...]]) -> list[Tensor]:
 
 
 def floor(ms: list[Tensor]) -> Work:
-    """X X^T and Q X for every matrix, the short side inside."""
-    wide = [m.mT if m.shape[0] > m.shape[1] else m for m in ms]
-    q = [torch.randn(len(x), len(x)) for x in wide]
+    """X X^T and Q X for every matrix, the short side inside: in float32 on a CPU, in float16 on an accelerator."""
+    dtype = torch.float32 if ms[0].device.type == "cpu" else torch.float16
+    wide = [(m.mT if m.shape[0] > m.shape[1] else m).to(dtype) for m in ms]
+    q = [torch.randn(len(x), len(x), device=x.device, dtype=dtype) for x in wide]
     return lambda: [(x @ x.mT, s @ x) for s, x in zip(q, wide, strict=True)]
 
 
-def contenders(shapes: tuple[tuple[int, int], ...]) -> dict[str, Callable[[list[Tensor]], list[Tensor]]]:
-    """Name -> function on a list of matrices."""
-    chosen = {shape: cheapest(*shape) for shape in shapes}
+def contenders(
+    shapes: tuple[tuple[int, int], ...], device: torch.device = CPU
+) -> dict[str, Callable[[list[Tensor]], list[Tensor]]]:
+    """Name -> function on a list of matrices; plain quintics are in bfloat16 on an accelerator, as everybody's are."""
 
-    def each(ms: list[Tensor]) -> list[Tensor]:
-        answers: dict[int, Tensor] = {}
-        for method in dict.fromkeys(chosen.values()):
-            places = [i for i, m in enumerate(ms) if chosen[m.shape[0], m.shape[1]] == method]
-            answers |= dict(zip(places, method.orthogonalise_all([ms[i] for i in places]), strict=True))
-        return [answers[i] for i in range(len(ms))]
+    def plain(steps: list[tuple[float, ...]]) -> Callable[[list[Tensor]], list[Tensor]]:
+        half = torch.float32 if device.type == "cpu" else torch.bfloat16
+        return lambda ms: quintics([m.to(half) for m in ms], steps)
 
     def ours(method: PolarMethod) -> Callable[[list[Tensor]], list[Tensor]]:
         return lambda ms: method.orthogonalise_all(ms)
 
+    keys = [(min(shape), max(shape), device.type) for shape in shapes]
     return {
-        FIVE: lambda ms: quintics(ms, [JORDAN] * 5),
-        EIGHT: lambda ms: quintics(ms, list(PolarExpress(8).schedule.coefficients)),
-        CHEAPEST: each,
+        FIVE: plain([JORDAN] * 5),
+        EIGHT: plain(list(PolarExpress(8).schedule.coefficients)),
+        **{text: ours(Auto(text.removeprefix("auto:")).resolved(keys)) for text in (FAST, ACCURATE)},
         **{str(method): ours(method) for method in (PolarExpress(5), Jordan(5), PolarExpress(8), Zolotarev(3))},
     }
 
 
-def compare(rounds: int, tick: Callable[[], object]) -> list[dict[str, Any]]:
+def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU) -> list[dict[str, Any]]:
     """One row per contender and spectrum: time over the floor, and the worst delta, gap and overshoot of the set."""
     rows: list[dict[str, Any]] = []
-    made = contenders(GPT2_LAYER)
-    for spectrum in ("gaussian", "log-uniform", "power-law"):
-        ms = [with_spectrum(shape, spectrum, seed) for seed, shape in enumerate(GPT2_LAYER)]
+    made = contenders(GPT2_LAYER, device)
+    for spectrum in ("gaussian", "log-uniform", "power-law", RECORDED):
+        exact = [with_spectrum(shape, spectrum, seed) for seed, shape in enumerate(GPT2_LAYER)]
+        ms = [m.to(device) for m in exact]
         works: dict[str, Work] = {FLOOR: floor(ms)}
         works |= {name: (lambda run=run, ms=ms: run(ms)) for name, run in made.items()}  # type: ignore[misc]
-        times = interleaved(works, rounds, tick)
+        times = interleaved(works, rounds, tick, device)
         for name, run in made.items():
-            found = [measure(Spectral(), m, -x, exact=True) for m, x in zip(ms, run(ms), strict=True)]
+            answers = [x.float().cpu() for x in run(ms)]
+            found = [measure(Spectral(), m, -x, exact=True) for m, x in zip(exact, answers, strict=True)]
             ratio = times.over(name, FLOOR)
             rows.append(
                 {
@@ -98,6 +115,7 @@ def compare(rounds: int, tick: Callable[[], object]) -> list[dict[str, Any]]:
                     "delta": max(f.delta for f in found),
                     "gap": max(f.gap for f in found),
                     "overshoot": max(f.overshoot for f in found),
+                    "smallest": min(float(torch.linalg.svdvals(x)[-1]) for x in answers),
                 }
             )
     return rows

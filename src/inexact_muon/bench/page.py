@@ -12,6 +12,8 @@ from rich.progress import Progress
 
 from inexact_muon._text import nearest
 from inexact_muon.bench import growth, oracles, steps
+from inexact_muon.bench.machine import device_of, machine
+from inexact_muon.bench.oracles import ACCURATE, FAST
 from inexact_muon.bench.timing import WARM
 from inexact_muon.terminal import Row, Sheet
 
@@ -19,29 +21,31 @@ Report = dict[str, Any]
 
 
 PARTS = ("oracles", "steps", "growth", "memory")
+ACCURACY = (("gap", "+.3f"), ("overshoot", ".3f"), ("smallest", ".3f"))
 
 
-def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS) -> Report:
-    """The parts asked for; progress by rounds."""
+def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS, on: str = "cpu") -> Report:
+    """The parts asked for on a device; progress by rounds."""
     for part in parts:
         if part not in PARTS:
             raise ValueError(f"unknown part {part!r}: {nearest(part, PARTS)}")
-    length = {"oracles": 3 * (rounds + WARM), "steps": 6 * rounds + 2 * WARM, "growth": rounds + WARM, "memory": 1}
+    device = device_of(on)
+    length = {"oracles": 4 * (rounds + WARM), "steps": 7 * rounds + 3 * WARM, "growth": rounds + WARM, "memory": 1}
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("benchmark", total=sum(length[part] for part in parts))
 
         def tick() -> None:
             progress.advance(task)
 
-        report: Report = {"machine": steps.machine()}
+        report: Report = {"device": str(device), "machine": machine(device, peers)}
         if "oracles" in parts:
-            report["oracles"] = oracles.compare(rounds, tick)
+            report["oracles"] = oracles.compare(rounds, tick, device)
         if "steps" in parts:
-            report["steps"] = steps.compare(rounds, peers, tick)
+            report["steps"], report["absent"] = steps.compare(rounds, peers, tick, device)
         if "growth" in parts:
-            report["growth"] = growth.measured(rounds, tick)
+            report["growth"] = growth.measured(rounds, tick, device)
         if "memory" in parts:
-            report["memory"] = steps.memory()
+            report["memory"] = steps.memory(device)
     return report
 
 
@@ -50,7 +54,7 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
     made = [
         (
             "One GPT-2 layer: time over the two unavoidable products (quartiles), worst matrix of the set",
-            ["spectrum", "oracle", "time", "delta", "gap", "overshoot"],
+            ["spectrum", "oracle", "time", "delta", "gap", "overshoot", "smallest"],
             [
                 [
                     r["spectrum"],
@@ -59,15 +63,26 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
                     f"{r['delta']:.3f}",
                     f"{r['gap']:+.3f}",
                     f"{r['overshoot']:.3f}",
+                    f"{r['smallest']:.3f}",
                 ]
                 for r in report.get("oracles", ())
             ],
         ),
         (
-            "Whole steps: time over that of Muon.for_model (quartiles), and over AdamW's",
-            ["matrices", "optimizer", "over ours", "over AdamW"],
+            "Whole steps: time over that of Muon.for_model (quartiles) and over AdamW's; gap, overshoot and smallest "
+            "singular value of the step on recorded momentum",
+            ["matrices", "optimizer", f"over {FAST}", f"over {ACCURATE}", "over AdamW", "gap", "overshoot", "smallest"],
             [
-                [r["set"], r["optimizer"], f"{r['ours']:.2f} ({r['low']:.2f}-{r['high']:.2f})", f"{r['adamw']:.1f}"]
+                [
+                    r["set"],
+                    r["optimizer"],
+                    *(
+                        f"{r[text]['time']:.2f} ({r[text]['low']:.2f}-{r[text]['high']:.2f})"
+                        for text in (FAST, ACCURATE)
+                    ),
+                    f"{r['adamw']:.1f}",
+                    *(f"{r[key]:{form}}" if key in r else "" for key, form in ACCURACY),
+                ]
                 for r in report.get("steps", ())
             ],
         ),
@@ -90,8 +105,14 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
 
 def closing(report: Report) -> list[str]:
     """Sentences under the tables."""
-    machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
-    sentences = [f"Machine: {machine}."]
+    facts = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
+    sentences = [f"Measured on this machine: {facts}."]
+    if report["machine"].get("bfloat16 products") == "emulated":
+        sentences.append(
+            "This CPU has no bfloat16 products, and the others multiply in bfloat16: as they are they are many times "
+            "slower here than on a CPU that has. Rows in float32 run their own code with casts to bfloat16 left out."
+        )
+    sentences += [f"No row: {name} ({reason})." for name, reason in report.get("absent", {}).items()]
     if "growth" in report:
         side, count = growth.exponents(report["growth"])
         sentences.append(f"Time grows as side^{side:.2f} (256 and more) and as count^{count:.2f}.")
@@ -109,11 +130,23 @@ def show(report: Report, console: Console) -> None:
 
 def markdown(report: Report) -> str:
     """The tables as a page."""
-    lines = ["Written by `inexact-muon bench --peers --json benchmarks/results/bench.json`.", ""]
+    on = "" if report.get("device", "cpu") == "cpu" else f" --device {report['device']}"
+    lines = [
+        f"Written by `inexact-muon bench --peers{on} --json benchmarks/results/bench.json`. Everything here was timed.",
+        "",
+    ]
+    lines += ["What a step costs on a GPU is modelled, not timed: [modelled.md](modelled.md).", ""] if not on else []
     for title, header, rows in tables(report):
         lines += [f"## {title}", "", "| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
         lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
     return "\n".join([*lines, *closing(report), ""])
+
+
+def check_file(path: Path, device: str) -> None:
+    """Refuses a file with figures of another device before anything is timed."""
+    held = json.loads(path.read_text()).get("device", "cpu") if path.exists() else device
+    if held != device:
+        raise ValueError(f"{path} holds figures of device {held!r}, not {device!r}: name another file")
 
 
 def save(report: Report, path: Path) -> list[Path]:

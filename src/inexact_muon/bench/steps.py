@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from inexact_muon.bench.oracles import GPT2_LAYER, quintics
-from inexact_muon.bench.timing import Work, interleaved, native_bfloat16, peak_memory
+from inexact_muon.bench.machine import native_bfloat16
+from inexact_muon.bench.oracles import ACCURATE, FAST, GPT2_LAYER, RECORDED, quintics, with_spectrum
+from inexact_muon.bench.peers import PEERS, TORCH, in_float32
+from inexact_muon.bench.timing import CPU, Work, interleaved, peak_memory
 from inexact_muon.optim import Muon
-from inexact_muon.polar.batching import LIMIT
+from inexact_muon.polar import Jordan
+from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.published import JORDAN
 
 SMALL = ((128, 128),) * 12 + ((512, 128),) * 3 + ((128, 512),) * 3
 """The hidden matrices of a GPT of 3 layers, 128 wide."""
 
-SETS = {"18 small matrices": SMALL, "GPT-2 layer": GPT2_LAYER}
-ADAMW, PLAIN, TORCH, OURS = (
+MIDDLE = ((256, 256),) * 16 + ((1024, 256),) * 4 + ((256, 1024),) * 4
+"""Of 4 layers, 256 wide."""
+
+SETS = {"18 small matrices": SMALL, "24 of width 256": MIDDLE, "GPT-2 layer": GPT2_LAYER}
+ADAMW, PLAIN, BATCHED = (
     "torch.optim.AdamW",
     "five quintics, one matrix at a time",
-    "torch.optim.Muon",
-    "Muon.for_model",
+    "five quintics, batched",
 )
-
-PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "pytorch_optimizer.Muon": ("pytorch_optimizer", "Muon", {"use_muon": True}),
-    "heavyball.Muon": ("heavyball", "Muon", {}),
-    "timm.optim.Muon": ("timm.optim", "Muon", {}),
-    "muon.SingleDeviceMuon": ("muon", "SingleDeviceMuon", {}),
-}
-"""Name -> (module, class, what its parameter group needs)."""
-
+LR = 1e-3
 
 MATRICES = (("*", "lmo"),)
 
@@ -42,7 +40,7 @@ class Plain(torch.optim.Optimizer):
     """Muon as a short script has it: float32, five direct quintic steps, one matrix at a time."""
 
     def __init__(self, params: Any) -> None:
-        super().__init__(params, {"lr": 1e-3})
+        super().__init__(params, {"lr": LR})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -52,42 +50,74 @@ class Plain(torch.optim.Optimizer):
             buffer.lerp_(p.grad, 0.05)
             update = quintics([p.grad.lerp(buffer, 0.95)], [JORDAN] * 5)[0]
             p.mul_(1.0 - 1e-4)
-            p.add_(update, alpha=-1e-3 * max(1.0, p.shape[0] / p.shape[1]) ** 0.5)
+            p.add_(update, alpha=-LR * max(1.0, p.shape[0] / p.shape[1]) ** 0.5)
 
 
 class Bag(nn.Module):
     """A module of nothing but matrices; `rules=MATRICES` gives the LMO to all of them."""
 
-    def __init__(self, shapes: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, shapes: tuple[tuple[int, int], ...], device: torch.device = CPU) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         for i, shape in enumerate(shapes):
-            p = nn.Parameter(0.02 * torch.randn(shape, generator=generator))
-            p.grad = p.given = torch.randn(shape, generator=generator)  # type: ignore[attr-defined]
+            p = nn.Parameter((0.02 * torch.randn(shape, generator=generator)).to(device))
+            p.grad = p.given = torch.randn(shape, generator=generator).to(device)  # type: ignore[attr-defined]
             self.register_parameter(f"p{i}", p)
 
 
-def optimizers(shapes: tuple[tuple[int, int], ...], peers: bool) -> dict[str, torch.optim.Optimizer]:
-    """Every optimizer with parameters of its own."""
+@dataclass(frozen=True)
+class Contender:
+    """How an optimizer is made for a bag, and what is done to its steps; a peer may be missing."""
 
-    def params() -> list[Tensor]:
-        return list(Bag(shapes).parameters())
+    make: Callable[[Bag], torch.optim.Optimizer]
+    wrapped: Callable[[Work], Work] = lambda work: work
+    peer: bool = False
 
-    made: dict[str, torch.optim.Optimizer] = {
-        ADAMW: torch.optim.AdamW(params()),
-        PLAIN: Plain(params()),
-        **({TORCH: torch.optim.Muon(params())} if hasattr(torch.optim, "Muon") else {}),  # since torch 2.9
-        OURS: Muon.for_model(Bag(shapes), 1e-3, rules=MATRICES),
-        "Muon(polar-express:5)": Muon(params()),
+    def step(self, bag: Bag) -> Work:
+        """A step that has been tried once."""
+        work = self.wrapped(stepping(self.make(bag)))
+        work()
+        return work
+
+
+def ours(text: str) -> str:
+    """The name of our row."""
+    return f"Muon.for_model(polar={text})"
+
+
+def contenders(device: torch.device = CPU, peers: bool = False) -> dict[str, Contender]:
+    """Every optimizer; peers in float32 where a CPU only emulates bfloat16, torch's also as it is."""
+
+    def params(bag: Bag) -> list[Tensor]:
+        return list(bag.parameters())
+
+    def for_model(text: str) -> Contender:
+        return Contender(lambda bag: Muon.for_model(bag, LR, rules=MATRICES, polar=text))
+
+    made = {
+        ADAMW: Contender(lambda bag: torch.optim.AdamW(params(bag))),
+        PLAIN: Contender(lambda bag: Plain(params(bag))),
+        BATCHED: Contender(lambda bag: Muon(params(bag), lr=LR, polar=Jordan(5, form="direct"))),
+        **{ours(text): for_model(text) for text in (FAST, ACCURATE)},
+        "Muon(polar-express:5)": Contender(lambda bag: Muon(params(bag), lr=LR)),
     }
-    if peers:
-        for name, (module, cls, group) in PEERS.items():
-            try:
-                made[name] = getattr(importlib.import_module(module), cls)([{"params": params(), **group}], lr=1e-3)
-                stepping(made[name])()
-            except (ImportError, RuntimeError, TypeError, AttributeError):
-                made.pop(name, None)  # not installed, or not usable here: the table has no row for it
+    emulated = device.type == "cpu" and not native_bfloat16()
+    for name, peer in PEERS.items():
+        if not (peers or name == TORCH):
+            continue
+
+        def make(bag: Bag, peer: Any = peer) -> torch.optim.Optimizer:
+            return peer.make(params(bag), device, LR)
+
+        if emulated:
+            made[f"{name}, in float32"] = Contender(make, partial(in_float32, name), peer=True)
+        if not emulated or name == TORCH:
+            made[f"{name}, bfloat16 emulated" if emulated else name] = Contender(make, peer=True)
     return made
+
+
+ABSENT = (ImportError, RuntimeError, TypeError, ValueError, AttributeError, AssertionError)
+"""What a peer raises that is not installed or not usable here."""
 
 
 def stepping(optimizer: torch.optim.Optimizer) -> Work:
@@ -102,30 +132,55 @@ def stepping(optimizer: torch.optim.Optimizer) -> Work:
     return work
 
 
-def compare(rounds: int, peers: bool, tick: Callable[[], object]) -> list[dict[str, Any]]:
-    """One row per optimizer and set: time over AdamW's, and over ours."""
+def compare(
+    rounds: int, peers: bool, tick: Callable[[], object], device: torch.device = CPU
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """One row per optimizer and set: time over ours and over AdamW's, with accuracy; and why others have no row."""
     rows: list[dict[str, Any]] = []
+    absent: dict[str, str] = {}
     for name, shapes in SETS.items():
-        made = optimizers(shapes, peers)
-        works = {key: stepping(optimizer) for key, optimizer in made.items()}
-        count = 5 * rounds if shapes == SMALL else rounds
-        times = interleaved(works, count, tick)
-        for key in made:
-            ratio, other = times.over(key, ADAMW), times.over(key, OURS)
-            rows.append(
-                {
-                    "set": name,
-                    "optimizer": key,
-                    "adamw": ratio.middle,
-                    "ours": other.middle,
-                    "low": other.low,
-                    "high": other.high,
-                }
-            )
-    return rows
+        works: dict[str, Work] = {}
+        judged: dict[str, dict[str, float]] = {}
+        for key, contender in contenders(device, peers).items():
+            if key.endswith("emulated") and shapes != SMALL:
+                continue  # half a minute a step
+            try:
+                works[key] = contender.step(Bag(shapes, device))
+                judged[key] = accuracy(contender, min(shapes[0]), device) if key != ADAMW else {}
+            except ABSENT as error:
+                if not contender.peer:
+                    raise
+                works.pop(key, None)
+                absent[key] = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        times = interleaved(works, 5 * rounds if shapes == SMALL else rounds, tick, device)
+        for key in works:
+            row: dict[str, Any] = {"set": name, "optimizer": key, "adamw": times.over(key, ADAMW).middle}
+            for text in (FAST, ACCURATE):
+                ratio = times.over(key, ours(text))
+                row[text] = {"time": ratio.middle, "low": ratio.low, "high": ratio.high}
+            rows.append({**row, **judged[key]})
+    return rows, absent
 
 
-def memory() -> list[dict[str, Any]]:
+def accuracy(contender: Contender, n: int, device: torch.device = CPU) -> dict[str, float]:
+    """gap, overshoot and smallest singular value of -step/lr from zero weights on recorded momentum.
+
+    The matrix is square, where the scale factors of all of these optimizers are 1.
+    """
+    bag = Bag(((n, n),), device)
+    (p,) = bag.parameters()
+    m = with_spectrum((n, n), RECORDED, 0)
+    p.data.zero_()
+    p.given = m.to(device)  # type: ignore[attr-defined]
+    contender.step(bag)
+    z = p.detach().double().cpu() / -LR
+    found = torch.linalg.svdvals(z)
+    nuclear = torch.linalg.svdvals(m.double()).sum()
+    gap = 1.0 - float((m.double() * z).sum() / nuclear)
+    return {"gap": gap, "overshoot": float(found[0]), "smallest": float(found[-1])}
+
+
+def memory(device: torch.device = CPU) -> list[dict[str, Any]]:
     """Peak extra bytes of a step of ours over six copies of the largest matrix, and over the limit."""
     rows = []
     for name, shapes in {
@@ -133,19 +188,9 @@ def memory() -> list[dict[str, Any]]:
         "4 of 2048x2048": ((2048, 2048),) * 4,
         "64 experts of 256x512": ((256, 512),) * 64,
     }.items():
-        optimizer = Muon.for_model(Bag(shapes), 1e-3, rules=MATRICES)
-        peak = peak_memory(optimizer.step)
+        optimizer = Muon.for_model(Bag(shapes, device), LR, rules=MATRICES)
+        peak = peak_memory(optimizer.step, device)
         largest = max(n * m for n, m in shapes) * 4
-        allowed = max(6 * largest, LIMIT)
+        allowed = max(6 * largest, limit_on(device, None))
         rows.append({"set": name, "peak": peak, "copies of the largest": peak / largest, "allowed": allowed})
     return rows
-
-
-def machine() -> dict[str, Any]:
-    """What the ratios depend on."""
-    return {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "bfloat16 products": "native" if native_bfloat16() else "emulated",
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-    }

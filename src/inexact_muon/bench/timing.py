@@ -42,21 +42,46 @@ class Rounds:
         return median(self.times[name])
 
 
-def interleaved(works: Mapping[str, Work], rounds: int, tick: Callable[[], object] = lambda: None) -> Rounds:
-    """Everything in turn, round after round; two rounds of warming up are not counted."""
+CPU = torch.device("cpu")
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done what it was given; a CPU has."""
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
+
+
+def interleaved(
+    works: Mapping[str, Work],
+    rounds: int,
+    tick: Callable[[], object] = lambda: None,
+    device: torch.device = CPU,
+) -> Rounds:
+    """Everything in turn, round after round; two rounds of warming up are not counted.
+
+    A time is that of the host from an idle device to an idle device, so that it has the launches in it.
+    """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + WARM):
         for name, work in works.items():
+            wait(device)
             start = time.perf_counter()
             work()
+            wait(device)
             times[name].append(time.perf_counter() - start)
         tick()
     return Rounds({name: taken[WARM:] for name, taken in times.items()})
 
 
-def peak_memory(work: Work) -> int:
+def peak_memory(work: Work, device: torch.device = CPU) -> int:
     """Bytes of tensors allocated at once during work, beyond those that were there before."""
     work()
+    if device.type != "cpu":
+        memory = torch.get_device_module(device)
+        memory.reset_peak_memory_stats(device)
+        before = memory.memory_allocated(device)
+        work()
+        return int(memory.max_memory_allocated(device) - before)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         work()
     events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -65,8 +90,3 @@ def peak_memory(work: Work) -> int:
         held += event.nbytes()
         peak = max(peak, held)
     return peak
-
-
-def native_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 itself; without it such products are a hundred times slower."""
-    return any("bf16" in name and bool(there) for name, there in torch.cpu.get_capabilities().items())

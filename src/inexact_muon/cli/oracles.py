@@ -89,16 +89,18 @@ def bench(
     peers: bool = False,
     rounds: int = 7,
     parts: tuple[str, ...] = ("oracles", "steps", "growth", "memory"),
+    device: str = "cpu",
     json: Path | None = None,
 ) -> None:
     """Speed and accuracy of oracles and whole steps, interleaved in one process, as ratios with quartiles.
 
-    Example: inexact-muon bench --peers --json bench.json
+    Examples: inexact-muon bench --peers --json bench.json; inexact-muon bench --peers --device cuda --json gpu.json
 
     Args:
-        peers: also time pytorch_optimizer, heavyball, timm and muon-optimizer, if they are installed.
+        peers: also time the installed packages of bench/peers.py: dion, heavyball, muon-optimizer, ...
         rounds: number of repetitions.
         parts: which of oracles, steps, growth, memory; other parts of the file are kept.
+        device: cpu, cuda, cuda:1, ...; times are taken from an idle device to an idle device.
         json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
     """
     from inexact_muon.bench import page
@@ -106,8 +108,10 @@ def bench(
 
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, got {rounds}")
+    if json is not None:
+        page.check_file(json, device)
     console = open_console(190)
-    report = page.run(peers, rounds, console, parts)
+    report = page.run(peers, rounds, console, parts, device)
     page.show(report, console)
     if json is not None:
         console.print("written: " + ", ".join(str(path) for path in page.save(report, json)), soft_wrap=True)

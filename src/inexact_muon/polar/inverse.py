@@ -2,8 +2,10 @@
 
 The library factors a batch one matrix at a time, on one core while n is small. There the inverse of the Cholesky factor
 is built from blocks, so that most of the work is products over the whole batch: 18 matrices of 128 x 128 take half the
-time, two poles more than that; from 256 on nothing is won. As stable as the library's: explicit inverses of the
-matrix itself in the blocks (4 products a level instead of 5) lose everything at a condition number of 1e5.
+time, two poles more than that. From `TRIANGULAR` on the last product skips the zeros of the factor, too: 24 matrices of
+256 x 256 then take three quarters of the library's time on an AMD CPU; without that nothing is won on an Intel one.
+As stable as the library's: explicit inverses of the matrix itself in the blocks (4 products a level instead of 5) lose
+everything at a condition number of 1e5.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ import torch
 from torch import Tensor
 
 BLOCK = 32
-BLOCKED = range(64, 256)
+BLOCKED = range(64, 384)
 """Sides for which blocks are faster, if there are `FEWEST` matrices or more."""
+
+TRIANGULAR = 256
+"""Smallest side of a triangle whose product with itself is divided."""
 
 FEWEST = 4
 
@@ -23,7 +28,7 @@ def spd_inverse(a: Tensor) -> tuple[Tensor, Tensor]:
     if a.device.type == "cpu" and a.shape[-1] in BLOCKED and len(a) >= FEWEST:
         root = torch.zeros_like(a)
         failed = _inverse_root(a, root)
-        return torch.bmm(root.mT, root), failed
+        return _square(root, torch.empty_like(a)), failed
     factor, info = torch.linalg.cholesky_ex(a.mT)  # column-major, as the library wants it
     return torch.cholesky_inverse(factor), info != 0
 
@@ -47,3 +52,19 @@ def _inverse_root(a: Tensor, out: Tensor) -> Tensor:
     torch.bmm(torch.bmm(s, below), p, out=low)
     low.neg_()
     return failed
+
+
+def _square(w: Tensor, out: Tensor) -> Tensor:
+    """W^T W of a lower triangle, written into out.
+
+    W = [[P, 0], [L, S]]:  W^T W = [[P^T P + L^T L, .], [S^T L, S^T S]].
+    """
+    n = w.shape[-1]
+    if n < TRIANGULAR:
+        return torch.bmm(w.mT, w, out=out)
+    h = n // 2
+    low, s = w[:, h:, :h], w[:, h:, h:]
+    _square(w[:, :h, :h], out[:, :h, :h]).baddbmm_(low.mT, low)
+    _square(s, out[:, h:, h:])
+    out[:, :h, h:].copy_(torch.bmm(s.mT, low, out=out[:, h:, :h]).mT)
+    return out

@@ -1,0 +1,69 @@
+"""What a benchmark ran on: the device, or why there is none, and the versions that its ratios depend on."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from inexact_muon.bench.peers import PEERS
+
+
+def device_of(text: str) -> torch.device:
+    """The device that a text names, if this machine can compute on it.
+
+    Raises:
+        ValueError: one sentence: there is no such device, or it computes nothing.
+    """
+    try:
+        device = torch.device(text)
+        if device.type == "meta" or not torch.ones(1, device=device).item():
+            raise RuntimeError("it computes nothing")
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"this machine has no usable device {text!r} ({reason}): leave --device out, or name another"
+        ) from None
+    return device
+
+
+def native_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 itself and torch's library uses it; else such products are much slower.
+
+    Both are asked: with ONEDNN_MAX_CPU_ISA=AVX2 only the library says no, on AVX512 without bfloat16 only the CPU.
+    """
+    asked = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    return any("bf16" in name and bool(there) for name, there in torch.cpu.get_capabilities().items()) and bool(asked())
+
+
+def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
+    """What the ratios depend on."""
+    found: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
+    if device.type == "cpu":
+        found |= {
+            "device": str(torch.cpu.get_capabilities().get("cpu_name", platform.machine())),
+            "threads": torch.get_num_threads(),
+            "bfloat16 products": "native" if native_bfloat16() else "emulated",
+            "instructions": torch.backends.cpu.get_cpu_capability(),
+        }
+    else:
+        found["device"] = str(device)
+    if device.type == "cuda":
+        found |= {
+            "device": torch.cuda.get_device_name(device),
+            "capability": ".".join(map(str, torch.cuda.get_device_capability(device))),
+            "cuda": str(torch.version.cuda or torch.version.hip),
+        }
+    if peers:
+        found |= {peer.package: version_of(peer.package) for peer in PEERS.values() if version_of(peer.package)}
+    return found
+
+
+def version_of(package: str) -> str:
+    """The installed version of a package; "" for none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
