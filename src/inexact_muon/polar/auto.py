@@ -34,11 +34,10 @@ class AutoTarget:
 
 @lru_cache(maxsize=1)
 def trained() -> tuple[PolarMethod, ...]:
-    """Oracles that no training run has found worse than the exact one.
+    """Cheap oracles that ended no higher than the exact one in at least one study (docs/figures/precision-study.md).
 
-    One pole and four quintics ended no higher than the exact oracle (docs/figures/precision-study.md); three steps of
-    degree 9, for half precision, were not trained with: they lift small singular values further than four quintics do
-    and ripple less.
+    Another study found one pole worse (docs/which-oracle.md). Three steps of degree 9 are for half precision: they lift
+    small singular values further than four quintics and ripple less.
     """
     lower = 3e-3
     return Zolotarev(1, lower), PolarExpress(4, lower), PolarExpress(3, lower, degree=9)
