@@ -19,7 +19,7 @@ FAR = 0.06
 
 def maps() -> alt.Chart:
     """f of some oracles, relative to their own normaliser."""
-    grid = np.geomspace(1e-4, 1.0, 160)
+    grid = np.geomspace(1e-4, 1.0, 500)
     values = [
         {"oracle": text, "sigma": float(s), "f": float(f)}
         for text in SHOWN
@@ -71,4 +71,4 @@ def differences(part: dict[str, Any]) -> alt.LayerChart:
 
 def figure(table: dict[str, Any]) -> alt.VConcatChart:
     """Everything, one below the other."""
-    return alt.vconcat(maps(), *(differences(part) for part in table.values()))
+    return alt.vconcat(maps(), *(differences(part) for part in table.values())).resolve_scale(color="independent")
