@@ -141,14 +141,14 @@ def test_a_device_that_is_not_there_is_refused_with_one_sentence(name: str) -> N
     if name == "cuda" and torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(ValueError, match=rf"^this machine has no usable device '{name}' \(.*\): leave --device out"):
-        cli.bench(device=name)
+        cli.COMMANDS["bench"](device=name)
 
 
 def test_figures_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     path.write_text(json.dumps({"device": "cuda"}))
     with pytest.raises(ValueError, match="holds figures of device 'cuda', not 'cpu': name another file"):
-        cli.bench(json=path)
+        cli.COMMANDS["bench"](json=path)
 
 
 def test_the_machine_says_what_ratios_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:

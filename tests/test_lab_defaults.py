@@ -14,7 +14,7 @@ from inexact_muon import defaults, optim
 from inexact_muon.lab.spec import spec, study
 
 ROOT = Path(__file__).parents[1]
-STUDIES = sorted((ROOT / "studies").glob("*/*.toml"))
+STUDIES = sorted(path for path in (ROOT / "studies").glob("*/*.toml") if path.stem != "declared")
 NAMES = {"scale": "adjust_lr_fn"}
 
 

@@ -14,7 +14,7 @@ from inexact_muon.lab.spec import spec, study
 from inexact_muon.lab.spec.decode import decode
 from inexact_muon.lab.spec.spec import RunSpec
 
-STUDIES = sorted((Path(__file__).parent.parent / "studies").rglob("*.toml"))
+STUDIES = sorted(path for path in (Path(__file__).parent.parent / "studies").rglob("*.toml") if path.stem != "declared")
 GPT: dict[str, Any] = {"problem": {"name": "nanogpt"}}
 
 

@@ -184,7 +184,7 @@ def test_bad_names_and_files(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match=r"kept in an \.npz file"):
         record(momentum(), tmp_path / "run.txt")
-    with pytest.raises(ValueError, match="fc holds a NaN"):
+    with pytest.raises(ValueError, match="fc contains a NaN"):
         record({"fc": torch.full((3, 3), torch.nan)}, tmp_path / "run.npz")
 
 

@@ -26,12 +26,16 @@ LARGE = 2**18
 """Number of entries from which a tensor gets its own call of the fused kernel."""
 
 
-def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
+def adamw_(entries: Sequence[Entry], flags: Flags | None, telemetry: Telemetry, keys: Sequence[int]) -> None:
     """Update parameters of one device and dtype whose groups have equal options, and increment their step counts.
 
     Args:
         flags: which gradients are finite; None if all are.
+        telemetry: records the update sizes of sampled parameters.
+        keys: id of the parameter that each entry is (a piece of); 0 if another rank records it.
     """
+    sampled = [(p, group, key) for (p, _, group), key in zip(entries, keys, strict=True) if key in telemetry.chosen]
+    before = [p.detach().clone() for p, _, _ in sampled]
     states = [state for _, state, _ in entries]
     fused = all(
         p.grad is not None
@@ -44,36 +48,23 @@ def adamw_(entries: Sequence[Entry], flags: Flags | None) -> None:
     )  # the kernel iterates over memory and ignores strides
     if flags is None:
         torch._foreach_add_([state["step"] for state in states], 1.0)
-        if fused:
-            _fused(entries, None)
-        else:
-            for p, state, group in entries:
-                _single(p, state, group)
-        return
-    flags.count_(states)
+    else:
+        flags.count_(states)
     if not fused:
-        for (p, state, group), flag in zip(entries, flags.on.unbind(), strict=True):
+        on: Sequence[Tensor | None] = [None] * len(entries) if flags is None else flags.on.unbind()
+        for (p, state, group), flag in zip(entries, on, strict=True):
             _single(p, state, group, flag)
-        return
-    small: list[tuple[Entry, Tensor]] = []
-    for entry, finite, skip in zip(entries, flags.vector.unbind(), flags.off.unbind(), strict=True):
-        if entry[0].numel() >= LARGE:
-            _fused([entry], skip)
-        else:
-            small.append((entry, finite))
-    if small:
-        _masked([entry for entry, _ in small], [finite for _, finite in small])
-
-
-def sampled_adamw_(telemetry: Telemetry, entries: Sequence[Entry], keys: Sequence[int], flags: Flags | None) -> None:
-    """`adamw_`, recording the update sizes of sampled parameters.
-
-    Args:
-        keys: id of the parameter that each entry is (a piece of); 0 if another rank records it.
-    """
-    sampled = [(p, group, key) for (p, _, group), key in zip(entries, keys, strict=True) if key in telemetry.chosen]
-    before = [p.detach().clone() for p, _, _ in sampled]
-    adamw_(entries, flags)
+    elif flags is None:
+        _fused(entries, None)
+    else:
+        small: list[tuple[Entry, Tensor]] = []
+        for entry, finite, skip in zip(entries, flags.vector.unbind(), flags.off.unbind(), strict=True):
+            if entry[0].numel() >= LARGE:
+                _fused([entry], skip)
+            else:
+                small.append((entry, finite))
+        if small:
+            _masked([entry for entry, _ in small], [finite for _, finite in small])
     for (p, group, key), old in zip(sampled, before, strict=True):
         update = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
         telemetry.record_sizes(key, update, old)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from inexact_muon.dtensors import is_fake, local, piece_of, pieces
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import by_options, sampled_adamw_
+from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.algorithm import lmo_inputs, step_factor, update_buffers_, update_weights_
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.finite import Flags, is_host_readable
@@ -188,7 +188,7 @@ class Shared:
             keys = [id(p) if self.team.place(p).copy == 0 else 0 for p in sources]  # one replica records sizes
             on = [self.finite[id(p)] for p in sources]
             flags = None if isinstance(on[0], bool) else Flags.from_vector(torch.stack(on))  # type: ignore[arg-type]
-            sampled_adamw_(optimizer.telemetry, some, keys, flags)
+            adamw_(some, flags, optimizer.telemetry, keys)
 
     def reduce_samples(self, optimizer: Groups) -> None:
         """Store the samples of this step, reduced over the ranks; identical on all of them."""

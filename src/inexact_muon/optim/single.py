@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.adamw import by_options, sampled_adamw_
+from inexact_muon.optim.adamw import adamw_, by_options
 from inexact_muon.optim.batches import Batch, Member, chunks
 from inexact_muon.optim.finite import Flags, finite_on_host, is_host_readable
 from inexact_muon.optim.groups import Groups
@@ -48,22 +48,17 @@ class SingleProcess:
         if not all(finite):
             rest = [member for member, fine in zip(members, finite, strict=True) if fine]
             made = list(chunks(rest, optimizer.memory_limit))
-        self._flag([batch for chunk in made for batch in chunk if not is_host_readable(batch.members[0].p)])
-        return made
-
-    @staticmethod
-    def _flag(batches: Sequence[Batch]) -> None:
-        """Set the flags of all batches, with one vector per device."""
-        for device in dict.fromkeys(batch.members[0].p.device for batch in batches):
-            some = [batch for batch in batches if batch.members[0].p.device == device]
+        flagged = [batch for chunk in made for batch in chunk if not is_host_readable(batch.members[0].p)]
+        for device in dict.fromkeys(batch.members[0].p.device for batch in flagged):  # one vector of flags per device
+            some = [batch for batch in flagged if batch.members[0].p.device == device]
             members = [member for batch in some for member in batch.members]
             dtypes = [member.state["momentum_buffer"].dtype for member in members]
             flags, first = Flags.of([member.p.grad for member in members], dtypes), 0
             for batch in some:
-                batch.flags = Flags(
-                    *(x.narrow(0, first, len(batch.members)) for x in (flags.vector, flags.on, flags.off))
-                )
+                parts = (x.narrow(0, first, len(batch.members)) for x in (flags.vector, flags.on, flags.off))
+                batch.flags = Flags(*parts)
                 first += len(batch.members)
+        return made
 
     @staticmethod
     def observe(optimizer: Groups, batch: Batch, ms: Sequence[Tensor], zs: Sequence[Tensor]) -> None:
@@ -90,7 +85,7 @@ class SingleProcess:
         for some in by_options(ready):
             dtypes = [state["exp_avg"].dtype for _, state, _ in some]
             flags = None if is_host_readable(some[0][0]) else Flags.of([p.grad for p, _, _ in some], dtypes)
-            sampled_adamw_(optimizer.telemetry, some, [id(p) for p, _, _ in some], flags)
+            adamw_(some, flags, optimizer.telemetry, [id(p) for p, _, _ in some])
 
 
 def finite_or_skipped(entries: Sequence[tuple[Tensor, dict[str, Any]]], key: str) -> list[bool]:
