@@ -74,7 +74,7 @@ def transfer(lr: float, momentum: float, source: str, target: str, rule: str, sp
     _print(console, title, (*titles, *formulas), rows)
     console.print(taken.why, soft_wrap=True)
     console.print(
-        "No rule beat keeping both clearly in training: docs/cotuning.md says how each did, and what it assumes.",
+        "In training no rule beat keeping both clearly; descent came closest to the best lr (docs/which-oracle.md).",
         soft_wrap=True,
     )
 
