@@ -86,7 +86,9 @@ def test_dependencies_are_declared(place: Path) -> None:
     assert "No broken requirements" in type_there(place, "pip check")
     names = type_there(place, "python -c 'import inexact_muon; print(inexact_muon.__file__)'")
     assert str(place / "env") in names
-    modules = [f"inexact_muon.{part}" for part in ("optim", "tune", "lab.commands", "testing", "theory", "plan.page")]
+    modules = [
+        f"inexact_muon.{part}" for part in ("optim", "tune", "lab.sweep.commands", "testing", "theory", "plan.page")
+    ]
     type_there(place, f"python -c 'import {', '.join(modules)}'")
 
 
