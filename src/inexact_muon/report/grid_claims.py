@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from math import inf, log2
+from statistics import fmean
 from typing import TypeVar
 
 from inexact_muon.report.finding import Finding
@@ -13,7 +15,7 @@ from inexact_muon.statistics import OPEN, Cell, GridOptimum, Interval, PValues, 
 T = TypeVar("T")
 
 NEAR = 1.05
-"""A cell is stable if its loss is at most this times the oracle's own best."""
+"""A step size is stable if its loss is at most this times the oracle's own best."""
 EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
@@ -51,22 +53,35 @@ def _shift(
 
 
 def region_widens(grid: Grid) -> Finding:
-    """Fraction of cells within NEAR of the oracle's own best, most precise minus crudest, by seed."""
+    """Fraction of the step sizes within NEAR of the oracle's own best, most precise minus crudest, by seed."""
     shares = _pairs(grid, lambda count, seed: _stable(grid, count, seed))
-    cells = min(len(grid.cells[count]) for count in grid.counts)
-    growth = grid.interval({seed: b - a for seed, (a, b) in shares.items()}, grain=1.0 / cells)
-    text = f"cells within {NEAR - 1:.0%} of the best: {_means(grid, shares, '.0%')}"
+    growth = grid.interval({seed: b - a for seed, (a, b) in shares.items()})
+    text = f"step sizes within {NEAR - 1:.0%} of the best: {_means(grid, shares, '.0%')}"
     return Finding(grid.title, text if shares else "", growth, growth.above())
 
 
 def _stable(grid: Grid, count: int, seed: int) -> float | None:
-    """Fraction of stable cells; diverged runs are unstable, unfinished ones make it unknown."""
+    """Stable fraction of the range of log lr, loss linear between step sizes; the mean over momenta.
+
+    Diverged runs are unstable up to the neighbouring step size, unfinished ones make the fraction unknown.
+    """
     runs = [run for run in grid.by_count[count] if run.seed == seed]
     table = grid.table(count, seed, "loss")
     if not table or any(run.state not in ENDED for run in runs):
         return None
-    best = min(table.values())
-    return sum(value <= best * NEAR for value in table.values()) / len(runs)
+    limit = NEAR * min(table.values())
+    shares = []
+    for momentum in {run.momentum for run in runs}:
+        row = sorted((log2(run.lr), table.get((run.lr, momentum), inf)) for run in runs if run.momentum == momentum)
+        parts = [_share_below(y0, y1, limit) * (x1 - x0) for (x0, y0), (x1, y1) in pairwise(row)]
+        shares += [sum(parts) / (row[-1][0] - row[0][0])] if parts else []
+    return fmean(shares) if shares else None
+
+
+def _share_below(first: float, last: float, limit: float) -> float:
+    """The share of a segment on which its value, linear from first to last, is at most a limit."""
+    low, high = sorted((first, last))
+    return 1.0 if high <= limit else 0.0 if low > limit or high == inf else (limit - low) / (high - low)
 
 
 def best_accuracy_rises(grid: Grid) -> Finding:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -25,8 +27,15 @@ from inexact_muon.schedules.oracles import OracleText
 STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 """Timed parts that belong to a training step."""
 
+LEAST_PARTS = 5
+"""Fewest parts of a run of whose times a median is taken."""
+
 POLICIES = ("adaptive", "budget")
 """Policies that choose an oracle per layer, without a number of iterations."""
+
+
+def _stepped(seconds: Mapping[str, Any]) -> float:
+    return sum(float(seconds.get(part) or 0.0) for part in STEPPED)
 
 
 @dataclass(frozen=True)
@@ -87,11 +96,18 @@ class RunRecord:
         """The seed."""
         return int(self.spec.seed)
 
-    @property
+    @cached_property
     def milliseconds(self) -> float | None:
-        """Wall time of a training step, without evaluation, telemetry and storage."""
-        total = sum(self.seconds.get(part, 0.0) for part in STEPPED)
-        return 1000.0 * total / self.step if total > 0 and self.step else None
+        """Wall time of a training step, without evaluation, telemetry and storage.
+
+        The median over the parts of the run between two records, since a shared machine is slow for a while; the mean
+        if the run has fewer than LEAST_PARTS.
+        """
+        times = {int(record["step"]): _stepped(record) for record in self.records("time")}
+        parts = [(b - a) / (t - s) for (s, a), (t, b) in pairwise(sorted(times.items()))]
+        if len(parts) < LEAST_PARTS:
+            parts = [_stepped(self.seconds) / self.step] if self.step else []
+        return 1000.0 * median(parts) if parts and median(parts) > 0.0 else None
 
     def value(self, metric: str) -> float | None:
         """The final value of a metric; None unless the run finished."""

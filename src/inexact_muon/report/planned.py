@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from inexact_muon.lab.spec.study import Decide
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import StudyRecord
-from inexact_muon.statistics import LEVEL, OPEN, seeds_needed
+from inexact_muon.statistics import LEVEL, OPEN, PValues, seeds_needed
 
 
 def level(declared: Decide) -> float:
@@ -31,6 +32,7 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
         claim: its id; a claim without a declared width is unchanged.
         most: the largest number of seeds that any claim of the study needs; more were added after looking.
     """
+    finding = _counting(finding, declared.margin.get(claim))
     if claim not in declared.width:
         return finding
     wanted = promised(finding, declared, claim)
@@ -45,6 +47,16 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
         return replace(finding, p=OPEN, wanted=wanted, note=_join(status, finding.note))
     late = f"{has - most} seeds were added after looking" if has > most else ""
     return replace(finding, wanted=wanted, note=_join(late, finding.note))
+
+
+def _counting(finding: Finding, margin: float | None) -> Finding:
+    """A claim of an effect above (or below) zero is refuted, too, if the effect is surely smaller than the margin."""
+    if margin is None or finding.p == OPEN or finding.zone not in ((0.0, inf), (-inf, 0.0)):
+        return finding
+    up = finding.zone[1] == inf
+    enough = finding.interval.above(margin) if up else finding.interval.below(-margin)
+    note = _join(f"an effect below {margin:g} does not count", finding.note)
+    return replace(finding, p=PValues(finding.p.confirm, enough.refute), note=note)
 
 
 def sentences(study: StudyRecord) -> list[str]:

@@ -47,7 +47,7 @@ class Decide(Section, frozen=True):
     width: Annotated[dict[str, Positive], Meta(min_length=1)]
     """Claim -> half-width that the interval of its statistic should have."""
     margin: dict[str, Positive] = msgspec.field(default_factory=dict)
-    """Claim -> margin of its equivalence test."""
+    """Claim -> the smallest effect that counts: a claim whose effect is surely smaller is refuted."""
     most: Count = 40
     """Maximum number of seeds of a claim; claims that need more are not decided."""
     pilot: tuple[Number, ...] = ()
