@@ -1,12 +1,26 @@
 """One thread a worker: with two workers on two cores more threads only wait for each other. No terminal's width."""
 
 import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
 os.environ.pop("COLUMNS", None)
+
+CPU = Path("/proc/cpuinfo")
+PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+ISA = "ONEDNN_MAX_CPU_ISA"
+if ISA not in os.environ and CPU.exists() and "amx_tile" in CPU.read_text():
+    # Some virtual machines announce AMX and trap its instructions, with which torch multiplies bfloat16 there.
+    found = subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True)
+    if found.returncode == -signal.SIGILL:
+        os.environ[ISA] = "AVX512_CORE_BF16"
+        print(f"bfloat16 products by AMX are illegal instructions on this machine: {ISA}={os.environ[ISA]}")
 
 TOGETHER = {
     **dict.fromkeys(("test_clients_lightning", "test_clients_models", "test_clients_trainer"), "clients"),

@@ -29,6 +29,8 @@ POLARS: dict[str, polar.PolarMethod] = {
         polar.Zolotarev(8, lower=1e-5),
         polar.Zolotarev(1, polish=9),
         polar.Zolotarev(1, lower=1e-2, polish=5),
+        polar.Zolotarev(3, lower=2e-3, power=-0.1),
+        polar.Zolotarev(2, lower=1e-2, power=0.3),
         polar.Polynomial(((1.5, -0.5), (1.5, -0.5))),
         polar.Polynomial(((2.5, -3.0, 2.0, -0.6, 0.1, -0.01, 0.0005),)),
         polar.ExactSVD(),
