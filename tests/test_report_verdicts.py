@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from math import inf, log2
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from inexact_muon.lab.spec.study import Decide
 from inexact_muon.report.claims import CLAIMS, findings, judge, overall
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import load
+from inexact_muon.report.planned import planned
 from inexact_muon.statistics import (
     CONFIRMED,
     FALSE,
@@ -266,3 +269,47 @@ def test_quantile() -> None:
     assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert quantile([0.0, 1.0], 0.9) == pytest.approx(0.9)
     assert quantile([4.0], 0.1) == 4.0
+
+
+def test_an_effect_below_the_declared_margin_is_refuted() -> None:
+    """Sure to be above zero and sure to be below the margin: it does not count. A wide interval stays open."""
+    declared = Decide(family=("region",), width={"region": 1.0}, margin={"region": 0.1}, pilot=(0, 1, 2, 3))
+    for values, expected in (
+        ([0.02, 0.021, 0.019, 0.02], REFUTED),
+        ([0.2, 0.21, 0.19, 0.2], CONFIRMED),
+        ([0.3, -0.1, 0.2, -0.2], UNDECIDED),
+    ):
+        found = interval(dict(enumerate(values)), pilot=range(4))
+        finding = Finding("study", "effect", found, found.above())
+        assert planned(finding, declared, "region", 4).verdict == expected
+    down = interval({seed: -value for seed, value in enumerate([0.02, 0.021, 0.019, 0.02])}, pilot=range(4))
+    below = Finding("study", "effect", down, down.below(), zone=(-inf, 0.0))
+    assert below.verdict == CONFIRMED
+    assert planned(below, declared, "region", 4).verdict == REFUTED
+    on_edge = Finding("study", "effect", down, OPEN, zone=(-inf, 0.0))
+    assert planned(on_edge, declared, "region", 4).verdict == UNDECIDED
+
+
+def test_the_stable_region_is_measured_between_step_sizes(tmp_path: Path) -> None:
+    """A parabola in log2 lr is within 5 % of its lowest point on a part that the cells alone do not tell."""
+
+    def loss(count: int, lr: float, momentum: float) -> float:
+        return 2.0 * (1.0 + 0.05 * (log2(lr / 0.05) / (1.2 if count == 2 else 1.4)) ** 2)
+
+    found = verdict(tmp_path, "region", grid(loss, 3))
+    assert found.verdict == CONFIRMED
+    assert 0.0 < found.interval.mean < 0.2
+
+
+def test_a_busy_minute_does_not_change_the_time_of_a_step(tmp_path: Path) -> None:
+    made = ladder({1: 2.0, 8: 1.5})
+    for case in made:
+        busy = {30: 9.0}
+        total, records = 0.0, []
+        for step in range(10, 101, 10):
+            total += busy.get(step, 0.1)
+            records.append(("time", step, {"forward": total}))
+        case.records += records
+        case.seconds = {"forward": total}
+    write(tmp_path, made)
+    assert {round(run.milliseconds or 0.0, 6) for run in load(tmp_path).studies[0].runs} == {10.0}

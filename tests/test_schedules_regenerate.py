@@ -112,3 +112,30 @@ def test_zolotarev_product_and_partial_fractions_agree() -> None:
     product = made.scale * s * np.prod([s**2 - z for z in zeros], axis=0).real
     product /= np.prod([s**2 + c for c in made.poles], axis=0)
     np.testing.assert_allclose(product, made.scalar(s), rtol=1e-9)
+
+
+@pytest.mark.parametrize("power", [-0.5, -0.2, -0.1, 0.1, 0.3])
+@pytest.mark.parametrize(("poles", "lower"), [(1, 1e-2), (2, 3e-3), (3, 1e-3), (3, 1e-5), (8, 1e-4)])
+def test_a_tilted_function_alternates_as_only_the_best_one_does(poles: int, lower: float, power: float) -> None:
+    """2 poles + 2 extrema of f/s^p - 1 of one size and alternating signs: no function of this type is closer."""
+    made = schedules.zolotarev(poles, lower, power=power)
+    s = np.geomspace(lower, 1.0, 400_001)
+    error = made.scalar(s) / s**power - 1.0
+    size = np.abs(error).max()
+    assert 0.0 < size < 1.0
+    signs = np.sign(error[np.abs(error) > (1.0 - 1e-3) * size])
+    assert 1 + np.count_nonzero(np.diff(signs)) == 2 * poles + 2
+    low, high = made.image(lower, 1.0)
+    assert (low, high) == pytest.approx((made.scalar(s).min(), made.scalar(s).max()), rel=1e-6)
+
+
+def test_without_a_tilt_it_is_zolotarevs_function() -> None:
+    plain, tilted = schedules.zolotarev(3, 1e-3), schedules.zolotarev(3, 1e-3, power=-1e-9)
+    for name in ("scale", "poles", "residues"):
+        np.testing.assert_allclose(getattr(tilted, name), getattr(plain, name), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("given", "said"), [({"power": 0.6}, "power"), ({"power": -0.1, "polish": 9}, "leave one")])
+def test_a_tilt_has_limits(given: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        schedules.zolotarev(1, **given)  # type: ignore[arg-type]
