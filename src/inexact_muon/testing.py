@@ -42,7 +42,10 @@ def rounding_term(method: PolarMethod, stored: torch.dtype, compute: torch.dtype
 
 
 def allowed_error(method: PolarMethod, m: Tensor) -> float:
-    """error_bound at the smallest singular value of m above rounding level, plus the rounding term."""
+    """error_bound at the smallest singular value of m above rounding level, plus the rounding term.
+
+    Below that level any f <= 1 is allowed; a map that is largest there may overshoot as far as it is designed to.
+    """
     _, s, _, kept = decompose(m)
     if not bool(kept.any()):
         return 0.0
@@ -51,7 +54,8 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
     if isinstance(method, ExactSVD):
         return rounding
     bound = float(_normaliser(method, m.double(), compute))
-    return method.error_bound(min(1.0, smallest / bound)) + rounding
+    overshoot = method.map.image(1e-9, 1.0)[1] - 1.0
+    return max(method.error_bound(min(1.0, smallest / bound)), overshoot) + rounding
 
 
 def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:

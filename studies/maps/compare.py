@@ -11,8 +11,6 @@ from grids import FEWEST, Grid, Setting, lowest
 
 from inexact_muon.statistics import CONFIRMED, REFUTED, Interval, interval, paired
 
-COUNTED = "polar-express(steps=5)"
-"""Whose flops are 1."""
 WORDS = BETTER, ENOUGH, UNCLEAR, WORSE = "better", "enough", "open", "worse"
 """Below the reference for sure; above it by less than the margin; none of the three; above it by more."""
 
@@ -39,7 +37,7 @@ class Row:
         shift: best step size over the reference's, by seed.
         own: loss minus the reference's, each at its own best step size.
         matched: the same at one step size.
-        flops: of the oracle's calls, over those of five Polar Express steps; None if the setting has no such run.
+        flops: of the oracle's calls, over those of five Polar Express steps; None if no study has such runs.
     """
 
     oracle: str
@@ -104,7 +102,7 @@ def _partly(setting: Setting, grid: Grid, oracle: str) -> Row | None:
 
 
 def _flops(grid: Grid, oracle: str) -> float | None:
-    return round(grid.flops[oracle] / grid.flops[COUNTED], 2) if grid.flops.get(COUNTED) else None
+    return round(grid.flops[oracle] / grid.five, 2) if grid.five else None
 
 
 def _tuned(setting: Setting, grid: Grid, oracle: str) -> Row:

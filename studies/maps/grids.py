@@ -56,6 +56,8 @@ class Grid:
     """Oracle -> flops of all its calls in one run."""
     runs: int
     seconds: float
+    five: float = 0.0
+    """Flops of five Polar Express steps in such a run; 0 if no study has one."""
 
     def seeds(self, oracle: str) -> list[int]:
         """Those with every step size of the oracle."""
@@ -152,7 +154,7 @@ def momenta(study: StudyRecord) -> list[float]:
     return sorted({float(run.momentum or 0.0) for run in study.runs})
 
 
-def grid(runs: Iterable[RunRecord]) -> Grid:
+def grid(runs: Iterable[RunRecord], five: float = 0.0) -> Grid:
     """The grid of runs of one momentum; those that have not finished are not in it."""
     losses: dict[str, dict[float, dict[int, float]]] = {}
     flops: dict[str, float] = {}
@@ -163,4 +165,4 @@ def grid(runs: Iterable[RunRecord]) -> Grid:
         flops[options.polar] = run.result.get("oracle_flops") or 0.0
     if len({run.momentum for run in ended}) > 1 or len({run.setting for run in ended}) > 1:
         raise ValueError(f"{ended[0].study}: runs of several momenta or settings do not make one grid")
-    return Grid(losses, flops, len(ended), sum(sum(run.seconds.values()) for run in ended))
+    return Grid(losses, flops, len(ended), sum(sum(run.seconds.values()) for run in ended), five)

@@ -20,10 +20,10 @@ from drawing import figure
 from functionals import NUMBERS, ranks
 from grids import Grid, Setting, declared, grid, momenta
 from shifts import PAPER, Shift, shifts
-from transfer import KEEP, against_keeping, tried
+from transfer import KEEP, SOURCES, against_keeping, tried
 
 from inexact_muon.lab.errors import LabError
-from inexact_muon.report.load import StudyRecord, load
+from inexact_muon.report.load import RunRecord, StudyRecord, load
 from inexact_muon.tune import spectra
 
 HERE = Path(__file__).parent
@@ -144,6 +144,17 @@ def beside(settings: list[Setting], studies: Iterable[StudyRecord]) -> dict[str,
     return {f"{study.name}, momentum {m:g}": grid(r for r in study.runs if r.momentum == m) for study, m in others}
 
 
+def size(run: RunRecord) -> tuple[int, ...]:
+    """What the flops of a run depend on beside its oracle: layers, width and steps."""
+    return run.spec.problem.layers, run.spec.problem.width, run.spec.steps
+
+
+def counted(runs: Iterable[RunRecord]) -> dict[tuple[int, ...], float]:
+    """Flops of five Polar Express steps by the size of a run, from whichever study has such runs."""
+    five = [run for run in runs if run.problem == "nanogpt" and run.spec.optimizer.polar in SOURCES]
+    return {size(run): run.result.get("oracle_flops") or 0.0 for run in five}
+
+
 def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """What maps.json holds, and the parts of the page by name."""
     studies = {study.name: study for folder in folders for study in load(folder).studies}
@@ -151,7 +162,8 @@ def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     runs = {
         s.study: [r for name in (s.study, s.beside) if name in studies for r in studies[name].runs] for s in settings
     }
-    grids = {name: grid(found) for name, found in runs.items()}
+    whole = counted(run for study in studies.values() for run in study.runs)
+    grids = {name: grid(found, whole.get(size(found[0]), 0.0)) for name, found in runs.items()}
     found = {s.study: rows(s, grids) for s in settings}
     settings = [s for s in settings if found[s.study]]
     layers = spectra.load(SPECTRA)
