@@ -37,6 +37,7 @@ Make = Callable[[int], list[Case] | Tables]
 UP = {count: 4.0 - loss for count, loss in LOSSES.items()}
 MIDDLE, LOW = (0.05, 0.8), (0.025, 0.9)
 SAME = {2: 1.0, 5: 1.0}
+WIDE = tuple(0.05 * 2.0**k for k in range(-4, 5))
 
 
 def accuracy(top: dict[int, float], spread: dict[int, float]) -> Callable[[int, float, float], float]:
@@ -57,8 +58,8 @@ FLIPS: dict[str, tuple[Make, Make]] = {
         lambda n: grid(bowl({2: (0.05, 0.9), 5: (0.05, 0.8)}, SAME), n),
     ),
     "region": (
-        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 1.0, 5: 4.0}), n),
-        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 4.0, 5: 1.0}), n),
+        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 1.0, 5: 4.0}), n, rates=WIDE),
+        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 4.0, 5: 1.0}), n, rates=WIDE),
     ),
     "error-ordered": (
         lambda n: ladder(seeds=n),
@@ -296,9 +297,21 @@ def test_the_stable_region_is_measured_between_step_sizes(tmp_path: Path) -> Non
     def loss(count: int, lr: float, momentum: float) -> float:
         return 2.0 * (1.0 + 0.05 * (log2(lr / 0.05) / (1.2 if count == 2 else 1.4)) ** 2)
 
-    found = verdict(tmp_path, "region", grid(loss, 3))
+    found = verdict(tmp_path / "wide", "region", grid(loss, 3, rates=WIDE))
     assert found.verdict == CONFIRMED
-    assert 0.0 < found.interval.mean < 0.2
+    assert found.interval.mean == pytest.approx((1.4 - 1.2) / 4, rel=0.3)
+    narrow = verdict(tmp_path / "narrow", "region", grid(loss, 3, rates=WIDE[3:6]))
+    assert (narrow.verdict, narrow.statistic) == (UNDECIDED, "")
+    assert "beyond the grid" in narrow.note
+
+
+def test_one_momentum_tells_the_best_step_size_and_nothing_of_momentum(tmp_path: Path) -> None:
+    surface = bowl({2: (0.025, 0.8), 5: MIDDLE}, SAME)
+    place = write(tmp_path, grid(surface, momenta=(0.8,)))
+    found = {j.claim.id: j.finding for j in judge(load(place))}
+    assert found["lr-moves"].verdict == CONFIRMED
+    assert found["lr-moves"].interval.mean == pytest.approx(-1.0, abs=0.05)
+    assert (found["alpha-moves"].verdict, found["alpha-moves"].statistic) == (UNDECIDED, "")
 
 
 def test_a_busy_minute_does_not_change_the_time_of_a_step(tmp_path: Path) -> None:

@@ -50,11 +50,20 @@ def weighted(oracle: str, layers: Layers) -> float:
     return error / sum(float(la.values.sum()) for la in layers)
 
 
+def over_the_top(oracle: str, layers: Layers) -> float:
+    """Minus the mean of log f, over f of the largest singular value of its layer: blind to the scale of a map."""
+    found = answers(oracle, layers)
+    logs = [np.log(np.maximum(f, LEAST)) for f in found]
+    tops = [log[la.values.argmax()] for la, log in zip(layers, logs, strict=True)]
+    return float(np.mean(tops) - np.concatenate(logs).mean())
+
+
 NUMBERS: dict[str, Number] = {
     "share of f < 1/2": mean(lambda f: (f < 0.5).astype(np.float64)),
     "flatness": flatness,
     "mean (1 - f)^2": mean(lambda f: (1.0 - f) ** 2),
     "- mean log f": mean(lambda f: -np.log(np.maximum(f, LEAST))),
+    "- mean log f/f(top)": over_the_top,
     "- lift of small": lambda oracle, layers: -lift(polar.parse(oracle), list(layers)),
     "weighted (1 - f)^2": weighted,
     "gap": lambda oracle, layers: float(judge_layers(polar.parse(oracle), layers).gap),

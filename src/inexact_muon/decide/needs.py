@@ -112,7 +112,7 @@ def _seconds(stored: Iterable[store.Run]) -> float | None:
 def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
     made: dict[str, RunSpec] = {}
-    for grid in grids(results):
+    for grid in grids(results, momenta=1):
         if grid.study == item.study and grid.title == item.finding.evidence:
             rates, alphas = _next(grid)
             if len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS:

@@ -109,7 +109,7 @@ def judge(results: Results) -> list[Judged]:
     """
     bodies: dict[str, Iterable[Any]] = {
         "ladder": ladders(results),
-        "grid": [g for g in grids(results) if len(g.cells) >= 2],
+        "grid": [g for g in grids(results, momenta=1) if len(g.cells) >= 2],
         "theory": results.tables.theory,
         "cotuning": results.tables.cotuning,
         "precision": results.tables.precision,

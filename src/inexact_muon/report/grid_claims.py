@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from math import inf, log2
+from math import inf, isnan, log2, nan
 from statistics import fmean
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 NEAR = 1.05
 """A step size is stable if its loss is at most this times the oracle's own best."""
+NARROW = "the smallest or the largest step size is stable: the region may go on beyond the grid"
 EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
@@ -32,6 +33,8 @@ def lr_moves_down(grid: Grid) -> Finding:
 
 def alpha_moves_up(grid: Grid) -> Finding:
     """log2 of the best alpha of the crudest oracle over that of the most precise one, by seed."""
+    if len(grid.momenta) < 2:
+        return Finding(grid.title, "", grid.interval({}), OPEN, "needs two momenta or more")
     return _shift(grid, "alpha", lambda best: best.alpha, lambda best: best.alpha_edge, Interval.above)
 
 
@@ -55,15 +58,18 @@ def _shift(
 def region_widens(grid: Grid) -> Finding:
     """Fraction of the step sizes within NEAR of the oracle's own best, most precise minus crudest, by seed."""
     shares = _pairs(grid, lambda count, seed: _stable(grid, count, seed))
+    if not shares or any(isnan(share) for pair in shares.values() for share in pair):
+        return Finding(grid.title, "", grid.interval({}), OPEN, NARROW if shares else "")
     growth = grid.interval({seed: b - a for seed, (a, b) in shares.items()})
     text = f"step sizes within {NEAR - 1:.0%} of the best: {_means(grid, shares, '.0%')}"
-    return Finding(grid.title, text if shares else "", growth, growth.above())
+    return Finding(grid.title, text, growth, growth.above())
 
 
 def _stable(grid: Grid, count: int, seed: int) -> float | None:
     """Stable fraction of the range of log lr, loss linear between step sizes; the mean over momenta.
 
-    Diverged runs are unstable up to the neighbouring step size, unfinished ones make the fraction unknown.
+    Diverged runs are unstable up to the neighbouring step size. None if a run has not ended; nan if the smallest or the
+    largest step size is stable, since the region may go on beyond it.
     """
     runs = [run for run in grid.by_count[count] if run.seed == seed]
     table = grid.table(count, seed, "loss")
@@ -73,9 +79,11 @@ def _stable(grid: Grid, count: int, seed: int) -> float | None:
     shares = []
     for momentum in {run.momentum for run in runs}:
         row = sorted((log2(run.lr), table.get((run.lr, momentum), inf)) for run in runs if run.momentum == momentum)
+        if min(row[0][1], row[-1][1]) <= limit:
+            return nan
         parts = [_share_below(y0, y1, limit) * (x1 - x0) for (x0, y0), (x1, y1) in pairwise(row)]
-        shares += [sum(parts) / (row[-1][0] - row[0][0])] if parts else []
-    return fmean(shares) if shares else None
+        shares.append(sum(parts) / (row[-1][0] - row[0][0]))
+    return fmean(shares)
 
 
 def _share_below(first: float, last: float, limit: float) -> float:

@@ -138,8 +138,11 @@ def ladders(results: Results) -> list[Ladder]:
     return sorted(found, key=lambda s: (-len(s.rungs), s.images, s.study, s.family))
 
 
-def grids(results: Results) -> list[Grid]:
-    """For each study, setting and family: its grid, if at least two step sizes and two momenta were tried."""
+def grids(results: Results, momenta: int = 2) -> list[Grid]:
+    """For each study, setting and family: its grid, if at least two step sizes and `momenta` were tried.
+
+    One momentum makes a grid if every count has at least three step sizes: those of a parabola.
+    """
     found = []
     pilots = _pilots(results)
     for (study, _, family), runs in _families(results).items():
@@ -150,7 +153,8 @@ def grids(results: Results) -> list[Grid]:
         grid = Grid(
             study, family, pilots[study], {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells)}
         )
-        if cells and len(grid.rates) >= 2 and len(grid.momenta) >= 2:
+        line = momenta == 1 and all(len(by_cell) >= 3 for by_cell in cells.values())
+        if cells and len(grid.rates) >= 2 and (len(grid.momenta) >= 2 or line):
             found.append(grid)
     return found
 

@@ -64,7 +64,7 @@ def _rows(results: Results) -> Iterator[Row]:
         if s.runs[0].problem == "nanogpt" and s.family == "polar-express":
             for name, found in _ladder(s).items():
                 yield from _row(name, s, found)
-    for grid in grids(results):
+    for grid in grids(results, momenta=1):
         if grid.runs[0].problem == "nanogpt" and grid.family == "polar-express" and {2, 5} <= grid.cells.keys():
             yield from _row("lr", grid, interval(_shift(grid)))
 
