@@ -26,9 +26,9 @@ GRAM_ASPECT = 1.5
 """m/n above which the Gram form needs fewer products than the direct one, for every degree."""
 
 SMALLEST_SHIFT = 16.0
-"""Below this many eps of the compute dtype a shift drowns in the rounding of X X^T: use float64 then.
+"""A shift below this many eps of the compute dtype is lost in the rounding of X X^T; float64 is used instead.
 
-Rounding moves the answer by about eps/(8 shift); see tests/test_accuracy.py.
+Rounding changes the result by about eps/(8 shift); see tests/test_accuracy.py.
 """
 
 GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
