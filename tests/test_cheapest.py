@@ -83,7 +83,7 @@ def test_the_promise_includes_rounding_at_length(seed: int) -> None:
 
 @pytest.mark.parametrize(("shape", "delta", "lower"), [((59, 91), 1e-5, 1e-3), ((40, 160), 1e-3, 1e-4)])
 def test_what_cannot_be_reached_is_refused_with_what_can(shape: tuple[int, int], delta: float, lower: float) -> None:
-    with pytest.raises(ValueError, match=r"in float32 with its rounding: .* reaches .*; ask for no less") as caught:
+    with pytest.raises(ValueError, match=r"in float32 with its rounding: .* reaches .*; increase delta") as caught:
         polar.cheapest(*shape, delta, lower)
     words = str(caught.value).partition(" reaches ")[2]
     can = float(words.partition(" reaches ")[2].partition(";")[0])

@@ -131,7 +131,9 @@ def test_one_that_says_nothing_is_told_what_is_missing() -> None:
     class Silent(Counted):
         flops = schedules.Oracle.flops  # type: ignore[assignment]
 
-    with pytest.raises(NotImplementedError, match="Halved counts nothing: define operations or flops of its oracle"):
+    with pytest.raises(
+        NotImplementedError, match="Halved has no operation count: define operations or flops of its oracle"
+    ):
         Silent().flops(4, 4)
 
 

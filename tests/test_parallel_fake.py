@@ -71,7 +71,7 @@ def test_copies_on_a_gpu_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("dim", [0, 1])
 def test_shards_are_not_looked_at(strategy: str, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finite, "HOST_READABLE", ())  # as on an accelerator, where looking would wait
-    monkeypatch.setattr(batching, "_moderate", to_unit_entries)
+    monkeypatch.setattr(batching, "_rescaled", to_unit_entries)
     mesh = init_device_mesh("cpu", (4,))
     with FakeTensorMode(allow_non_fake_inputs=True):
         named = sharded(mesh, dim)

@@ -1,1 +1,1 @@
-"""Speed and accuracy side by side: oracles, whole steps, growth and memory, as ratios within one process."""
+"""Benchmarks of speed and accuracy: oracles, whole steps, growth and memory, as ratios within one process."""

@@ -1,4 +1,4 @@
-"""What a benchmark ran on: the device, or why there is none, and the versions that its ratios depend on."""
+"""The device of a benchmark, and the versions that its ratios depend on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from inexact_muon.bench.peers import PEERS
 
 
 def device_of(text: str) -> torch.device:
-    """The device that a text names, if this machine can compute on it.
+    """The device with this name, if this machine can compute on it.
 
     Raises:
-        ValueError: one sentence: there is no such device, or it computes nothing.
+        ValueError: there is no such device, or it cannot compute.
     """
     try:
         device = torch.device(text)
         if device.type == "meta" or not torch.ones(1, device=device).item():
-            raise RuntimeError("it computes nothing")
+            raise RuntimeError("tensors on it have no data")
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
@@ -30,16 +30,16 @@ def device_of(text: str) -> torch.device:
 
 
 def native_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 itself and torch's library uses it; else such products are much slower.
+    """Whether this CPU has bfloat16 products and oneDNN uses them; otherwise they are emulated and much slower.
 
-    Both are asked: with ONEDNN_MAX_CPU_ISA=AVX2 only the library says no, on AVX512 without bfloat16 only the CPU.
+    Both are checked: ONEDNN_MAX_CPU_ISA=AVX2 only disables the library, and a CPU with AVX512 may lack bfloat16.
     """
-    asked = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    return any("bf16" in name and bool(there) for name, there in torch.cpu.get_capabilities().items()) and bool(asked())
+    library = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    return any("bf16" in name and bool(has) for name, has in torch.cpu.get_capabilities().items()) and bool(library())
 
 
 def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
-    """What the ratios depend on."""
+    """Device, versions and settings that the ratios depend on."""
     found: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
     if device.type == "cpu":
         found |= {
@@ -62,7 +62,7 @@ def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
 
 
 def version_of(package: str) -> str:
-    """The installed version of a package; "" for none."""
+    """The installed version of a package; "" if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

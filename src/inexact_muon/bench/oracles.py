@@ -1,4 +1,4 @@
-"""Oracles against the floor: the two products (Gram matrix, and its application) that none can do without."""
+"""Oracles relative to a lower bound: the two products (Gram matrix, and its application) that every oracle needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from inexact_muon.bench.timing import CPU, Work, interleaved
 from inexact_muon.inexactness import measure
 from inexact_muon.lmo import Spectral
-from inexact_muon.polar import Auto, Jordan, PolarExpress, PolarMethod, Zolotarev
+from inexact_muon.polar import Auto, Jordan, PolarExpress, Zolotarev
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon.schedules.spectra import SPECTRA
 from inexact_muon.tune.spectra import resolve
@@ -25,15 +25,15 @@ FLOOR, FIVE, EIGHT = "two products", "five direct quintics", "eight direct Polar
 FAST, ACCURATE = "auto:fast", "auto:accurate"
 
 RECORDED = "gpt-late"
-"""Momentum of a small GPT late in training, as recorded: its first layer."""
+"""Recorded momentum of a small GPT late in training; its first layer is used."""
 
 
 def values(spectrum: str, n: int) -> NDArray[np.float64]:
-    """n singular values of a named spectrum; of a recorded one by interpolation of their logarithms."""
+    """n singular values of a named spectrum; recorded spectra are interpolated in the logarithm."""
     if spectrum in SPECTRA:
         return SPECTRA[spectrum](n)
-    found = np.log(resolve(spectrum)[1][0].values)
-    return np.exp(np.interp(np.linspace(0.0, 1.0, n), np.linspace(0.0, 1.0, len(found)), found - found[0]))
+    logs = np.log(resolve(spectrum)[1][0].values)
+    return np.exp(np.interp(np.linspace(0.0, 1.0, n), np.linspace(0.0, 1.0, len(logs)), logs - logs[0]))
 
 
 def with_spectrum(shape: tuple[int, int], spectrum: str, seed: int) -> Tensor:
@@ -49,8 +49,8 @@ def with_spectrum(shape: tuple[int, int], spectrum: str, seed: int) -> Tensor:
 
 
 def quintics(ms: list[Tensor], steps: list[tuple[float, ...]]) -> list[Tensor]:
-    """Direct quintic steps in the dtype of ms as everybody writes them, the short side inside, Frobenius norm."""
-    answers = []
+    """Direct quintic steps in the dtype of ms, as in most implementations: Frobenius norm, transposed to n <= m."""
+    results = []
     for m in ms:
         tall = m.shape[0] > m.shape[1]
         x = m.mT if tall else m
@@ -58,12 +58,12 @@ def quintics(ms: list[Tensor], steps: list[tuple[float, ...]]) -> list[Tensor]:
         for a, b, c in steps:
             gram = x @ x.mT
             x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-        answers.append(x.mT if tall else x)
-    return answers
+        results.append(x.mT if tall else x)
+    return results
 
 
 def floor(ms: list[Tensor]) -> Work:
-    """X X^T and Q X for every matrix, the short side inside: in float32 on a CPU, in float16 on an accelerator."""
+    """X X^T and Q X for every matrix, transposed to n <= m: in float32 on a CPU, in float16 on an accelerator."""
     dtype = torch.float32 if ms[0].device.type == "cpu" else torch.float16
     wide = [(m.mT if m.shape[0] > m.shape[1] else m).to(dtype) for m in ms]
     q = [torch.randn(len(x), len(x), device=x.device, dtype=dtype) for x in wide]
@@ -73,26 +73,23 @@ def floor(ms: list[Tensor]) -> Work:
 def contenders(
     shapes: tuple[tuple[int, int], ...], device: torch.device = CPU
 ) -> dict[str, Callable[[list[Tensor]], list[Tensor]]]:
-    """Name -> function on a list of matrices; plain quintics are in bfloat16 on an accelerator, as everybody's are."""
+    """Name -> function on a list of matrices; plain quintics run in bfloat16 on an accelerator, as is usual."""
 
     def plain(steps: list[tuple[float, ...]]) -> Callable[[list[Tensor]], list[Tensor]]:
-        half = torch.float32 if device.type == "cpu" else torch.bfloat16
-        return lambda ms: quintics([m.to(half) for m in ms], steps)
-
-    def ours(method: PolarMethod) -> Callable[[list[Tensor]], list[Tensor]]:
-        return lambda ms: method.orthogonalise_all(ms)
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+        return lambda ms: quintics([m.to(dtype) for m in ms], steps)
 
     keys = [(min(shape), max(shape), device.type) for shape in shapes]
     return {
         FIVE: plain([JORDAN] * 5),
         EIGHT: plain(list(PolarExpress(8).schedule.coefficients)),
-        **{text: ours(Auto(text.removeprefix("auto:")).resolved(keys)) for text in (FAST, ACCURATE)},
-        **{str(method): ours(method) for method in (PolarExpress(5), Jordan(5), PolarExpress(8), Zolotarev(3))},
+        **{text: Auto(text.removeprefix("auto:")).resolved(keys).orthogonalise_all for text in (FAST, ACCURATE)},
+        **{str(p): p.orthogonalise_all for p in (PolarExpress(5), Jordan(5), PolarExpress(8), Zolotarev(3))},
     }
 
 
 def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU) -> list[dict[str, Any]]:
-    """One row per contender and spectrum: time over the floor, and the worst delta, gap and overshoot of the set."""
+    """One row per contender and spectrum: time over the lower bound, and largest delta, gap and overshoot."""
     rows: list[dict[str, Any]] = []
     made = contenders(GPT2_LAYER, device)
     for spectrum in ("gaussian", "log-uniform", "power-law", RECORDED):
@@ -102,8 +99,8 @@ def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU)
         works |= {name: (lambda run=run, ms=ms: run(ms)) for name, run in made.items()}  # type: ignore[misc]
         times = interleaved(works, rounds, tick, device)
         for name, run in made.items():
-            answers = [x.float().cpu() for x in run(ms)]
-            found = [measure(Spectral(), m, -x, exact=True) for m, x in zip(exact, answers, strict=True)]
+            results = [x.float().cpu() for x in run(ms)]
+            found = [measure(Spectral(), m, -x, exact=True) for m, x in zip(exact, results, strict=True)]
             ratio = times.over(name, FLOOR)
             rows.append(
                 {
@@ -115,7 +112,7 @@ def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU)
                     "delta": max(f.delta for f in found),
                     "gap": max(f.gap for f in found),
                     "overshoot": max(f.overshoot for f in found),
-                    "smallest": min(float(torch.linalg.svdvals(x)[-1]) for x in answers),
+                    "smallest": min(float(torch.linalg.svdvals(x)[-1]) for x in results),
                 }
             )
     return rows

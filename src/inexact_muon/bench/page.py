@@ -1,4 +1,4 @@
-"""What `inexact-muon bench` prints and writes."""
+"""Tables, page and figure of `inexact-muon bench`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from inexact_muon.terminal import Row, Sheet
 
 Report = dict[str, Any]
 
-
 PARTS = ("oracles", "steps", "growth", "memory")
 ACCURACY = (("gap", "+.3f"), ("overshoot", ".3f"), ("smallest", ".3f"))
 
 
 def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS, on: str = "cpu") -> Report:
-    """The parts asked for on a device; progress by rounds."""
+    """Run the given parts on a device, with a progress bar that counts rounds."""
     for part in parts:
         if part not in PARTS:
             raise ValueError(f"unknown part {part!r}: {nearest(part, PARTS)}")
@@ -104,13 +103,13 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
 
 
 def closing(report: Report) -> list[str]:
-    """Sentences under the tables."""
+    """Sentences below the tables."""
     facts = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
     sentences = [f"Measured on this machine: {facts}."]
     if report["machine"].get("bfloat16 products") == "emulated":
         sentences.append(
-            "This CPU has no bfloat16 products, and the others multiply in bfloat16: as they are they are many times "
-            "slower here than on a CPU that has. Rows in float32 run their own code with casts to bfloat16 left out."
+            "This CPU has no bfloat16 products. The other packages multiply in bfloat16, so unmodified they are many "
+            "times slower here than on a CPU that has them. Rows in float32 run their code without casts to bfloat16."
         )
     sentences += [f"No row: {name} ({reason})." for name, reason in report.get("absent", {}).items()]
     if "growth" in report:
@@ -120,7 +119,7 @@ def closing(report: Report) -> list[str]:
 
 
 def show(report: Report, console: Console) -> None:
-    """The tables on a terminal."""
+    """Print the tables to a terminal."""
     for title, header, rows in tables(report):
         keys = sum(name in ("spectrum", "oracle", "matrices", "optimizer") for name in header)
         Sheet(title, tuple(header), [Row(row) for row in rows], left=tuple(header[:keys]), keys=keys).print(console)
@@ -143,14 +142,14 @@ def markdown(report: Report) -> str:
 
 
 def check_file(path: Path, device: str) -> None:
-    """Refuses a file with figures of another device before anything is timed."""
+    """Raise if the file has figures of another device, before anything is timed."""
     held = json.loads(path.read_text()).get("device", "cpu") if path.exists() else device
     if held != device:
         raise ValueError(f"{path} holds figures of device {held!r}, not {device!r}: name another file")
 
 
 def save(report: Report, path: Path) -> list[Path]:
-    """The report as JSON, and beside it the page and the picture; parts that were not run stay as the file has them."""
+    """Write the report as JSON, and a page and a figure next to it; parts of the file that were not run are kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     report = {**(json.loads(path.read_text()) if path.exists() else {}), **report}
     path.write_text(json.dumps(report, indent=1) + "\n")
@@ -160,7 +159,7 @@ def save(report: Report, path: Path) -> list[Path]:
 
 
 def draw(report: Report, path: Path) -> list[Path]:
-    """Growth with side, aspect ratio and count, on logarithmic axes."""
+    """Draw the growth with side, aspect ratio and count on logarithmic axes."""
     import altair as alt
 
     def panel(kind: str, title: str) -> Any:

@@ -1,4 +1,4 @@
-"""Other people's optimizers, as they are, or with their products in float32 where bfloat16 is emulated."""
+"""Optimizers of other packages, unmodified or with products in float32 where bfloat16 is emulated."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Peer:
     """An optimizer of another package.
 
     Attributes:
-        package: its name on a package index, for the version.
-        group: what its parameter group needs.
-        options: what its constructor needs.
-        accelerated: options on an accelerator, such as its kernels.
+        package: its name on the package index, for the version.
+        group: options of its parameter group.
+        options: arguments of its constructor.
+        accelerated: additional arguments on an accelerator, for example to use its kernels.
     """
 
     package: str
@@ -30,11 +30,11 @@ class Peer:
     accelerated: dict[str, Any] = field(default_factory=dict)
 
     def make(self, params: list[torch.Tensor], device: torch.device, lr: float = 1e-3) -> torch.optim.Optimizer:
-        """The optimizer on params; whatever its import or constructor raises."""
+        """Create the optimizer; raises whatever its import or constructor raises."""
         cls = getattr(importlib.import_module(self.module), self.name)
-        more = self.options if device.type == "cpu" else {**self.options, **self.accelerated}
-        made: torch.optim.Optimizer = cls([{"params": params, **self.group}], lr=lr, **more)
-        return made
+        options = self.options if device.type == "cpu" else {**self.options, **self.accelerated}
+        optimizer: torch.optim.Optimizer = cls([{"params": params, **self.group}], lr=lr, **options)
+        return optimizer
 
 
 TORCH = "torch.optim.Muon"
@@ -51,11 +51,11 @@ PEERS: dict[str, Peer] = {
         "gram-newton-schulz", "gram_newton_schulz", "Muon", options={"ns_algorithm": "gram_newton_schulz"}
     ),
 }
-"""Every one that is installed and steps on the device gets a row; the others are named with the reason."""
+"""Name -> peer. Those that cannot be imported or fail on the device are listed with the reason."""
 
 
 class Float32Products(TorchFunctionMode):
-    """Casts to bfloat16 give float32, so that a peer's own code runs in float32."""
+    """Replace casts to bfloat16 by casts to float32, so that the code of a peer runs in float32."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -68,7 +68,7 @@ class Float32Products(TorchFunctionMode):
 
 
 def in_float32(name: str, step: Callable[[], object]) -> Callable[[], object]:
-    """A step of a peer with its products in float32. heavyball is not compiled then, since a graph has its casts."""
+    """A step of a peer with products in float32. heavyball is not compiled then, as its graph contains the casts."""
     if name.startswith("heavyball"):
         utils: Any = importlib.import_module("heavyball.utils")
         utils.compile_mode = None

@@ -1,4 +1,4 @@
-"""Whole optimizer steps, side by side with torch's and with whichever peers are installed."""
+"""Whole optimizer steps, compared with those of torch and of installed peers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from inexact_muon.bench.machine import native_bfloat16
 from inexact_muon.bench.oracles import ACCURATE, FAST, GPT2_LAYER, RECORDED, quintics, with_spectrum
@@ -23,7 +23,7 @@ SMALL = ((128, 128),) * 12 + ((512, 128),) * 3 + ((128, 512),) * 3
 """The hidden matrices of a GPT of 3 layers, 128 wide."""
 
 MIDDLE = ((256, 256),) * 16 + ((1024, 256),) * 4 + ((256, 1024),) * 4
-"""Of 4 layers, 256 wide."""
+"""The same for 4 layers, 256 wide."""
 
 SETS = {"18 small matrices": SMALL, "24 of width 256": MIDDLE, "GPT-2 layer": GPT2_LAYER}
 ADAMW, PLAIN, BATCHED = (
@@ -37,14 +37,14 @@ MATRICES = (("*", "lmo"),)
 
 
 class Plain(torch.optim.Optimizer):
-    """Muon as a short script has it: float32, five direct quintic steps, one matrix at a time."""
+    """Muon as in a short script: float32, five direct quintic steps, one matrix at a time."""
 
     def __init__(self, params: Any) -> None:
         super().__init__(params, {"lr": LR})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """lerp, Nesterov, five steps, decay, update."""
+        """Momentum with Nesterov, five quintic steps, decay, update."""
         for p in self.param_groups[0]["params"]:
             buffer = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
             buffer.lerp_(p.grad, 0.05)
@@ -54,7 +54,7 @@ class Plain(torch.optim.Optimizer):
 
 
 class Bag(nn.Module):
-    """A module of nothing but matrices; `rules=MATRICES` gives the LMO to all of them."""
+    """A module that consists of matrices with gradients; `rules=MATRICES` routes all of them to the LMO."""
 
     def __init__(self, shapes: tuple[tuple[int, int], ...], device: torch.device = CPU) -> None:
         super().__init__()
@@ -67,39 +67,42 @@ class Bag(nn.Module):
 
 @dataclass(frozen=True)
 class Contender:
-    """How an optimizer is made for a bag, and what is done to its steps; a peer may be missing."""
+    """An optimizer of the comparison.
+
+    Attributes:
+        make: creates the optimizer.
+        wrapped: modifies its step.
+        peer: from another package, which may be missing.
+    """
 
     make: Callable[[Bag], torch.optim.Optimizer]
     wrapped: Callable[[Work], Work] = lambda work: work
     peer: bool = False
 
     def step(self, bag: Bag) -> Work:
-        """A step that has been tried once."""
+        """The step of a new optimizer, after it has run once."""
         work = self.wrapped(stepping(self.make(bag)))
         work()
         return work
 
 
 def ours(text: str) -> str:
-    """The name of our row."""
+    """Name of the row of `Muon.for_model` with this oracle."""
     return f"Muon.for_model(polar={text})"
 
 
 def contenders(device: torch.device = CPU, peers: bool = False) -> dict[str, Contender]:
-    """Every optimizer; peers in float32 where a CPU only emulates bfloat16, torch's also as it is."""
-
-    def params(bag: Bag) -> list[Tensor]:
-        return list(bag.parameters())
+    """Name -> optimizer. Where bfloat16 is emulated peers run in float32, and torch's also unmodified."""
 
     def for_model(text: str) -> Contender:
         return Contender(lambda bag: Muon.for_model(bag, LR, rules=MATRICES, polar=text))
 
     made = {
-        ADAMW: Contender(lambda bag: torch.optim.AdamW(params(bag))),
-        PLAIN: Contender(lambda bag: Plain(params(bag))),
-        BATCHED: Contender(lambda bag: Muon(params(bag), lr=LR, polar=Jordan(5, form="direct"))),
+        ADAMW: Contender(lambda bag: torch.optim.AdamW(bag.parameters())),
+        PLAIN: Contender(lambda bag: Plain(bag.parameters())),
+        BATCHED: Contender(lambda bag: Muon(bag.parameters(), lr=LR, polar=Jordan(5, form="direct"))),
         **{ours(text): for_model(text) for text in (FAST, ACCURATE)},
-        "Muon(polar-express:5)": Contender(lambda bag: Muon(params(bag), lr=LR)),
+        "Muon(polar-express:5)": Contender(lambda bag: Muon(bag.parameters(), lr=LR)),
     }
     emulated = device.type == "cpu" and not native_bfloat16()
     for name, peer in PEERS.items():
@@ -107,7 +110,7 @@ def contenders(device: torch.device = CPU, peers: bool = False) -> dict[str, Con
             continue
 
         def make(bag: Bag, peer: Any = peer) -> torch.optim.Optimizer:
-            return peer.make(params(bag), device, LR)
+            return peer.make(list(bag.parameters()), device, LR)
 
         if emulated:
             made[f"{name}, in float32"] = Contender(make, partial(in_float32, name), peer=True)
@@ -117,11 +120,11 @@ def contenders(device: torch.device = CPU, peers: bool = False) -> dict[str, Con
 
 
 ABSENT = (ImportError, RuntimeError, TypeError, ValueError, AttributeError, AssertionError)
-"""What a peer raises that is not installed or not usable here."""
+"""Exceptions of peers that are not installed or do not work on this machine."""
 
 
 def stepping(optimizer: torch.optim.Optimizer) -> Work:
-    """A step with the gradients put back first: some optimizers drop them."""
+    """A step that sets the gradients first, because some optimizers delete them."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
 
     def work() -> None:
@@ -135,7 +138,7 @@ def stepping(optimizer: torch.optim.Optimizer) -> Work:
 def compare(
     rounds: int, peers: bool, tick: Callable[[], object], device: torch.device = CPU
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """One row per optimizer and set: time over ours and over AdamW's, with accuracy; and why others have no row."""
+    """(rows of time over ours and over AdamW's with accuracy, per optimizer and set; peers without row -> reason)"""
     rows: list[dict[str, Any]] = []
     absent: dict[str, str] = {}
     for name, shapes in SETS.items():
@@ -163,7 +166,7 @@ def compare(
 
 
 def accuracy(contender: Contender, n: int, device: torch.device = CPU) -> dict[str, float]:
-    """gap, overshoot and smallest singular value of -step/lr from zero weights on recorded momentum.
+    """Gap, overshoot and smallest singular value of -step/lr from zero weights, on recorded momentum.
 
     The matrix is square, where the scale factors of all of these optimizers are 1.
     """
@@ -181,7 +184,7 @@ def accuracy(contender: Contender, n: int, device: torch.device = CPU) -> dict[s
 
 
 def memory(device: torch.device = CPU) -> list[dict[str, Any]]:
-    """Peak extra bytes of a step of ours over six copies of the largest matrix, and over the limit."""
+    """Peak bytes of a step of `Muon.for_model`, in copies of the largest matrix; allowed are six, or the limit."""
     rows = []
     for name, shapes in {
         **SETS,

@@ -1,4 +1,4 @@
-"""Times that can be compared: everything takes its turn in every round, and ratios are taken within a round."""
+"""Comparable times: in each round every function runs once, and ratios are computed within a round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 Work = Callable[[], object]
 
 WARM = 2
-"""Rounds that are not counted."""
+"""Number of warm-up rounds, which are not counted."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Seconds of everything, round by round."""
+    """Name -> seconds of each round."""
 
     times: dict[str, list[float]]
 
     def over(self, name: str, reference: str) -> Ratio:
-        """The ratio of one to another, taken within each round."""
+        """The ratio of the times of two functions, computed within each round."""
         ratios = [a / b for a, b in zip(self.times[name], self.times[reference], strict=True)]
         low, _, high = quantiles(ratios, n=4)
         return Ratio(median(ratios), low, high)
 
     def seconds(self, name: str) -> float:
-        """Median."""
+        """Median time."""
         return median(self.times[name])
 
 
@@ -46,7 +46,7 @@ CPU = torch.device("cpu")
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done what it was given; a CPU has."""
+    """Wait until the device has finished; nothing to do on a CPU."""
     if device.type != "cpu":
         torch.get_device_module(device).synchronize(device)
 
@@ -57,9 +57,9 @@ def interleaved(
     tick: Callable[[], object] = lambda: None,
     device: torch.device = CPU,
 ) -> Rounds:
-    """Everything in turn, round after round; two rounds of warming up are not counted.
+    """Run all functions in turn, round after round; the first two rounds are not counted.
 
-    A time is that of the host from an idle device to an idle device, so that it has the launches in it.
+    Times are measured on the host from an idle device to an idle device, so they include kernel launches.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + WARM):
@@ -74,7 +74,7 @@ def interleaved(
 
 
 def peak_memory(work: Work, device: torch.device = CPU) -> int:
-    """Bytes of tensors allocated at once during work, beyond those that were there before."""
+    """Peak bytes of tensors allocated during `work`, beyond those allocated before."""
     work()
     if device.type != "cpu":
         memory = torch.get_device_module(device)

@@ -1,8 +1,8 @@
-"""Polar methods: M -> approximately U V^T, as frozen values whose error is known.
+"""Polar methods: M -> approximately U V^T, as frozen dataclasses whose error bound is computed.
 
 X = PolarExpress(5)(M)
 PolarExpress(5).error_bound(1e-3)     # 0.134
-parse("polar-express:5")              # the same from text
+parse("polar-express:5")              # the same method from its text
 """
 
 from inexact_muon import _text as grammar
@@ -34,16 +34,16 @@ POLARS: dict[str, type[PolarMethod]] = {
         *(Zolotarev, ExactSVD, Compiled, Auto, Shaped, Deflated),
     )
 }
-"""Name -> class, for text only."""
+"""Name -> class, used to parse text."""
 
 
 def words() -> dict[str, type]:
-    """`POLARS` as it is now, since others register theirs in it, and what a method may hold."""
+    """Name -> class of all that the text of a method may contain: `POLARS`, which others may extend, and shapes."""
     return {**POLARS, **SHAPES}
 
 
 def parse(text: str) -> PolarMethod:
-    """The method that a text names: "polar-express(steps=5)", "polar-express:5", "exact-svd".
+    """Parse the text of a method: "polar-express(steps=5)", "polar-express:5", "exact-svd".
 
     >>> parse("polar-express:5") == PolarExpress(5)
     True

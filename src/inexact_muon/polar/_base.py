@@ -1,4 +1,4 @@
-"""What every polar method is: a frozen value, callable on (..., n, m), with a known scalar map."""
+"""Base class of polar methods: frozen dataclasses, callable on (..., n, m), with a known scalar map."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 class PolarMethod(Oracle):
     """M -> approximately U V^T, where M = U diag(sigma) V^T.
 
-    The answer is U diag(f(sigma/c)) V^T, with f the method's scalar map and c >= sigma_1 its normaliser,
-    up to rounding in the compute dtype. Zero gives zero; 2^k M gives the bits that M gives.
+    The result is U diag(f(sigma/c)) V^T, where f is the method's scalar map and c >= sigma_1 its normaliser, up to
+    rounding in the compute dtype. The zero matrix maps to zero, and 2^k M bitwise to the result for M.
 
     Attributes:
-        dtype: compute dtype; None takes the fast one of the device: float64 for float64 input, else bfloat16
-            on a GPU with native support and float32 everywhere else.
+        dtype: compute dtype. None selects float64 for float64 input, otherwise bfloat16 on a GPU with native support
+            and float32 everywhere else.
         form: direct, gram, or auto (see `inexact_muon.polar.iteration`).
         normalise: one of `inexact_muon.schedules.oracles.NORMALISERS`, or auto.
     """
@@ -44,31 +44,34 @@ class PolarMethod(Oracle):
 
     @abstractmethod
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        """The method on each of xs, (batch_i, n, m_i) of one n <= m_i, whose entries suit products or are all zero."""
+        """Apply the method to each stack of xs, (batch_i, n, m_i) with the same n <= m_i.
+
+        Matrices are scaled such that products neither overflow nor underflow, or are zero.
+        """
 
     def flops_on(self, n: int, m: int, device: torch.device | str | None) -> int:
-        """`flops` in the dtype and form that run on a device."""
+        """`flops` in the dtype and form that are used on a device."""
         kind = "accelerator" if at_least(torch.device(device or "cpu"), NATIVE_BFLOAT16) else "cpu"
         return int(sum(operation.flops for operation in self.at(n, m, device).operations(n, m, kind)))
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
-        """Compute dtypes in which the method is sound."""
+        """Compute dtypes in which the method is numerically stable."""
         return tuple(DTYPES[name] for name in self.map.dtypes)
 
     def multiplier(self, gram: Tensor) -> Tensor:
-        """Q with answer Q X, from X X^T alone, (batch, n, n) in float64; only where `from_gram` says so."""
-        raise NotImplementedError(f"{self.name} does not work from the Gram matrix alone")
+        """The matrix Q of the result Q X, from X X^T alone: (batch, n, n) in float64. Only if `from_gram` is True."""
+        raise NotImplementedError(f"{self.name} needs more than the Gram matrix: use a method with from_gram=True")
 
     def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
-        """The method for n x m matrices on a device: itself, unless it is chosen by shape (`Auto`)."""
+        """The method used for n x m matrices on a device: self, except for `Auto`, which chooses by shape."""
         return self
 
     def __call__(self, m: Tensor) -> Tensor:
-        """The approximate polar factor: same shape, dtype and device; m is not touched.
+        """The approximate polar factor, in the shape, dtype and device of m; m is not modified.
 
         Args:
-            m: real floating tensor (..., n, m).
+            m: real floating-point tensor (..., n, m).
 
         Raises:
             TypeError: not a tensor, or a complex or integer one.
@@ -79,48 +82,45 @@ class PolarMethod(Oracle):
         return self.orthogonalise(m)
 
     def orthogonalise(self, m: Tensor) -> Tensor:
-        """`__call__` without its checks, hence without a host synchronisation on an accelerator."""
+        """`__call__` without input checks, which would synchronise an accelerator with the host."""
         return self.orthogonalise_all([m])[0]
 
     def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT, cast: bool = True) -> list[Tensor]:
-        """`orthogonalise` of each, worked on together where that is faster (see `inexact_muon.polar.batching`).
+        """`orthogonalise` of each matrix, batched where that is faster (see `inexact_muon.polar.batching`).
 
         Args:
-            limit: bytes of work space; one matrix takes up to six copies of itself whatever the limit.
-            cast: to the dtype of the input; else answers that were computed in a narrower one stay there.
+            limit: bytes of workspace; a single matrix may take up to six copies of itself regardless.
+            cast: return the dtype of the input; if False, results computed in a narrower dtype keep it.
         """
         if not ms:
             return []
         kind = ms[0].device.type
-        if kind in ("cpu", "cuda") and not torch.is_autocast_enabled(kind):
-            return solve_all(ms, self.solve, self.compute_dtype, limit, cast)
-        with no_autocast(ms[0]):
+        autocast = kind not in ("cpu", "cuda") or torch.is_autocast_enabled(kind)
+        with no_autocast(ms[0]) if autocast else nullcontext():
             return solve_all(ms, self.solve, self.compute_dtype, limit, cast)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
-        """The dtype of the products for this input."""
-        if self.dtype is not None:
-            return self.dtype
-        return torch.float64 if m.dtype == torch.float64 else self.computes_on(m.device)
+        """Dtype of the matrix products for this input."""
+        return self.dtype or (torch.float64 if m.dtype == torch.float64 else self.computes_on(m.device))
 
     def computes_on(self, device: torch.device) -> torch.dtype:
-        """The dtype of the products on a device for input that is not float64."""
+        """Dtype of the matrix products on a device, for input that is not float64."""
         if self.dtype is not None:
             return self.dtype
         native = device.type == "cuda" and at_least(device, NATIVE_BFLOAT16) and torch.bfloat16 in self.dtypes
-        found = "bfloat16" if native else "float32"
-        return DTYPES[found if self.form != "gram" else self.map.for_form(found, self.form)]
+        fast = "bfloat16" if native else "float32"
+        return DTYPES[self.map.for_form(fast, self.form) if self.form == "gram" else fast]
 
 
 NATIVE_BFLOAT16 = (8, 0)
-"""CUDA capability from which products of bfloat16 are fast; below it float32 is the default."""
+"""CUDA compute capability from which bfloat16 products are fast; below it the default is float32."""
 
 FAST_FLOAT16 = (7, 0)
-"""CUDA capability from which products of float16 with sums in float32 are as fast as those of bfloat16."""
+"""CUDA compute capability from which float16 products with float32 accumulation are as fast as bfloat16 ones."""
 
 
 def at_least(device: torch.device, capability: tuple[int, int]) -> bool:
-    """Whether this is a CUDA device of a capability; supposed of one that this machine does not have."""
+    """Whether this is a CUDA device of at least this compute capability; assumed if the machine has no such device."""
     if device.type != "cuda":
         return False
     try:
@@ -130,14 +130,14 @@ def at_least(device: torch.device, capability: tuple[int, int]) -> bool:
 
 
 def no_autocast(m: Tensor) -> AbstractContextManager[object]:
-    """Products inside run in the dtype chosen here, also in a caller's autocast region."""
+    """Context that disables autocast, so that products run in the compute dtype also in a caller's autocast region."""
     kind = m.device.type
-    known = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)  # torch 2.6 cannot compile the question
+    known = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)  # torch 2.6 cannot compile the latter
     return torch.autocast(kind, enabled=False) if known else nullcontext()
 
 
 def check_matrix(m: object, what: str = "m") -> None:
-    """One sentence for each way in which m is not a stack of real floating matrices."""
+    """Raise unless m is a matrix or a stack of matrices of real floating-point numbers."""
     if not isinstance(m, Tensor):
         raise TypeError(f"{what} must be a torch.Tensor, got {type(m).__name__}")
     if not m.dtype.is_floating_point:
@@ -147,7 +147,7 @@ def check_matrix(m: object, what: str = "m") -> None:
 
 
 def check_finite(m: Tensor, what: str = "m") -> None:
-    """Says whether a NaN or an infinity is there, and where the first one is."""
+    """Raise if m has a NaN or infinite entry, with the index of the first one."""
     finite = m.isfinite()
     if not bool(finite.all()):
         where = tuple(int(i) for i in (~finite).nonzero()[0])

@@ -1,4 +1,4 @@
-"""The oracle that is chosen by shape and device: a value before it is resolved, and the same value with its choices."""
+"""`auto`: a polar method that chooses an oracle by shape and device, and stores its choices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from inexact_muon.schedules.operations import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
 
 AUTO_TARGET = "accurate"
-"""What plain `auto` stands for. Only a study changes it."""
+"""Target of plain `auto`; changed only on the evidence of a study."""
 
 
 @dataclass(frozen=True)
 class AutoTarget:
-    """What `auto` asks `cheapest` for: error at most delta on [lower, 1], among these oracles; () for its own."""
+    """Arguments of `cheapest`: error at most delta on [lower, 1], among these oracles, () for its own candidates."""
 
     delta: float
     lower: float
@@ -34,32 +34,32 @@ class AutoTarget:
 
 @lru_cache(maxsize=1)
 def trained() -> tuple[PolarMethod, ...]:
-    """Cheap oracles that ended no higher than the exact one in at least one study (docs/figures/precision-study.md).
+    """Cheap oracles with a final loss no higher than the exact one's in some study (docs/figures/precision-study.md).
 
-    Another study found one pole worse (docs/which-oracle.md). Three steps of degree 9 are for half precision: they lift
-    small singular values further than four quintics and ripple less.
+    Another study found one pole worse (docs/which-oracle.md). Three steps of degree 9 are meant for half precision:
+    they raise small singular values more than four quintics and oscillate less about 1.
     """
     lower = 3e-3
     return Zolotarev(1, lower), PolarExpress(4, lower), PolarExpress(3, lower, degree=9)
 
 
 TARGETS: dict[str, AutoTarget] = {"accurate": AutoTarget(0.065, 1e-3), "fast": AutoTarget(0.5, 3e-3, trained)}
-"""What the word after "auto:" stands for."""
+"""Word after "auto:" -> target."""
 
 Key = tuple[int, int, str]
-"""The short side, the long side and the type of the device."""
+"""(short side, long side, device type)"""
 
 
 @dataclass(frozen=True)
 class Auto(PolarMethod):
-    """`cheapest` for each shape and type of device, decided once.
+    """`cheapest` for each shape and device type, decided once.
 
     An optimizer resolves it at its first step, so that a model may be moved to its device after the optimizer was
-    made; what was chosen then stands in `chosen`, in the parameter group's text and in checkpoints.
+    created. The choices are stored in `chosen`, in the text of the parameter group and in checkpoints.
 
     Attributes:
         target: one of `TARGETS`: "accurate", or "fast", the cheapest that trains no worse.
-        chosen: (short side, long side, type of device, method) of every shape that is resolved.
+        chosen: (short side, long side, device type, method) of every resolved shape.
     """
 
     name: ClassVar[str] = "auto"
@@ -78,7 +78,7 @@ class Auto(PolarMethod):
 
     @property
     def short(self) -> str:
-        """The text without choices: "auto", "auto:fast"."""
+        """The text without the choices: "auto", "auto:fast"."""
         return self.name if self.target == AUTO_TARGET else f"{self.name}:{self.target}"
 
     @property
@@ -86,52 +86,53 @@ class Auto(PolarMethod):
         raise ValueError("auto has no map before its shape is known: use auto.at(n, m), or name an oracle")
 
     def known(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod | None:
-        """What was chosen for this shape and device; None before it is."""
+        """The method chosen for this shape and device; None if none is chosen yet."""
         wanted = key(n, m, device)
         return next((method for *found, method in self.chosen if tuple(found) == wanted), None)
 
     def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
         short, long, kind = key(n, m, device)
-        wanted = TARGETS[self.target]
-        found = self.known(n, m, device)
-        return found or cheapest(short, long, wanted.delta, wanted.lower, device=kind, among=wanted.among())
+        target = TARGETS[self.target]
+        return self.known(n, m, device) or cheapest(
+            short, long, target.delta, target.lower, device=kind, among=target.among()
+        )
 
     def resolved(self, keys: Iterable[Key]) -> Auto:
-        """The same with a choice for each of these; what was chosen before stays."""
+        """A copy with a choice for each of these keys; earlier choices are kept."""
         known = {row[:3] for row in self.chosen}
         new = [k for k in dict.fromkeys(keys) if k not in known]
         return replace(self, chosen=(*self.chosen, *((*k, self.at(*k)) for k in new))) if new else self
 
     def accepts(self, other: PolarMethod) -> bool:
-        """Whether this value could have become `other`: the same target, and every choice within its bound."""
+        """Whether `other` may result from resolving this: the same target, and each choice within its error bound."""
         if not isinstance(other, Auto) or other.target != self.target:
             return False
-        wanted = TARGETS[self.target]
-        return all(method.error_bound(wanted.lower) <= wanted.delta for *_, method in other.chosen)
+        target = TARGETS[self.target]
+        return all(method.error_bound(target.lower) <= target.delta for *_, method in other.chosen)
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         return self.at(n, m, "cpu" if device == "cpu" else "cuda").operations(n, m, device)
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
-        return self._for(m).compute_dtype(m)
+        return self._method_for(m).compute_dtype(m)
 
-    def _for(self, m: Tensor) -> PolarMethod:
-        """What runs on m; float64 input stays in float64, whatever the dtype of the choice."""
+    def _method_for(self, m: Tensor) -> PolarMethod:
+        """The method for m; float64 input is computed in float64, whatever the dtype of the choice."""
         method = self.at(m.shape[-2], m.shape[-1], m.device)
         return replace(method, dtype=None) if m.dtype == torch.float64 else method
 
     def orthogonalise_all(self, ms: Sequence[Tensor], limit: int = LIMIT, cast: bool = True) -> list[Tensor]:
-        methods = [self._for(m) if m.numel() else None for m in ms]
-        found: dict[int, Tensor] = {i: m.clone() for i, m in enumerate(ms) if methods[i] is None}
+        methods = [self._method_for(m) if m.numel() else None for m in ms]
+        results: dict[int, Tensor] = {i: m.clone() for i, m in enumerate(ms) if methods[i] is None}
         for method in dict.fromkeys(method for method in methods if method is not None):
-            places = [i for i, other in enumerate(methods) if other == method]
-            found.update(zip(places, method.orthogonalise_all([ms[i] for i in places], limit, cast), strict=True))
-        return [found[i] for i in range(len(ms))]
+            indices = [i for i, other in enumerate(methods) if other == method]
+            results.update(zip(indices, method.orthogonalise_all([ms[i] for i in indices], limit, cast), strict=True))
+        return [results[i] for i in range(len(ms))]
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        raise NotImplementedError("auto hands matrices to the methods that it chose")
+        raise NotImplementedError("auto has no solve of its own: use auto.at(n, m).solve")
 
 
 def key(n: int, m: int, device: Any = None) -> Key:
-    """What a choice depends on."""
+    """Key of the choice for n x m matrices on a device."""
     return min(n, m), max(n, m), "cpu" if device is None else torch.device(device).type

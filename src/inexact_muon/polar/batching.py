@@ -1,6 +1,6 @@
-"""Many matrices at once: those of one shape in one stack, those of one short side in one call.
+"""Batching: matrices of one shape are stacked, and matrices with the same short side are solved in one call.
 
-A large matrix stays where it is, since copying it into a stack would cost a pass and win nothing.
+Large matrices are not copied into a stack: that would cost a pass over memory and save nothing.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from torch import Tensor
 from inexact_muon.polar.scaling import to_unit_entries
 
 STACKED = 2**18
-"""Matrices of up to so many entries are copied into one stack with the others of their shape."""
+"""Matrices with at most this many entries are copied into a stack with the others of their shape."""
 
 COPIES = 6
-"""Upper bound on what a method holds at once, in copies of its input."""
+"""Upper bound on the workspace of a method, in copies of its input."""
 
 HALF_COPIES = 3
-"""The same for products in half precision, in float32 copies: two of X, two n x n matrices, and the answer."""
+"""The same in half precision, in float32 copies of the input: two of X, two n x n matrices, and the result."""
 
 LIMIT = 256 * 2**20
-"""Bytes that the work on several matrices may take; a single one takes what it needs."""
+"""Bytes of workspace for several matrices at once; a single matrix takes what it needs."""
 
 ACCELERATOR_LIMIT = 6 * 2**30
-"""The same on an accelerator: a constant, not free memory, because what is stacked together decides the last bits."""
+"""The same on an accelerator: a constant, not the free memory, because stacking affects the last bits of results."""
 
 CACHE = 16 * 2**20
-"""Bytes of work that a CPU does at once: more is not faster, and large temporaries cost page faults."""
+"""Bytes of workspace used at once on a CPU: more is not faster, and large temporaries cause page faults."""
 
 _SAFE = 2.0**24
+"""Matrices with a Frobenius norm between 1/_SAFE and _SAFE are multiplied without rescaling."""
 
 Item = TypeVar("Item")
 Solve = Callable[[list[Tensor], torch.dtype], list[Tensor]]
 
 
 def limit_on(device: torch.device, limit: int | None) -> int:
-    """The limit given, or the default of the device."""
+    """`limit`, or the default of the device if it is None."""
     return limit if limit is not None else LIMIT if device.type == "cpu" else ACCELERATOR_LIMIT
 
 
@@ -49,12 +50,13 @@ def solve_all(
     limit: int = LIMIT,
     cast: bool = True,
 ) -> list[Tensor]:
-    """`solve` on every matrix of ms, each (..., n, m), in the shape it came in.
+    """Apply `solve` to every matrix of ms, each (..., n, m); results have the shapes of ms.
 
     Args:
-        solve: gets stacks (batch_i, n, m_i) of one n <= m_i with entries of moderate size, and the compute dtype.
-        limit: bytes of work at once; at least one matrix is worked on.
-        cast: to the dtype it came in; else a narrower compute dtype stays.
+        solve: called with stacks (batch_i, n, m_i) that have the same n <= m_i and are safe to multiply, and with the
+            compute dtype.
+        limit: bytes of workspace; at least one matrix is solved at once.
+        cast: return the dtype of each matrix; if False, a narrower compute dtype is kept.
     """
     limit = min(limit, CACHE) if ms[0].device.type == "cpu" else limit
     pieces: list[list[Tensor]] = [[] for _ in ms]
@@ -68,15 +70,15 @@ def solve_all(
         for chunk in within(parts, limit):
             given = [part for _, part in chunk]
             stacks, places = _stacked(given) if len(given) > 1 else (given, [(0, 0)])
-            half = torch.finfo(dtype).bits < 32 and stacks[0].dtype != torch.float64  # there sizes are taken in float64
-            solved = solve([x if half else _moderate(x) for x in stacks], dtype)
+            half = torch.finfo(dtype).bits < 32 and stacks[0].dtype != torch.float64  # `iteration.run` rescales these
+            solved = solve([x if half else _rescaled(x) for x in stacks], dtype)
             for (i, part), (stack, low) in zip(chunk, places, strict=True):
                 pieces[i].append(solved[stack].narrow(0, low, len(part)))
     return [_joined(found, m, cast) for found, m in zip(pieces, ms, strict=True)]
 
 
 def _parts(m: Tensor, dtype: torch.dtype, limit: int) -> list[tuple[Tensor, int]]:
-    """m as (batch, n, m) with n <= m, cut along the batch where it is over the limit; and the work on each part."""
+    """m as (batch, n, m) with n <= m, split along the batch to fit the limit; each part with its workspace."""
     x = m.detach().reshape(-1, *m.shape[-2:])
     x = x.mT if x.shape[-2] > x.shape[-1] else x
     one = work(m, dtype) // len(x)
@@ -84,13 +86,13 @@ def _parts(m: Tensor, dtype: torch.dtype, limit: int) -> list[tuple[Tensor, int]
 
 
 def work(x: Tensor, dtype: torch.dtype = torch.float32) -> int:
-    """Bytes that a method with this compute dtype may need at once for x."""
+    """Bytes of workspace that a method with this compute dtype may need for x."""
     copies = COPIES if torch.finfo(dtype).bits >= 32 else HALF_COPIES
     return copies * x.numel() * max(4, x.element_size())
 
 
 def within(items: Iterable[tuple[Item, int]], limit: int) -> Iterator[list[Item]]:
-    """Consecutive items whose sizes fit the limit together; one at least."""
+    """Group consecutive items of (item, size) so that each group has one item or a total size of at most `limit`."""
     chunk: list[Item] = []
     total = 0
     for item, size in items:
@@ -104,26 +106,25 @@ def within(items: Iterable[tuple[Item, int]], limit: int) -> Iterator[list[Item]
 
 
 def _stacked(parts: list[Tensor]) -> tuple[list[Tensor], list[tuple[int, int]]]:
-    """Stacks, and for each part its (stack, first row)."""
+    """Stacks, and the (stack, first matrix) of each part."""
     groups: dict[object, list[int]] = {}
     for k, part in enumerate(parts):
         small = part.shape[-2] * part.shape[-1] <= STACKED and part.device.type == "cpu"
         groups.setdefault(tuple(part.shape[-2:]) if small else k, []).append(k)
-    stacks: list[Tensor] = []
     places: list[tuple[int, int]] = [(0, 0)] * len(parts)
-    for members in groups.values():
+    for stack, members in enumerate(groups.values()):
         low = 0
         for k in members:
-            places[k] = (len(stacks), low)
+            places[k] = (stack, low)
             low += len(parts[k])
-        stacks.append(torch.cat([parts[k] for k in members]) if len(members) > 1 else parts[members[0]])
-    return stacks, places
+    stacked = [[parts[k] for k in members] for members in groups.values()]
+    return [torch.cat(same) if len(same) > 1 else same[0] for same in stacked], places
 
 
-def _moderate(x: Tensor) -> Tensor:
-    """x in float32 or wider, brought to entries near 1 by powers of two; not touched where products are safe anyway.
+def _rescaled(x: Tensor) -> Tensor:
+    """x in float32 or wider, scaled by powers of two to entries near 1 unless it is safe to multiply as it is.
 
-    Looking at its size waits for the device, so that only a CPU skips the pass.
+    Reading norms would synchronise an accelerator with the host, so only a CPU skips the pass.
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     if x.device.type == "cpu":
@@ -134,7 +135,7 @@ def _moderate(x: Tensor) -> Tensor:
 
 
 def _joined(pieces: list[Tensor], m: Tensor, cast: bool) -> Tensor:
-    """The answer to m from the pieces of its batch."""
+    """The result for m from the pieces of its batch."""
     if not pieces:
         return m.clone()
     x = pieces[0] if len(pieces) == 1 else torch.cat(pieces)

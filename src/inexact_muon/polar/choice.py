@@ -1,4 +1,4 @@
-"""The cheapest oracle for a wanted accuracy: candidates in the order of their cost, the first that is good enough."""
+"""The cheapest oracle of a required accuracy: the first in a list of candidates, sorted by cost, that reaches it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from inexact_muon.polar.rounding import reached
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
 
 LONGEST = 8
-"""Steps, or poles, of the largest candidates."""
+"""Maximum number of steps, or poles, of a candidate."""
 
 LOWERS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-"""Intervals for which candidates are designed when a spectrum is given."""
+"""Lower ends of the design intervals of candidates if a spectrum is given."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method, what it costs (in n x n x n products, on the table's device) and how good it is by which measure."""
+    """A method, its cost in n x n x n products on the device of the cost table, and the accuracy that it reaches."""
 
     method: PolarMethod
     cost: float
@@ -41,7 +41,7 @@ def cheapest(
     device: torch.device | str | None = None,
     **more: Any,
 ) -> PolarMethod:
-    """The cheapest method with error at most delta on [lower, 1] for one n x m matrix: see `choose`, which says why.
+    """The cheapest method with error at most delta on [lower, 1] for one n x m matrix: the method of `choose`.
 
     Example:
         >>> str(cheapest(768, 3072, delta=0.065, lower=1e-3))
@@ -64,21 +64,21 @@ def choose(
     costs: Costs | None = None,
     among: Sequence[PolarMethod] = (),
 ) -> Choice:
-    """The cheapest method that is good enough, with its cost and the reason.
+    """The cheapest method of a required accuracy, with its cost and the accuracy that it reaches.
 
-    Deterministic: it decides by the shipped cost table of the kind of device. In float32 and float64 the error is the
-    method's bound plus what rounding adds (`inexact_muon.polar.rounding`); in half precision it is the bound alone,
-    to which rounding may add 0.1 (float16) or 0.2 (bfloat16). On a CUDA device of capability 7.0 or more the compute
-    dtype is float16, in which the Gram form is sound.
+    Deterministic: costs come from the shipped table of the device type. In float32 and float64 the error is the
+    method's bound plus rounding (`inexact_muon.polar.rounding`); in half precision it is the bound alone, to which
+    rounding may add 0.1 (float16) or 0.2 (bfloat16). On a CUDA device of compute capability 7.0 or more the compute
+    dtype is float16, in which the Gram form is stable.
 
     Args:
-        dtype: compute dtype; None takes float32 on a CPU, float16 on CUDA from capability 7.0 on, and elsewhere what
-            the device is fast in.
+        dtype: compute dtype. None selects float32 on a CPU, float16 on CUDA from compute capability 7.0 on, and the
+            default of the method elsewhere.
         device: cpu by default.
-        spectrum: singular values; the method shall then have at most this gap and overshoot on them, and delta and
-            lower are not used.
-        costs: another table, such as `calibrate()` gives.
-        among: the candidates, by default designs of many steps, degrees and poles for the interval.
+        spectrum: singular values. If given, the method is required to have at most this gap and overshoot on them, and
+            delta and lower are not used.
+        costs: another cost table, for example the result of `calibrate()`.
+        among: candidates; by default designs with various numbers of steps, degrees and poles for the interval.
     """
     if min(n, m) < 1:
         raise ValueError(f"n and m must be at least 1, got {n} and {m}")
@@ -107,20 +107,22 @@ def choose(
                 return Choice(method, cost, why)
     precision = "half precision" if half else str(dtype or torch.float32).removeprefix("torch.")
     if spectrum is not None:
-        raise ValueError(f"no candidate reaches gap={gap:g}, overshoot={overshoot:g} in {precision}: ask for less")
+        raise ValueError(
+            f"no candidate reaches gap={gap:g}, overshoot={overshoot:g} in {precision}: increase one of them"
+        )
     wider = "" if half or dtype == torch.float64 else ", or pass dtype=torch.float64"
     raise ValueError(
         f"no candidate reaches delta={delta:g} at lower={lower:g} in {precision} with its rounding: {best[1]} "
-        f"reaches {best[0]:.2g}; ask for no less{wider}"
+        f"reaches {best[0]:.2g}; increase delta{wider}"
     )
 
 
 def _ordered(
     n: int, m: int, offered: Iterable[PolarMethod], half: bool, dtype: torch.dtype | None, costs: Costs
 ) -> list[tuple[float, PolarMethod]]:
-    """Candidates that are sound in the dtype, by cost; of equals the one with fewer steps, whose text is shorter."""
-    made = [_with_dtype(method, dtype) for method in offered if dtype is None or dtype in method.dtypes]
-    if not half:  # where the Gram form is cheaper, the direct one rounds less
+    """Candidates that are stable in the dtype, sorted by cost, then by length of text, which favours fewer steps."""
+    made = [replace(method, dtype=dtype) if dtype else method for method in offered if dtype in (None, *method.dtypes)]
+    if not half:  # the direct form is an alternative where the Gram form is used: it costs more and rounds less
         composed = [method for method in made if isinstance(method, Composition)]
         gram = [method for method in composed if method.runs_gram(n, m, dtype or torch.float32)]
         made += [replace(method, form="direct") for method in gram]
@@ -134,7 +136,7 @@ def _candidates(lower: float, half: bool, dtype: torch.dtype | None) -> tuple[Po
 
 
 def _half(lower: float, dtype: torch.dtype | None) -> Iterator[PolarMethod]:
-    """Quintics; in float16 a last step of degree 9, too, and degree 9 alone, which runs in direct form."""
+    """Quintics; in float16 also quintics with a last step of degree 9, and degree 9 alone (in direct form)."""
     for steps in range(1, LONGEST + 1):
         yield PolarExpress(steps, lower=lower)
         if dtype == torch.float16:
@@ -145,7 +147,7 @@ def _half(lower: float, dtype: torch.dtype | None) -> Iterator[PolarMethod]:
 
 
 def _full(lower: float) -> Iterator[PolarMethod]:
-    """Low degrees first and 3 at most once: no other order was ever better (table of the tests)."""
+    """Low degrees first and degree 3 at most once: no other order was ever cheaper at the same accuracy."""
     for ninth in range(5):
         for fifth in range(LONGEST + 1 - ninth):
             for third in (0, 1):
@@ -158,7 +160,3 @@ def _full(lower: float) -> Iterator[PolarMethod]:
         yield Zolotarev(poles, lower=lower)
     for degree in (3, 5, 9):
         yield Zolotarev(1, lower=lower, polish=degree)
-
-
-def _with_dtype(method: PolarMethod, dtype: torch.dtype | None) -> PolarMethod:
-    return method if dtype is None else replace(method, dtype=dtype)

@@ -1,8 +1,8 @@
-"""Another method through torch.compile: the same map, fewer passes over memory where a GPU has to wait for them.
+"""A polar method run by torch.compile: the same map with fewer passes over memory.
 
-There is one compiled function per method and set of shapes, with a code object of its own: dynamo counts
-recompilations by code object and silently gives up after eight, and raising that limit would be everybody's setting.
-Untimed: no GPU has run it.
+Each method and set of shapes has a compiled function with its own code object: dynamo counts recompilations per code
+object and silently falls back to eager after eight, and raising that limit would change a global setting. Not timed on
+a GPU.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class Compiled(Wrapping):
-    """`method`, compiled once for each set of shapes that it meets.
+    """`method`, compiled once for each set of shapes.
 
-    The answer is the method's up to rounding: fused operations round less often.
+    The result is that of the method up to rounding: fused operations round less often.
 
     Attributes:
         method: the polar method; dtype, form and normalise are its own.
@@ -39,7 +39,7 @@ class Compiled(Wrapping):
 
     def __post_init__(self) -> None:
         if isinstance(self.method, Decomposed | Compiled) or not isinstance(self.method, PolarMethod):
-            raise ValueError(f"compiled: a polynomial or rational method is wanted, got {self.method}")
+            raise ValueError(f"compiled: method must be a polynomial or rational method, got {self.method}")
         super().__post_init__()
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
@@ -54,7 +54,7 @@ def _compiled(
     def solve(xs: list[Tensor]) -> list[Tensor]:
         return method.solve(xs, dtype)
 
-    solve([torch.ones(1, 1, 1)])  # fills what the method computes once: dynamo cannot trace that
+    solve([torch.ones(1, 1, 1)])  # evaluates cached properties, which dynamo cannot trace
     code = solve.__code__.replace(co_name=f"solve_{next(_numbers)}")
     own = FunctionType(code, solve.__globals__, code.co_name, solve.__defaults__, solve.__closure__)
     made: Callable[[list[Tensor]], list[Tensor]] = torch.compile(own, backend=backend, dynamic=False)

@@ -1,4 +1,4 @@
-"""`calibrate`: the cost table of this machine, measured."""
+"""`calibrate`: measure the cost table of this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from inexact_muon.schedules.prices import CPU, Costs
 
 
 def calibrate(sides: tuple[int, ...] = (64, 128, 256, 512, 768), repeats: int = 9) -> Costs:
-    """The cost table of this CPU with the present number of threads, measured now; takes seconds.
+    """Measure the cost table of this CPU with the current number of threads; takes seconds.
 
-    Pass it to `cheapest(..., costs=...)`. Nothing uses it by itself.
+    Pass it to `cheapest(..., costs=...)`; it is not used otherwise.
     """
-    symmetric, inverse, double = [], [], []
+    rows = []
     for n in sides:
         batch = max(1, 512 * 512 // (n * n))
         x = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(n))
@@ -31,16 +31,18 @@ def calibrate(sides: tuple[int, ...] = (64, 128, 256, 512, 768), repeats: int = 
             partial(spd_inverse, gram),
             partial(torch.bmm, wide, wide),
         ]
-        times = _times(work, repeats)
-        symmetric.append((n, times[1] / times[0]))
-        inverse.append((n, times[2] / times[0]))
-        double.append(times[3] / times[0])
-    curves = {**CPU.curves, "symmetric": tuple(symmetric), "inverse": tuple(inverse)}
-    return Costs("cpu", {**CPU.dtypes, "float64": median(double)}, curves)
+        product, symmetric, inverse, double = _times(work, repeats)
+        rows.append((n, symmetric / product, inverse / product, double / product))
+    curves = {
+        **CPU.curves,
+        "symmetric": tuple((n, cost) for n, cost, _, _ in rows),
+        "inverse": tuple((n, cost) for n, _, cost, _ in rows),
+    }
+    return Costs("cpu", {**CPU.dtypes, "float64": median(cost for *_, cost in rows)}, curves)
 
 
 def _times(functions: list[Callable[[], object]], repeats: int) -> list[float]:
-    """Median time of each, interleaved."""
+    """Median time of each function; they run in turn, and the first round is not counted."""
     found: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats + 1):
         for k, function in enumerate(functions):

@@ -1,4 +1,4 @@
-"""The reference: a singular value decomposition."""
+"""The exact polar factor, by singular value decomposition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inexact_muon.polar._base import PolarMethod
 
 @dataclass(frozen=True)
 class Decomposed(PolarMethod):
-    """A method that decomposes: in float64 unless dtype says float32, the normaliser is not a choice."""
+    """A method that uses a singular value decomposition, in float64 unless dtype is float32, and no normaliser."""
 
     forms: ClassVar[tuple[str, ...]] = ("auto",)
     why_not_half: ClassVar[str] = ": there is no half precision factorisation"
@@ -33,14 +33,14 @@ class Decomposed(PolarMethod):
 
     @abstractmethod
     def solve_one(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The answer to (batch, n, m)."""
+        """The result for one stack (batch, n, m)."""
 
 
 @dataclass(frozen=True)
 class ExactSVD(Decomposed):
     """U_r V_r^T over the singular values above the rank threshold: the canonical partial isometry.
 
-    Zero gives zero, which U V^T of a library would not.
+    The zero matrix maps to zero, unlike U V^T from a library's decomposition.
     """
 
     name: ClassVar[str] = "exact-svd"
@@ -55,9 +55,9 @@ class ExactSVD(Decomposed):
 
 
 def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(U, sigma, V^T, kept) of (..., n, m), kept marking the singular values that are not rounding.
+    """(U, sigma, V^T, kept) of (..., n, m), where `kept` marks the singular values that are above rounding.
 
-    Those are above `rank_threshold` and above max(n, m) eps sigma_1, which is what a decomposition resolves.
+    These exceed `rank_threshold` and max(n, m) eps sigma_1, the resolution of a decomposition.
     """
     wide = m.to(dtype)
     scale = wide.abs().amax(dim=(-2, -1), keepdim=True)
@@ -69,7 +69,7 @@ def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Te
 
 
 def _thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """U, sigma, V^T of (..., n, m); of twice as many columns as rows through the triangular factor: half the time."""
+    """U, sigma, V^T of (..., n, m); if m >= 2 n by a QR decomposition first, which takes half the time."""
     if x.shape[-1] < 2 * x.shape[-2]:
         return torch.linalg.svd(x, full_matrices=False)
     q, r = torch.linalg.qr(x.mT)
@@ -78,10 +78,10 @@ def _thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def rank_threshold(m: Tensor, stored: torch.dtype) -> Tensor:
-    """Singular values of (..., n, m) up to this one may be rounding of its entries to the dtype `stored`.
+    """Largest singular value of (..., n, m) that rounding its entries to the dtype `stored` may cause.
 
     Rounding each entry to relative precision eps adds noise whose spectral norm is about
-    eps ||M||_F (n^-1/2 + m^-1/2) when it is spread, and eps max|M_ij| when one entry dominates.
+    eps ||M||_F (n^-1/2 + m^-1/2) if entries are of similar size, and eps max|M_ij| if one entry dominates.
     """
     n, k = m.shape[-2:]
     spread = torch.linalg.vector_norm(m, dim=(-2, -1)) * (n**-0.5 + k**-0.5)

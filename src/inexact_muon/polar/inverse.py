@@ -1,11 +1,10 @@
 """Inverses of symmetric positive definite matrices, (batch, n, n).
 
-The library factors a batch one matrix at a time, on one core while n is small. There the inverse of the Cholesky factor
-is built from blocks, so that most of the work is products over the whole batch: 18 matrices of 128 x 128 take half the
-time, two poles more than that. From `TRIANGULAR` on the last product skips the zeros of the factor, too: 24 matrices of
-256 x 256 then take three quarters of the library's time on an AMD CPU; without that nothing is won on an Intel one.
-As stable as the library's: explicit inverses of the matrix itself in the blocks (4 products a level instead of 5) lose
-everything at a condition number of 1e5.
+LAPACK factors a batch one matrix at a time, on one core if n is small. Here the inverse of the Cholesky factor is built
+from blocks, so that most of the work is batched products: 18 matrices of 128 x 128 take half the time of LAPACK. From
+side `TRIANGULAR` on the last product also skips the zeros of the factor: 24 matrices of 256 x 256 take three quarters
+of LAPACK's time on an AMD CPU; without that there is no gain on an Intel CPU. It is as stable as LAPACK: inverting the
+blocks of the matrix itself (4 products per level instead of 5) loses all accuracy at a condition number of 1e5.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from torch import Tensor
 
 BLOCK = 32
 BLOCKED = range(64, 384)
-"""Sides for which blocks are faster, if there are `FEWEST` matrices or more."""
+"""Sides for which blocks are faster, given at least `FEWEST` matrices."""
 
 TRIANGULAR = 256
-"""Smallest side of a triangle whose product with itself is divided."""
+"""Smallest side of a triangular matrix W for which W^T W is computed by blocks."""
 
 FEWEST = 4
 
 
 def spd_inverse(a: Tensor) -> tuple[Tensor, Tensor]:
-    """a^-1, and which of the batch could not be factored (not positive definite to rounding): there it is garbage."""
+    """(a^-1, failed): matrices of the batch that are not positive definite up to rounding fail; theirs is undefined."""
     if a.device.type == "cpu" and a.shape[-1] in BLOCKED and len(a) >= FEWEST:
         root = torch.zeros_like(a)
         failed = _inverse_root(a, root)
         return _square(root, torch.empty_like(a)), failed
-    factor, info = torch.linalg.cholesky_ex(a.mT)  # column-major, as the library wants it
+    factor, info = torch.linalg.cholesky_ex(a.mT)  # column-major, as LAPACK expects
     return torch.cholesky_inverse(factor), info != 0
 
 
 def _inverse_root(a: Tensor, out: Tensor) -> Tensor:
-    """Writes the lower triangle W of W^T W = a^-1 into out, which is zero; returns which failed.
+    """Write the lower triangular W with W^T W = a^-1 into `out`, which must be zero; return which of the batch failed.
 
-    a = [[A, .], [C, D]]:  W = [[P, 0], [-S C P^T P, S]] with P, S the same for A and for D - (C P^T)(C P^T)^T.
+    a = [[A, .], [C, D]]:  W = [[P, 0], [-S C P^T P, S]] with P, S the inverse roots of A and D - (C P^T)(C P^T)^T.
     """
     n = a.shape[-1]
     if n <= BLOCK:
@@ -55,7 +54,7 @@ def _inverse_root(a: Tensor, out: Tensor) -> Tensor:
 
 
 def _square(w: Tensor, out: Tensor) -> Tensor:
-    """W^T W of a lower triangle, written into out.
+    """W^T W of a lower triangular W, written into `out`.
 
     W = [[P, 0], [L, S]]:  W^T W = [[P^T P + L^T L, .], [S^T L, S^T S]].
     """

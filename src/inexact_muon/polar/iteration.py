@@ -4,10 +4,10 @@
     gram       one factor per segment of several:   R = X X^T,  Q = I;  Z = h(R),  Q <- Q Z,  R <- Z R Z;  X <- Q X
     rational   one factor:   X <- (a I + sum_j r_j (X X^T + c_j I)^-1) X
 
-The Gram form does its steps on n x n matrices, which pays when m > 1.5 n. It squares the condition
-number, and rounding leaves tiny negative eigenvalues in R that grow by h(0)^2 a step; a restart
-(a new segment) stops both. In float16 it restarts after every second step; bfloat16 cannot bear it. Everything but the
-two products of a factor is n x n, so matrices of one short side n and any m are worked on together.
+The Gram form computes its steps on n x n matrices, which is faster if m > 1.5 n. It squares the condition number, and
+rounding leaves tiny negative eigenvalues in R that grow by h(0)^2 per step; a restart (a new segment) stops both. In
+float16 it restarts after every second step; in bfloat16 it is unstable. Apart from two products per factor all matrices
+are n x n, so matrices with the same short side n and any m are batched.
 
 Shapes: xs are (batch_i, n, m_i), n <= m_i; gram is (sum batch_i, n, n).
 """
@@ -27,14 +27,14 @@ from inexact_muon.polar.symmetric import symmetric_product
 from inexact_muon.schedules.scalar_map import Schedule
 
 Factor = Callable[[Tensor], tuple[float, Tensor]]
-"""gram -> (a, B), standing for the matrix a I + B."""
+"""gram -> (a, B), which represents the matrix a I + B."""
 
 TINY = 1e-150
-"""Stands for the norm of a zero matrix, so that zero gives zero; below what float32 entries can have."""
+"""Lower bound on norms, so that the zero matrix maps to zero; smaller than the norm of any nonzero float32 matrix."""
 
 
 def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
-    """The factors one after the other, the first on xs over an upper bound on its largest singular value."""
+    """Apply the factors one after the other to xs, divided by an upper bound on the largest singular value."""
     half = torch.finfo(dtype).bits < 32
     stacks, places = _rounded(xs, dtype) if half else ([x.to(dtype) for x in xs], [(i, 0) for i in range(len(xs))])
     for k, factor in enumerate(factors):
@@ -43,7 +43,7 @@ def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, nor
 
 
 def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tensor]:
-    """One factor; with `normalise` of xs over an upper bound, which n x n matrices are divided by: no pass over X."""
+    """Apply one factor. With `normalise`, the upper bound divides n x n matrices instead of X, which saves a pass."""
     counts, n, dtype = [len(x) for x in xs], xs[0].shape[-2], xs[0].dtype
     if len(xs) == 1:
         gram = symmetric_product(xs[0], xs[0].mT)
@@ -54,18 +54,18 @@ def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tenso
     square = gram_bound(gram, normalise, dtype) if normalise else None
     a, b = factor(gram if square is None else gram.div_(square))
     del gram
-    if square is None and torch.finfo(dtype).bits < 32:  # a I + B rounded to half precision would lose what B adds to a
+    if square is None and torch.finfo(dtype).bits < 32:  # rounding a I + B to half precision would lose digits of B
         qs = torch.split(b, counts)
         return [torch.baddbmm(x, q, x, beta=a) if a else torch.bmm(q, x) for q, x in zip(qs, xs, strict=True)]
     if a:
         b.diagonal(dim1=-2, dim2=-1).add_(a)
-    if square is not None:  # an error of the diagonal rescales rows; dividing X in half precision would round it twice
+    if square is not None:  # rounding the diagonal only rescales rows; dividing X would round it twice
         b.div_(square.sqrt_())
     return [torch.bmm(q, x) for q, x in zip(torch.split(b, counts), xs, strict=True)]
 
 
 def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
-    """Q with answer Q X from X X^T alone, (batch, n, n), by a single factor: in float64, since nothing restarts."""
+    """The matrix Q of the result Q X of one factor, from X X^T alone: (batch, n, n) in float64, as nothing restarts."""
     square = gram_bound(gram, normalise, gram.dtype)
     a, q = factor(gram / square)
     q.diagonal(dim1=-2, dim2=-1).add_(a)
@@ -73,10 +73,10 @@ def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
 
 
 def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], list[tuple[int, int]]]:
-    """xs in half precision, in stacks by shape, with rows of norm 1/2 to 1 on average; and the place of each.
+    """xs in half precision, stacked by shape and scaled to rows of norm 1/2 to 1 on average; and the place of each.
 
-    Divided by a power of two, which is exact, rounded and stacked in one pass: what is in half precision already is not
-    rounded. Norms are taken in float64, whose range squares of any float32 entry fit.
+    Divided by a power of two, which is exact, rounded and stacked in one pass; half-precision input is not rounded
+    again. Norms are computed in float64, in which squares of float32 entries neither overflow nor underflow.
     """
     counts = [len(x) for x in xs]
     sizes = xs[0].new_empty(sum(counts), 1, 1, dtype=torch.float64)
@@ -84,37 +84,36 @@ def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], li
         torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True, dtype=torch.float64, out=size)
     sizes.clamp_(min=TINY).mul_(xs[0].shape[-2] ** -0.5)
     sizes.div_(torch.frexp(sizes).mantissa)  # the next power of two, exactly
-    shapes = list(dict.fromkeys(x.shape[-2:] for x in xs))
-    totals = [sum(len(x) for x in xs if x.shape[-2:] == shape) for shape in shapes]
-    stacks = [sizes.new_empty((total, *shape), dtype=dtype) for shape, total in zip(shapes, totals, strict=True)]
-    places, filled = [], [0] * len(stacks)
-    for x, size in zip(xs, torch.split(sizes, counts), strict=True):
-        k = shapes.index(x.shape[-2:])
-        torch.div(x, size, out=stacks[k].narrow(0, filled[k], len(x)))
-        places.append((k, filled[k]))
-        filled[k] += len(x)
+    filled = {x.shape[-2:]: 0 for x in xs}
+    places, order = [], list(filled)
+    for x in xs:
+        places.append((order.index(x.shape[-2:]), filled[x.shape[-2:]]))
+        filled[x.shape[-2:]] += len(x)
+    stacks = [sizes.new_empty((count, *shape), dtype=dtype) for shape, count in filled.items()]
+    for x, size, (stack, low) in zip(xs, torch.split(sizes, counts), places, strict=True):
+        torch.div(x, size, out=stacks[stack].narrow(0, low, len(x)))
     return stacks, places
 
 
-def factors_of(schedule: Schedule, again: tuple[int, ...]) -> list[Factor]:
-    """The factors of a composition that restarts after the steps `again`; after every one is the direct form."""
+def factors_of(schedule: Schedule, restarts: tuple[int, ...]) -> list[Factor]:
+    """The factors of a composition that restarts after these steps; restarting after every step is the direct form."""
     steps = list(zip(schedule.coefficients, schedule.uppers, strict=True))
-    edges = [0, *again, len(steps)]
+    edges = [0, *restarts, len(steps)]
     return [Segment(tuple(steps[low:high])) for low, high in pairwise(edges)]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Q after several steps in Gram space; Q h(R) and h(R) R h(R) are symmetric because all of them commute.
+    """Q after several steps of the Gram form; Q h(R) and h(R) R h(R) are symmetric because Q, R and h(R) commute.
 
     Attributes:
-        steps: coefficients, and the largest singular value that they are made for.
+        steps: (coefficients, upper bound on the singular values before the step)
     """
 
     steps: tuple[tuple[tuple[float, ...], float], ...]
 
     def __call__(self, r: Tensor) -> tuple[float, Tensor]:
-        """(a, B) from R, standing for Q = a I + B."""
+        """(a, B) from R, where Q = a I + B."""
         (step, upper), *later = self.steps
         a, rest = polynomial(r, step, upper, kept=bool(later))
         if not later:
@@ -132,10 +131,10 @@ class Segment:
 def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
-    Half precision and degree 9: h(A) = e W^2 + f A + g I with W = A^2 + p A + r I, two products and no pass but a
-    diagonal, which rounds as little as what follows; B is written over A unless that is `kept`.
-    Other degrees >= 7: h is expanded about upper^2/2 instead of 0, which divides the sum of absolute coefficients, and
-    with it the rounding error, by 10 to 35. Then A itself is shifted unless it is `kept`.
+    In half precision degree 9 is h(A) = e W^2 + f A + g I with W = A^2 + p A + r I: two products and no other pass but
+    over a diagonal; it rounds as little as the expansion below. B overwrites A unless A is `kept`.
+    Other degrees >= 7 in half precision: h is expanded about upper^2/2 instead of 0, which divides the sum of absolute
+    coefficients, and with it the rounding error, by 10 to 35. A is shifted in place unless it is `kept`.
     """
     half = torch.finfo(gram.dtype).bits == 16
     if half and len(step) == 5 and step[4]:

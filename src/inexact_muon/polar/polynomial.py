@@ -19,7 +19,7 @@ from inexact_muon.schedules.scalar_map import restarts
 
 @dataclass(frozen=True)
 class Composition(PolarMethod):
-    """Shared by all of them: how a schedule is run."""
+    """A composition of odd polynomials, in direct or Gram form."""
 
     from_gram: ClassVar[bool] = True
 
@@ -33,7 +33,7 @@ class Composition(PolarMethod):
         """Coefficients with their design interval and source."""
 
     def runs_gram(self, n: int, m: int, dtype: torch.dtype) -> bool:
-        """Whether this shape runs in Gram form in this dtype: see `Schedule.runs_gram`."""
+        """Whether n x m matrices use the Gram form in this dtype: see `Schedule.runs_gram`."""
         return self.map.runs_gram(n, m, NAMES[dtype], self.form)
 
     def multiplier(self, gram: Tensor) -> Tensor:
@@ -42,28 +42,27 @@ class Composition(PolarMethod):
 
     @cached_property
     def _forms(self) -> dict[torch.dtype, tuple[list[Factor], list[Factor]]]:
-        """The factors in direct form, and in Gram form, for each compute dtype."""
+        """Compute dtype -> (factors in direct form, factors in Gram form)."""
         steps = len(self.map.coefficients)
         direct = factors_of(self.map, tuple(range(1, steps)))
         return {dtype: (direct, factors_of(self.map, restarts(steps, NAMES[dtype]))) for dtype in self.dtypes}
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         gram = [self.map.runs_gram(x.shape[-2], x.shape[-1], NAMES[dtype], self.form) for x in xs]
-        solved: dict[int, Tensor] = {}
-        for form, factors in enumerate(self._forms[dtype]):
-            taken = [i for i, wanted in enumerate(gram) if wanted == bool(form)]
-            if taken:
-                answers = run([xs[i] for i in taken], factors, dtype, self.normaliser)
-                solved.update(zip(taken, answers, strict=True))
-        return [solved[i] for i in range(len(xs))]
+        results: dict[int, Tensor] = {}
+        for form in dict.fromkeys(gram):
+            indices = [i for i, other in enumerate(gram) if other == form]
+            solved = run([xs[i] for i in indices], self._forms[dtype][form], dtype, self.normaliser)
+            results.update(zip(indices, solved, strict=True))
+        return [results[i] for i in range(len(xs))]
 
 
 @dataclass(frozen=True)
 class NewtonSchulz(Composition):
     """Classical Newton-Schulz: the Taylor polynomial of degree 3, 5, 7 or 9 at every step.
 
-    Never overshoots, converges with order (degree+1)/2, and is slow to lift small singular values: degree
-    5 multiplies them by 15/8 a step.
+    Never overshoots and converges with order (degree+1)/2, but raises small singular values slowly: degree 5 multiplies
+    them by 15/8 per step.
     """
 
     name: ClassVar[str] = "newton-schulz"
@@ -78,9 +77,10 @@ class NewtonSchulz(Composition):
 
 @dataclass(frozen=True)
 class Jordan(Composition):
-    """Jordan's quintic (3.4445, -4.7750, 2.0315) at every step: the Muon that everybody runs.
+    """Jordan's quintic (3.4445, -4.7750, 2.0315) at every step: the polynomial of most Muon implementations.
 
-    Steep, so that five steps reach singular values of 1.5e-3, and never closer to 1 than 0.3182.
+    Steep at 0, so that five steps reach singular values of 1.5e-3. The error on [lower, 1] is never below 0.3182 for
+    lower <= 0.5.
     """
 
     name: ClassVar[str] = "jordan"
@@ -120,13 +120,13 @@ class Cesista(Composition):
 
 @dataclass(frozen=True)
 class PolarExpress(Composition):
-    """Minimax composition with cushion and safety factor, made for (steps, lower, degree): arXiv 2505.16932.
+    """Minimax composition with cushion and safety factor, designed for (steps, lower, degree): arXiv 2505.16932.
 
     Attributes:
-        lower: smallest singular value, relative to the normaliser, that shall come close to 1.
+        lower: lower end of the design interval [lower, 1] of singular values relative to the normaliser.
         degree: odd degree of the polynomials, one for all or one per step.
         safety: factor by which a singular value may exceed 1 through rounding.
-        cushion: cap on the ratio of a step's design interval, which bounds the rounding error.
+        cushion: lower bound on the ratio l/u of a step's design interval [l, u], which limits rounding errors.
     """
 
     name: ClassVar[str] = "polar-express"
@@ -148,7 +148,7 @@ class PolarExpress(Composition):
 class Cans(Composition):
     """Pure minimax composition, the smallest delta on [lower, 1] for its degrees: arXiv 2506.10935.
 
-    With no tolerance for singular values above its design interval, it is sound in float32 and float64 only.
+    It does not tolerate singular values above its design interval, so it is stable in float32 and float64 only.
     """
 
     name: ClassVar[str] = "cans"
@@ -166,7 +166,7 @@ class Cans(Composition):
 
 @dataclass(frozen=True)
 class Polynomial(Composition):
-    """Anyone's own schedule: one tuple of coefficients of s, s^3, s^5, ... per step."""
+    """A user-defined schedule: one tuple of coefficients of s, s^3, s^5, ... per step."""
 
     name: ClassVar[str] = "polynomial"
 

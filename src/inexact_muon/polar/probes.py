@@ -1,4 +1,4 @@
-"""Starting vectors of iterations: pseudo-random, and the same on every call, rank and device."""
+"""Pseudo-random starting vectors of iterations: the same on every call, rank and device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 def probes(n: int, count: int, like: Tensor) -> Tensor:
     """An n x count standard normal matrix in the dtype and on the device of `like`.
 
-    Drawn from a generator of its own, so the caller's random state is untouched.
+    Drawn from a separate generator, so that the global random state does not change.
     """
     return _draw(n, count).to(dtype=like.dtype, device=like.device)
 

@@ -1,4 +1,4 @@
-"""Oracles for experiments: any map on the singular values, and the leading directions taken out first."""
+"""Oracles for experiments: an arbitrary map of the singular values, and deflation of the leading directions."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from inexact_muon.polar.exact import Decomposed, decompose
 from inexact_muon.polar.wrapping import Wrapping
 from inexact_muon.schedules.judge import normaliser
 from inexact_muon.schedules.operations import Operation
-from inexact_muon.schedules.scalar_map import Array
 from inexact_muon.schedules.shapes import Shape
 
 POWERS = 4
 """Power iterations of `Deflated`; each costs two products with a matrix of `rank` columns."""
 
 TIES = 0.1
-"""What they may leave, in the spectral norm: (1-r)/(1+r) for a ratio r of singular values, times r^9."""
+"""Bound on their error in the spectral norm, which is of order r^9 (1-r)/(1+r) for a ratio r of singular values."""
 
 
 @dataclass(frozen=True)
 class Shaped(Decomposed):
     """U diag(f(sigma/sigma_1)) V^T with f a product of shapes, by a decomposition in float64.
 
-    Answers are exact, so that a training run sees f and nothing else. With f = 1 it is `ExactSVD`.
+    There is no error other than f, so that its effect on training can be studied. With f = 1 it is `ExactSVD`.
 
     Attributes:
-        factors: of f, from `inexact_muon.schedules.shapes`.
+        factors: factors of f, from `inexact_muon.schedules.shapes`.
 
     Example:
         >>> str(Shaped((schedules.shapes.Power(0.25),)))
@@ -49,7 +48,7 @@ class Shaped(Decomposed):
     def __post_init__(self) -> None:
         given = (self.factors,) if isinstance(self.factors, Shape) else self.factors
         if not isinstance(given, tuple | list) or not all(isinstance(factor, Shape) for factor in given):
-            raise ValueError(f"shaped: factors are shapes such as power(p=0.25), got {given!r}")
+            raise ValueError(f"shaped: factors must be shapes such as power(p=0.25), got {given!r}")
         object.__setattr__(self, "factors", tuple(given))
         super().__post_init__()
 
@@ -66,16 +65,16 @@ class Shaped(Decomposed):
 
 @dataclass(frozen=True)
 class Deflated(Wrapping):
-    """`method` after the `rank` leading directions have been taken out, whose answer is 1.
+    """`method` after deflation of the `rank` leading singular directions, whose singular values become exactly 1.
 
-    Q spans these by a few power iterations from the rows of the matrix with the largest norms; the answer is
-    Q polar(Q^T M) + method(the rest of M, orthogonal to Q on the left and to Q^T M on the right). Where one singular
-    value dominates, a polynomial spends its first steps on the distance between that one and the rest. Where the
-    leading ones nearly tie with the next, Q has not converged, and the answer is off by up to `TIES`.
+    An orthonormal Q spans these directions, by a few power iterations that start from the rows of largest norm. The
+    result is Q polar(Q^T M) + method(the rest of M, orthogonal to Q on the left and to Q^T M on the right). Without
+    deflation, if one singular value dominates, the first steps of a polynomial only reduce its distance from the rest.
+    If the leading singular values are close to the next ones, Q has not converged, and the error is up to `TIES`.
 
     Attributes:
-        method: for the rest; dtype, form and normalise are its own.
-        rank: directions that are taken out; at most the short side of a matrix.
+        method: method for the rest; dtype, form and normalise are set there.
+        rank: number of deflated directions; at most the short side of a matrix.
     """
 
     name: ClassVar[str] = "deflated"
@@ -84,34 +83,32 @@ class Deflated(Wrapping):
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, PolarMethod) or isinstance(self.method, Deflated):
-            raise ValueError(f"deflated: another polar method is wanted, got {self.method}")
+            raise ValueError(f"deflated: method must be a polar method other than deflated, got {self.method}")
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or not 1 <= self.rank <= 64:
             raise ValueError(f"deflated: rank must be 1 to 64, got {self.rank!r}")
         super().__post_init__()
 
     def judge(self, singular_values: ArrayLike) -> schedules.Judgement:
         s = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1]
-        rest = s[self.rank :][s[self.rank :] > 0.0]
-        top = s[: self.rank][s[: self.rank] > 0.0]
-        f = np.concatenate((np.ones_like(top), self._map(rest)))
-        return schedules.Judgement.of(np.concatenate((top, rest)), f)
-
-    def _map(self, rest: Array) -> Array:
-        return self.map.scalar(rest / normaliser(rest, self.normaliser)) if rest.size else rest
+        s = s[s > 0.0]
+        f, rest = np.ones_like(s), s[self.rank :]
+        if rest.size:
+            f[self.rank :] = self.map.scalar(rest / normaliser(rest, self.normaliser))
+        return schedules.Judgement.of(s, f)
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
-        """Those of the method; products with `rank` columns, and as many orthogonalisations of these."""
+        """Those of the method, products with matrices of `rank` columns, and decompositions of these matrices."""
         (n, m), rank = sorted((n, m)), min(self.rank, n, m)
         products = Operation("product", n, rank, m, 2 * POWERS + 8)
         thin = Operation("decomposition", n, rank, rank, 2 * (POWERS + 2))
         return *self.method.operations(n, m, device), products, thin
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        tops, rests = zip(*(self._divide(x) for x in xs), strict=True)
+        tops, rests = zip(*(self._deflate(x) for x in xs), strict=True)
         return [top.to(z.dtype) + z for top, z in zip(tops, self.method.solve(list(rests), dtype), strict=True)]
 
-    def _divide(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(Q polar(Q^T X), the rest of X) of (batch, n, m), in float32 or wider."""
+    def _deflate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q polar(Q^T X), the rest of X) for X (batch, n, m), in float32 or wider."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         rank = min(self.rank, x.shape[-2])
         size = torch.linalg.vector_norm(wide, dim=-1)
@@ -127,8 +124,8 @@ class Deflated(Wrapping):
         rounding = torch.finfo(wide.dtype).eps * x.shape[-1] * s[..., :1]
         kept = s > rounding
         rest = wide - q @ thin
-        # Rounding leaves eps sigma_1 of the leading directions, which may be far above the smallest of the rest.
+        # Rounding leaves eps sigma_1 of the leading directions, which may far exceed the smallest singular values.
         rest = rest - q @ (q.mT @ rest)
         rest = rest - (rest @ vh.mT) @ vh
-        left = torch.linalg.vector_norm(rest, dim=(-2, -1)) > rounding[..., 0]  # else the rest would be noise alone
+        left = torch.linalg.vector_norm(rest, dim=(-2, -1)) > rounding[..., 0]  # else it is only rounding noise
         return q @ ((u * kept.unsqueeze(-2)) @ vh), rest * left[:, None, None]

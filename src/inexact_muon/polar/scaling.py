@@ -1,4 +1,4 @@
-"""Bringing a matrix into the unit ball of the spectral norm, without ever over- or underflowing.
+"""Scale a matrix to a spectral norm of at most 1, without overflow or underflow.
 
 Shapes: x is (batch, n, m) with n <= m; scales are (batch, 1, 1).
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# The matrix is divided by (1 + guard) times the bound: casting to the compute dtype may push a
-# singular value of 1 up by half a unit in the last place, and a minimax polynomial has no tolerance.
+# The matrix is divided by (1 + guard) times the bound: casting to the compute dtype may raise a singular value of 1 by
+# half a unit in the last place, and a minimax polynomial diverges above its design interval.
 _GUARD = {
     torch.float64: 2.0**-40,
     torch.float32: 2.0**-18,
@@ -19,9 +19,9 @@ _GUARD = {
 
 
 def to_unit_entries(x: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
-    """x times the power of two that brings its largest entry to [1, 2): exact, and the same for 2^k x."""
+    """x times the power of two for which its largest entry is in [1, 2): exact, and the same for x and 2^k x."""
     largest = torch.linalg.vector_norm(x, torch.inf, dim=dim, keepdim=True).double()
-    # In float64 the power of two of any float32 is a normal number, so that one product is enough.
+    # In float64 the power of two for any float32 value is a normal number, so one multiplication is enough.
     exponent = 1 - torch.frexp(largest).exponent
     if x.dtype != torch.float64:
         return torch.mul(x, torch.ldexp(torch.ones_like(largest), exponent), out=torch.empty_like(x))
@@ -31,14 +31,14 @@ def to_unit_entries(x: Tensor, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
 
 
 def guard(dtype: torch.dtype) -> float:
-    """The relative amount by which `gram_bound` raises a bound."""
+    """Relative margin that `gram_bound` adds to a bound."""
     return _GUARD[dtype]
 
 
 def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype) -> Tensor:
-    """An upper bound on the square of the largest singular value of X from X X^T; positive for zero, too.
+    """An upper bound on the square of the largest singular value of X, from X X^T; positive also for X = 0.
 
-    The bound itself is raised by what rounding to `dtype` can add.
+    It includes a margin for rounding X to `dtype`.
     """
     precise = torch.promote_types(gram.dtype, torch.float32)
     if normalise == "schatten4":

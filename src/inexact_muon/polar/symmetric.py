@@ -1,9 +1,9 @@
-"""Products that are known to be symmetric, computed once: there is no such product in torch.
+"""Matrix products whose result is symmetric, computed in about half the operations; torch has no such product.
 
-a b = [[P, R^T], [R, S]]: three blocks instead of four, and each diagonal block again. Half of the work is saved
-in the limit; on two CPU cores in float32 a 768 x 768 product takes 0.72 of the full one, 1536 x 1536 takes 0.6, and
-below `SMALLEST` smaller blocks cost more than they save. On an accelerator large products in half precision are a
-kernel (`inexact_muon.polar.kernel`); everything else takes the full product.
+a b = [[P, R^T], [R, S]]: three blocks instead of four, and recursively for the diagonal blocks. Half of the work is
+saved in the limit; on two CPU cores in float32 a 768 x 768 product takes 0.72 of the full one, 1536 x 1536 takes 0.6,
+and below `SMALLEST` smaller blocks cost more than they save. On an accelerator large products in half precision use a
+kernel (`inexact_muon.polar.kernel`); otherwise the full product is computed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Triton kernel of a symmetric product: lower tiles are computed, each is written twice. Extra: `triton`."""
+"""Triton kernel of a symmetric product: lower tiles are computed and also written transposed. Extra: `triton`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import triton.language as tl
 from torch import Tensor
 
 TILES: dict[int, tuple[int, int, int, int]] = {2: (128, 64, 8, 3), 4: (64, 16, 4, 3)}
-"""Bytes of an entry -> side of a tile, entries of k at once, warps, stages: one entry each, so that nothing is tuned
-at run time. `benchmarks/results/kernels.md` has registers and shared memory on each architecture."""
+"""Bytes of an entry -> side of a tile, entries of k at once, warps, stages: nothing is tuned at run time.
+`benchmarks/results/kernels.md` has registers and shared memory on each architecture."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -39,7 +39,7 @@ def symmetric_kernel(  # type: ignore[no-untyped-def]  # compiled by Triton, whi
     SIDE: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """One tile (i, j), i >= j, of alpha a b + beta add; entries below the diagonal are written to (j, i), too."""
+    """One tile (i, j), i >= j, of alpha a b + beta add; entries below the diagonal are also written to (j, i)."""
     tile = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
     i = ((tl.sqrt(8.0 * tile + 1.0) - 1.0) / 2.0).to(tl.int32)
@@ -73,7 +73,7 @@ def symmetric_kernel(  # type: ignore[no-untyped-def]  # compiled by Triton, whi
 
 
 def grid(n: int, batch: int, side: int) -> tuple[int, int]:
-    """Lower tiles and matrices."""
+    """(number of lower tiles, number of matrices)"""
     tiles = -(-n // side)
     return tiles * (tiles + 1) // 2, batch
 
@@ -91,5 +91,5 @@ def launch(a: Tensor, b: Tensor, add: Tensor | None, beta: float, alpha: float, 
         DEPTH=depth,
         num_warps=warps,
         num_stages=stages,
-        enable_fp_fusion=True,  # Triton 3.9 warns where it is not said
+        enable_fp_fusion=True,  # Triton 3.9 warns if it is not set
     )

@@ -1,4 +1,4 @@
-"""What methods around another method have in common: map, precision and cost are those of the inner one."""
+"""Base class of methods that wrap another method: map, precision and cost are those of the inner method."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from inexact_muon.schedules.scalar_map import ScalarMap
 
 @dataclass(frozen=True)
 class Wrapping(PolarMethod):
-    """A method that runs `method`; dtype, form and normalise are that one's own."""
+    """A method that runs `method`; dtype, form and normalise are set on the inner method."""
 
     method: PolarMethod = field(default_factory=PolarExpress)
 
     def __post_init__(self) -> None:
         if self.dtype is not None or self.form != "auto" or self.normalise != "auto":
-            raise ValueError(f"{self.name}: dtype, form and normalise belong inside, as in {self.name}({self.method})")
+            raise ValueError(f"{self.name}: dtype, form and normalise belong inside, e.g. {self.name}({self.method})")
         super().__post_init__()
 
     @property

@@ -1,8 +1,8 @@
-"""Scalar maps: what a polar method does to one singular value.
+"""Scalar maps: the functions that polar methods apply to singular values.
 
-Every method here moves the singular values of a matrix and leaves its singular vectors alone, so
-the whole error of an oracle is the error of a function of one variable. This package holds those
-functions, their design and their cost, and never imports torch.
+Every method changes the singular values of a matrix and keeps its singular vectors, so the error of an oracle is the
+error of a function of one variable. This package has these functions, their design and their cost; it does not import
+torch.
 """
 
 from inexact_muon.schedules.decomposition import Exact as Exact

@@ -1,4 +1,4 @@
-"""Maps that are applied to a singular value decomposition, and the exact sign among them."""
+"""Maps that are applied to a singular value decomposition, such as the exact sign function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inexact_muon.schedules.scalar_map import FULL, Array, ScalarMap
 
 @dataclass(frozen=True)
 class ByDecomposition(ScalarMap):
-    """A map that no iteration computes: it is applied to a singular value decomposition."""
+    """A map that is not computed by an iteration, but applied to a singular value decomposition."""
 
     @property
     def dtypes(self) -> tuple[str, ...]:

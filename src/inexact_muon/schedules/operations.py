@@ -1,9 +1,9 @@
-"""The matrix operations of an oracle, by kind, shape and dtype: what is counted here is priced in `prices`.
+"""Matrix operations of an oracle by kind, shape and dtype; `prices` has their costs.
 
-    product         an (rows x inner)(inner x cols) product: 2 rows cols inner flops
-    symmetric       one that is symmetric in exact arithmetic, so that half of it is enough; counted in full
+    product         a (rows x inner)(inner x cols) product: 2 rows cols inner flops
+    symmetric       a product with a symmetric result, of which half is enough; counted in full
     inverse         of a positive definite matrix: a Cholesky factor (n^3/3) and its inverse (2 n^3/3)
-    decomposition   a part of a singular value decomposition, by the flops that it takes
+    decomposition   a part of a singular value decomposition, by its flops
 
 Terms of lower order (norms, additions) are left out.
 """
@@ -16,17 +16,17 @@ from typing import Any, Literal
 Kind = Literal["product", "symmetric", "inverse", "decomposition"]
 
 FLOPS: dict[Kind, int] = {"product": 2, "symmetric": 2, "inverse": 1, "decomposition": 2}
-"""For each of rows x cols x inner."""
+"""Flops per rows x cols x inner."""
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-"""Dtype -> the distance from 1 to the next number."""
+"""Dtype -> machine epsilon, the distance from 1 to the next number."""
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
 class Operation:
-    """`count` operations of one kind; the short side of the matrix that an oracle works on is `rows`."""
+    """`count` operations of one kind; `rows` is the short side of the oracle's matrix."""
 
     kind: Kind
     rows: int
@@ -42,18 +42,18 @@ class Operation:
 
     @property
     def flops(self) -> float:
-        """Floating point operations; an integer if count is one."""
+        """Floating-point operations; an integer if count is an integer."""
         return FLOPS[self.kind] * self.volume
 
 
 def square_products(degree: int) -> int:
-    """Products of n x n matrices that h(A) of an odd polynomial s h(s^2) needs once A exists.
+    """Number of n x n products to compute h(A) from A, for an odd polynomial s h(s^2).
 
-    Degree 9 costs what degree 7 does, A^2 (c_2 I + c_3 A + c_4 A^2); from 11 on Horner in A^2.
+    Degree 9 needs as many as degree 7, by A^2 (c_2 I + c_3 A + c_4 A^2); from degree 11 on Horner in A^2.
     """
     return {3: 0, 5: 1, 7: 2, 9: 2}.get(degree, (degree + 1) // 4)
 
 
 def dtype_name(dtype: Any) -> str:
-    """ "float32" of torch.float32, or of itself."""
+    """Name of a torch dtype, or of a dtype that is given by its name: "float32" for torch.float32."""
     return str(dtype).removeprefix("torch.")

@@ -1,7 +1,7 @@
-"""An oracle without tensors: its scalar map, its precision and its matrix operations.
+"""Oracles without torch: scalar map, precision and matrix operations.
 
-`polar.PolarMethod` derives from `Oracle` and adds how to run it. `FAMILIES` has the named oracles of this package for
-what never loads torch; both are made from the design functions of `schedules`, so that they have one map.
+`polar.PolarMethod` derives from `Oracle` and adds the computation. `FAMILIES` has the named oracles of this package for
+code that does not load torch; both use the design functions of `schedules`, so their maps are the same.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ result is orthogonally equivariant only up to the method's error.
 
 @dataclass(frozen=True)
 class Oracle(ABC):
-    """M -> approximately U V^T, where M = U diag(sigma) V^T, as far as it is known without a matrix.
+    """The properties of a map M -> approximately U V^T, M = U diag(sigma) V^T, that do not depend on a matrix.
 
     Attributes:
-        dtype: compute dtype; None takes the fast one of the device.
+        dtype: compute dtype; None selects the fast one of the device.
         form: direct, gram, or auto.
         normalise: one of `NORMALISERS`, or auto.
     """
@@ -54,15 +54,18 @@ class Oracle(ABC):
     normalise: str = field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
-        known = tuple(map(dtype_name, self.dtypes))  # designs the map: a bad argument fails here and not in training
+        known = tuple(
+            map(dtype_name, self.dtypes)
+        )  # designs the map, so that a bad argument raises here and not in training
         if self.dtype is not None and dtype_name(self.dtype) not in known:
             raise ValueError(f"{self}: dtype must be one of {', '.join(known)}{self.why_not_half}")
         if self.form not in self.forms:
             raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
         if self.form == "gram" and self.dtype is not None and dtype_name(self.dtype) not in self.map.gram_dtypes:
-            other = "float16 or float32" if "float16" in self.map.gram_dtypes else "float32"
-            given = dtype_name(self.dtype)
-            raise ValueError(f"{self}: the Gram form diverges in {given}: use form='direct', or dtype {other}")
+            stable = "float16 or float32" if "float16" in self.map.gram_dtypes else "float32"
+            raise ValueError(
+                f"{self}: the Gram form diverges in {dtype_name(self.dtype)}: use form='direct', or dtype {stable}"
+            )
         if self.normalise != "auto" and self.normalise not in NORMALISERS:
             raise ValueError(
                 f"{self.name}: unknown normalise {self.normalise!r}: {nearest(self.normalise, ('auto', *NORMALISERS))}"
@@ -71,20 +74,20 @@ class Oracle(ABC):
     @property
     @abstractmethod
     def map(self) -> ScalarMap:
-        """The scalar map f and where it comes from."""
+        """The scalar map f, with its source."""
 
     @property
     def dtypes(self) -> tuple[Any, ...]:
-        """Compute dtypes in which the method is sound."""
+        """Compute dtypes in which the method is numerically stable."""
         return self.map.dtypes
 
     @cached_property
     def normaliser(self) -> str:
-        """The normaliser that `normalise` stands for."""
+        """`normalise`, or the default of the method for auto."""
         return self.auto_normalise if self.normalise == "auto" else self.normalise
 
     def scalar(self, s: ArrayLike) -> NDArray[np.float64]:
-        """What happens to a singular value s of the normalised matrix."""
+        """The scalar map f at singular values s of the normalised matrix."""
         return self.map.scalar(s)
 
     def judge(self, singular_values: ArrayLike) -> Judgement:
@@ -96,15 +99,15 @@ class Oracle(ABC):
         return self.map.error_bound(lower)
 
     def dtype_on(self, device: str = "cpu") -> str:
-        """The dtype of the products on a kind of device: bfloat16 where that is fast and sound, float32 on a CPU."""
+        """Dtype of the products on a device type: bfloat16 where it is fast and stable, float32 on a CPU."""
         half = device != "cpu" and "bfloat16" in map(dtype_name, self.dtypes)
         fast = self.map.for_form("bfloat16" if half else "float32", self.form)
         return self.map.computes_in(dtype_name(self.dtype) if self.dtype else fast)
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
-        """The matrix operations for one n x m matrix on a kind of device; Costs.of prices them.
+        """The matrix operations for one n x m matrix on a device type; `Costs.of` computes their cost.
 
-        A method with a map of its own kind says them here, or `flops` alone, which then count as products.
+        A method with a new kind of map overrides this, or only `flops`, which are then priced as products.
         """
         (n, m), dtype = sorted((n, m)), self.dtype_on(device)
         if type(self).flops is not Oracle.flops:
@@ -113,7 +116,7 @@ class Oracle(ABC):
         return (*bound, *self.map.operations(n, m, dtype, self.form))
 
     def flops(self, n: int, m: int) -> int:
-        """Floating point operations for one n x m matrix on a CPU (products and factorisations only)."""
+        """Floating-point operations for one n x m matrix on a CPU (products and factorisations only)."""
         return int(sum(o.flops for o in self.operations(n, m)))
 
     def __str__(self) -> str:
@@ -122,7 +125,7 @@ class Oracle(ABC):
 
 @dataclass(frozen=True)
 class Designed(Oracle):
-    """An oracle whose own fields are the arguments of a design function."""
+    """An oracle whose fields, besides those of `Oracle`, are the arguments of a design function."""
 
     design: ClassVar[Callable[..., ScalarMap]]
 
@@ -132,13 +135,13 @@ class Designed(Oracle):
         return type(self).design(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared})
 
 
-def family(name: str, made_by: Callable[..., ScalarMap], **facts: Any) -> type[Designed]:
-    """The class of a named oracle, with the arguments of `made_by` as fields."""
+def family(name: str, design: Callable[..., ScalarMap], **attributes: Any) -> type[Designed]:
+    """Create the class of a named oracle; its fields are the arguments of `design`."""
     own = []
-    for p in signature(made_by).parameters.values():
+    for p in signature(design).parameters.values():
         default = MISSING if p.default is p.empty else p.default
         own.append((p.name, p.annotation, field(default=default, kw_only=p.kind is p.KEYWORD_ONLY)))
-    namespace = {"name": name, "design": staticmethod(made_by), "from_gram": True, **facts}
+    namespace = {"name": name, "design": staticmethod(design), "from_gram": True, **attributes}
     return make_dataclass(name, own, bases=(Designed,), frozen=True, namespace=namespace)
 
 
@@ -156,11 +159,11 @@ FAMILIES: dict[str, type[Oracle]] = {
         family("exact-svd", lambda: Exact(), forms=("auto",), from_gram=False),
     )
 }
-"""Name -> class, for what reads the text of an oracle without torch."""
+"""Name -> class, used to parse text without torch."""
 
 
 def parse(text: str) -> Oracle:
-    """The oracle that a text names, of those in `FAMILIES`: "polar-express(steps=5)", "polar-express:5"."""
+    """Parse the text of an oracle in `FAMILIES`: "polar-express(steps=5)", "polar-express:5"."""
     return read(text, FAMILIES)
 
 
@@ -174,13 +177,13 @@ class OracleText:
 
     @property
     def label(self) -> str:
-        """The family, and its options if they change the map."""
+        """The family, with the options that change the map."""
         kept = ", ".join(option for option in self.options if not option.startswith("normalise="))
         return f"{self.family}({kept})" if kept else self.family
 
 
 def parts(text: str, but: Sequence[str] = ()) -> OracleText:
-    """The parts of a text; one that cannot be read, or whose name is one of `but`, is a family of its own."""
+    """Split a text into its parts; the family is the whole text if it cannot be parsed or if its name is in `but`."""
     try:
         name, arguments = call(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""What the operations of an oracle take on a kind of device, in units of one n x n x n product in its fast dtype.
+"""Cost of the operations of an oracle on a device type, in units of one n x n x n product in the fast dtype.
 
-This is the one meaning of "cheap": `polar.cheapest`, `polar="auto"`, the advice on checkpoints and `inexact-muon plan`
-price by these tables. They are shipped and not measured at run time, so that every rank, run and resumed run makes the
-same choice; `polar.calibrate` measures a machine when asked to.
+`polar.cheapest`, `polar="auto"`, the advice on checkpoints and `inexact-muon plan` all use these tables. They are
+shipped and not measured at run time, so that every rank, run and resumed run makes the same choice; `polar.calibrate`
+measures the table of a machine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, log
+
+import numpy as np
 
 from inexact_muon.schedules.operations import Kind, Operation
 from inexact_muon.schedules.oracles import Oracle
@@ -22,11 +24,11 @@ class Costs:
     """Cost of operations relative to a product, as points (n, cost) of a curve in log n.
 
     Attributes:
-        device: "cpu", or anything else for an accelerator; decides in which dtype an oracle computes.
+        device: "cpu", or anything else for an accelerator; determines the compute dtype of an oracle.
         dtypes: dtype -> cost of a product.
-        curves: kind, or (kind, dtype), which wins -> cost of an operation relative to a product of its size and dtype.
-            What has none does not suit the device.
-        launch: what starting an operation costs, in multiplications of a product.
+        curves: kind, or (kind, dtype), which has precedence -> cost relative to a product of the same size and dtype.
+            Operations without a curve are not supported on the device.
+        launch: cost of launching an operation, in multiplications of a product.
     """
 
     device: str
@@ -35,11 +37,11 @@ class Costs:
     launch: float = 0.0
 
     def of(self, oracle: Oracle, n: int, m: int) -> float:
-        """Products that one n x m matrix is worth; inf for an oracle that does not suit the device."""
+        """Cost for one n x m matrix in products; inf if an operation is not supported on the device."""
         return sum(self.price(o) for o in oracle.operations(n, m, self.device)) / min(n, m) ** 3
 
     def price(self, operation: Operation) -> float:
-        """Cost of an operation in multiplications of a product in the fast dtype."""
+        """Cost of an operation, in multiplications of a product in the fast dtype."""
         curve = self.curves.get((operation.kind, operation.dtype)) or self.curves.get(operation.kind)
         if not curve or not operation.count:
             return inf if operation.count else 0.0
@@ -67,7 +69,7 @@ CPU = Costs(
         "decomposition": ((1, 10.0),),
     },
 )
-"""Measured with two threads in float32: `inexact-muon bench`. Half precision was not: a decomposition is a guess."""
+"""Measured by `inexact-muon bench` in float32 with two threads; half precision and decompositions are guesses."""
 
 ACCELERATOR = Costs(
     "accelerator",
@@ -75,16 +77,11 @@ ACCELERATOR = Costs(
     curves={"product": ((1, 1.0),), "symmetric": ((1, 1.0),)},
     launch=1e9,
 )
-"""A launch of 3 us is worth about 1e9 multiplications at the rate that products reach on an H100. Flops over the rate
-of a dtype: A100 312, 19.5, 19.5 and H100 SXM 989, 67, 67 TF dense in bfloat16, float32 proper (not TF32) and
-float64 on tensor cores, by their data sheets. Factorisations are left out: nothing could be timed."""
+"""A launch of 3 us takes as long as about 1e9 multiplications of a product on an H100. Dtypes by the rates of the data
+sheets: A100 312, 19.5, 19.5 and H100 SXM 989, 67, 67 TF dense in bfloat16, float32 proper (not TF32) and float64 on
+tensor cores. Factorisations were not timed, and are not supported."""
 
 
 def at(curve: Curve, n: int) -> float:
     """The curve at n: linear in log n between its points, constant outside."""
-    below = [point for point in curve if point[0] <= n]
-    above = [point for point in curve if point[0] > n]
-    if not below or not above:
-        return (below[-1] if below else above[0])[1]
-    (low, start), (high, end) = below[-1], above[0]
-    return start + (end - start) * log(n / low) / log(high / low)
+    return float(np.interp(log(n), [log(x) for x, _ in curve], [y for _, y in curve]))

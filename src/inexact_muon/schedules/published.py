@@ -1,4 +1,4 @@
-"""Published lists of coefficients, each with its origin. A count a list does not have is an error."""
+"""Published coefficients with their sources. Other numbers of steps than the published ones raise an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from inexact_muon.schedules.design import MOST_STEPS, check_steps
 from inexact_muon.schedules.scalar_map import Schedule
 
 MOST_NUMBERS = 32
-"""Coefficients of one step of `polynomial`: degree 63."""
+"""Maximum number of coefficients in a step of `polynomial`: degree 63."""
 
 JORDAN = (3.4445, -4.7750, 2.0315)
 
@@ -45,9 +45,9 @@ CESISTA: dict[int, tuple[tuple[float, ...], ...]] = {
 
 
 def jordan(steps: int = 5) -> Schedule:
-    """Jordan's quintic, the same at every step: steep at 0, and never closer to 1 than 0.3182.
+    """Jordan's quintic, the same at every step. Steep at 0; the error on [lower, 1], lower <= 0.5, is at least 0.3182.
 
-    What torch.optim.Muon and Scion compute, and what the paper's CIFAR-10 runs call Newton-Schulz.
+    Used by torch.optim.Muon and Scion, and by the paper's CIFAR-10 runs under the name Newton-Schulz.
     """
     check_steps(steps)
     return Schedule(0.0, "K. Jordan, KellerJordan/Muon, 2024", (JORDAN,) * steps)
@@ -64,7 +64,7 @@ def cesista(steps: int = 5) -> Schedule:
 
 
 def polynomial(coefficients: tuple[tuple[float, ...], ...]) -> Schedule:
-    """Anyone's own list: one tuple of coefficients of s, s^3, s^5, ... per step."""
+    """User-defined coefficients: one tuple of coefficients of s, s^3, s^5, ... per step."""
     count = len(coefficients) if isinstance(coefficients, tuple | list) else 0
     if count > MOST_STEPS:
         raise ValueError(f"polynomial: coefficients must have at most {MOST_STEPS} steps, got {count}")
@@ -73,7 +73,7 @@ def polynomial(coefficients: tuple[tuple[float, ...], ...]) -> Schedule:
     except TypeError:
         raise TypeError("polynomial: coefficients must be one sequence of numbers per step") from None
     if not rows or any(len(step) < 2 for step in rows):
-        raise ValueError("polynomial: coefficients needs at least one step of at least two numbers")
+        raise ValueError("polynomial: coefficients must have at least one step, and each step at least two numbers")
     if max(map(len, rows)) > MOST_NUMBERS:
         raise ValueError(
             f"polynomial: a step has at most {MOST_NUMBERS} coefficients, got {max(map(len, rows))}: compose steps"
@@ -87,5 +87,7 @@ def _pick(name: str, lists: dict[int, tuple[tuple[float, ...], ...]], steps: int
     check_steps(steps)
     if steps not in lists:
         have = " or ".join(map(str, lists))
-        raise ValueError(f"{name} publishes {have} steps, not steps={steps}; PolarExpress and Cans make any number")
+        raise ValueError(
+            f"{name}'s coefficients have {have} steps, got steps={steps}: use PolarExpress or Cans for others"
+        )
     return lists[steps]

@@ -1,4 +1,4 @@
-"""Best odd polynomial approximation of 1 on an interval of positive numbers, by the exchange of Remez."""
+"""Best odd polynomial approximation of 1 on an interval of positive numbers, by the Remez exchange algorithm."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ def taylor(degree: int) -> tuple[float, ...]:
 
     It is the limit of the minimax polynomial on [l, u] as l/u -> 1, after dividing s by the centre.
     """
-    q = _half_degree(degree)
     one_minus_y = Polynomial([1.0, -1.0])
-    h = Polynomial([0.0])
-    for k in range(q + 1):
-        h = h + comb(2 * k, k) / 4.0**k * one_minus_y**k
+    terms = (comb(2 * k, k) / 4.0**k * one_minus_y**k for k in range(_half_degree(degree) + 1))
+    h = sum(terms, Polynomial([0.0]))
     return tuple(float(c) for c in h.coef)
 
 
-@lru_cache(maxsize=4096)  # compositions that begin alike share their first steps
+@lru_cache(maxsize=4096)  # compositions with equal first steps share them
 def minimax(degree: int, lower: float, upper: float = 1.0) -> tuple[tuple[float, ...], float]:
     """The odd polynomial p of this degree that minimises E = max |1 - p(s)| over [lower, upper].
 
@@ -36,7 +34,7 @@ def minimax(degree: int, lower: float, upper: float = 1.0) -> tuple[tuple[float,
     if not 0.0 < lower <= upper:
         raise ValueError(f"need 0 < lower <= upper, got [{lower}, {upper}]")
     half_width = (upper - lower) / (upper + lower)
-    if half_width ** (q + 1) < 1e-14:  # the linear system below would be rounding noise
+    if half_width ** (q + 1) < 1e-14:  # the linear system of the exchange would be singular up to rounding
         centre = 0.5 * (lower + upper)
         error = comb(2 * q + 2, q + 1) / 2.0 ** (2 * q + 1) * half_width ** (q + 1)
         return tuple(c / centre ** (2 * k + 1) for k, c in enumerate(taylor(degree))), error
@@ -44,7 +42,7 @@ def minimax(degree: int, lower: float, upper: float = 1.0) -> tuple[tuple[float,
 
 
 def _exchange(q: int, lower: float, upper: float) -> tuple[tuple[float, ...], float]:
-    """Remez on [lower, 1] in the basis s T_k(mapped s^2), then rescaled to [lower*upper, upper]."""
+    """Remez exchange on [lower, 1] in the basis s T_k(mapped s^2), then rescaled to [lower*upper, upper]."""
     domain = [lower**2, 1.0]
     y = Chebyshev.identity(domain=domain)
     x = lower + (1.0 - lower) * 0.5 * (1.0 - np.cos(np.pi * np.arange(q + 2) / (q + 1)))

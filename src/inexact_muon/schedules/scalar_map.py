@@ -1,7 +1,7 @@
-"""The kinds of scalar map: composed odd polynomials, a rational function, the two in turn.
+"""Scalar maps: compositions of odd polynomials, rational functions, and a rational function before a polynomial.
 
-A map is one object: numbers, the interval it was designed for and where the numbers come from. Its
-error is computed from the numbers and never looked up by name.
+A map holds its coefficients, the interval that they were designed for and their source. Its error is computed from the
+coefficients and never looked up by name.
 """
 
 from __future__ import annotations
@@ -20,29 +20,28 @@ Array = NDArray[np.float64]
 
 FORMS = ("auto", "direct", "gram")
 FULL = ("float64", "float32")
-"""Dtypes with factorisations, and with tolerance for the Gram form."""
+"""Dtypes that have factorisations and in which the Gram form is stable."""
 
 GRAM_ASPECT = 1.5
 """m/n above which the Gram form needs fewer products than the direct one, for every degree."""
 
 SMALLEST_SHIFT = 16.0
-"""Below this many eps of the compute dtype a shift drowns in the rounding of X X^T: use float64 then.
+"""A shift below this many eps of the compute dtype is lost in the rounding of X X^T; float64 is used instead.
 
-Rounding moves the answer by about eps/(8 shift); see tests/test_accuracy.py.
+Rounding changes the result by about eps/(8 shift); see tests/test_accuracy.py.
 """
 
 GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
-"""Degree -> the sum of absolute (shifted) coefficients of a steep minimax polynomial."""
-
+"""Degree -> sum of absolute (shifted) coefficients of a steep minimax polynomial."""
 
 GENTLE = 10.0
-"""The steepest slope h(0) of the first of two steps in float16: negative eigenvalues of h(0)^2 eps are at most 0.1."""
+"""Maximum slope h(0) of the first of two steps in float16: negative eigenvalues of size h(0)^2 eps are at most 0.1."""
 
 
 def restarts(steps: int, dtype: str = "float32") -> tuple[int, ...]:
     """Steps after which the Gram form restarts: after the second, then after every third, or second in float16.
 
-    In float16 a third step before the first restart meets eigenvalues near -1 instead of 0 and diverges on some
+    In float16 a third step before the first restart would act on eigenvalues near -1 instead of 0 and diverge for some
     matrices (measured: overshoot up to 7e4 with a single restart after step 3, 1.0046 with this rule, six quintics).
     """
     return tuple(range(2, steps, 3 if dtype in FULL else 2))
@@ -53,8 +52,8 @@ class ScalarMap(ABC):
     """An odd function f with f(s) close to 1 on [lower, 1].
 
     Attributes:
-        lower: smallest normalised singular value the map was designed for (0: none was stated).
-        source: where the numbers come from.
+        lower: lower end of the design interval of normalised singular values (0: not stated).
+        source: source of the coefficients.
     """
 
     lower: float
@@ -66,7 +65,7 @@ class ScalarMap(ABC):
 
     @abstractmethod
     def image(self, low: float, high: float) -> tuple[float, float]:
-        """(min f, max f) over [low, high], from the critical points of f and not from a grid."""
+        """(min f, max f) over [low, high], from the critical points of f, not from a grid."""
 
     def error_bound(self, lower: float) -> float:
         """max |1 - f(s)| over [lower, 1]: the delta of Assumption 1 if no singular value is smaller.
@@ -81,36 +80,37 @@ class ScalarMap(ABC):
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Compute dtypes in which the map is sound."""
+        """Compute dtypes in which the map is numerically stable."""
         return tuple(EPS)
 
     def computes_in(self, dtype: str | None) -> str:
-        """The dtype of the operations where this one is asked for."""
+        """The dtype of the operations if this one is requested."""
         return dtype or "float32"
 
     @property
     def gram_dtypes(self) -> tuple[str, ...]:
-        """Compute dtypes in which the Gram form is sound."""
+        """Compute dtypes in which the Gram form is stable."""
         return tuple(EPS)
 
     def for_form(self, dtype: str, form: str) -> str:
-        """The dtype itself, or the next one in which the form that is asked for is sound."""
-        sound = (other for other in (dtype, "float16", "float32") if form != "gram" or other in self.gram_dtypes)
-        return next(sound)
+        """The dtype itself, or the next one in which the requested form is stable."""
+        return next(d for d in (dtype, "float16", "float32") if form != "gram" or d in self.gram_dtypes)
 
     def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
-        """What applies the map to an n x m matrix, n <= m: two rectangular products a segment, and the rest."""
+        """Operations to apply the map to an n x m matrix, n <= m: two products per segment, and `square_operations`."""
         segments = self.segments(n, m, dtype, form)
         pair = Operation("symmetric", n, n, m, segments, dtype), Operation("product", n, m, n, segments, dtype)
         return *pair, *self.square_operations(n, segments, dtype)
 
     def segments(self, n: int, m: int, dtype: str, form: str) -> int:
-        """By how many functions of X X^T the matrix is multiplied, one after the other."""
+        """Number of functions of X X^T by which the matrix is multiplied, one after the other."""
         return 1
 
     def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """The operations on n x n matrices alone."""
-        raise NotImplementedError(f"{type(self).__name__} counts nothing: define operations or flops of its oracle")
+        """Operations on n x n matrices."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no operation count: define operations or flops of its oracle"
+        )
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Schedule(ScalarMap):
 
     Attributes:
         coefficients: one tuple (c_0, ..., c_q) per step.
-        safety: factor by which a singular value may exceed 1 through rounding; inf for no minimax polynomial.
+        safety: factor by which a singular value may exceed 1 through rounding; inf if no step is minimax.
     """
 
     coefficients: tuple[tuple[float, ...], ...]
@@ -127,23 +127,23 @@ class Schedule(ScalarMap):
 
     @property
     def degrees(self) -> list[int]:
-        """Of each step."""
+        """Degree of each step."""
         return [2 * len(step) - 1 for step in self.coefficients]
 
     @cached_property
     def dtypes(self) -> tuple[str, ...]:
-        """Rounding in a step moves singular values by about 0.3 eps times the growth of a steep minimax polynomial.
+        """Dtypes whose rounding error is within the safety factor; beyond it the next step would amplify the error.
 
-        Above the safety factor the next step amplifies them.
+        Rounding in a step changes singular values by about 0.3 eps times `GROWTH`.
         """
         growth = max(GROWTH.get(degree, inf) for degree in self.degrees)
         return tuple(d for d, eps in EPS.items() if d in FULL or self.safety >= 1.0 + 0.15 * growth * eps)
 
     def runs_gram(self, n: int, m: int, dtype: str, form: str) -> bool:
-        """Whether this shape runs in Gram form: if asked, or m/n > 1.5 and the dtype can bear it.
+        """Whether n x m matrices use the Gram form: for form auto if m/n > 1.5 and it is stable in the dtype.
 
         In float32 and float64 the two forms agree within 2e-3 and 1e-9; in float16 the Gram form adds at most 0.015 to
-        the overshoot of a method with a bound below 0.15; bfloat16 cannot bear it.
+        the overshoot of a method with a bound below 0.15; in bfloat16 it is unstable.
         """
         if form == "auto":
             wide = max(n, m) > GRAM_ASPECT * min(n, m) and len(self.coefficients) > 1
@@ -152,7 +152,7 @@ class Schedule(ScalarMap):
 
     @cached_property
     def gram_dtypes(self) -> tuple[str, ...]:
-        first = self.coefficients[:-1:2]  # of each segment of two steps
+        first = self.coefficients[:-1:2]  # the first step of each segment of two
         return (*FULL, "float16") if all(abs(step[0]) <= GENTLE for step in first) else FULL
 
     def segments(self, n: int, m: int, dtype: str, form: str) -> int:
@@ -160,13 +160,13 @@ class Schedule(ScalarMap):
         return 1 + len(restarts(steps, dtype)) if self.runs_gram(n, m, dtype, form) else steps
 
     def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """h(R) of each step; in Gram space R <- h(R) R h(R) and Q <- Q h(R), three more between two steps."""
+        """h(R) of each step; R <- h(R) R h(R) and Q <- Q h(R) are three more between two steps of the Gram form."""
         count = sum(map(square_products, self.degrees)) + 3 * (len(self.coefficients) - segments)
         return (Operation("symmetric", n, n, n, count, dtype),)
 
     @cached_property
     def uppers(self) -> tuple[float, ...]:
-        """What bounds the singular values before each step when they start in [0, 1]."""
+        """Upper bound on the singular values before each step if they start in [0, 1]."""
         bounds, high = [], 1.0
         for step in self.coefficients:
             bounds.append(high)
@@ -186,8 +186,7 @@ class Schedule(ScalarMap):
         return x
 
     def image(self, low: float, high: float) -> tuple[float, float]:
-        # The image of an interval under a continuous map is an interval, so going step by step
-        # through (min, max) gives the range of the composition exactly.
+        # A continuous map takes intervals to intervals, so the range of the composition follows step by step, exactly.
         for step in self.coefficients:
             low, high = polynomial_image(step, low, high)
         return low, high
@@ -249,7 +248,7 @@ class Polished(ScalarMap):
         return self.rational.computes_in(dtype)
 
     def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """The new Gram matrix, h of it and a product more."""
+        """Those of the rational function, the new Gram matrix, h of it and one more product."""
         more = Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.step) - 1), dtype)
         return *self.rational.square_operations(n, segments, dtype), more
 
@@ -265,8 +264,7 @@ def polynomial_image(step: tuple[float, ...], low: float, high: float) -> tuple[
     """Range of one odd polynomial over [low, high]; s h(s^2) has derivative h(y) + 2 y h'(y)."""
     derivative = [(2 * k + 1) * c for k, c in enumerate(step)]
     roots = np.polynomial.polynomial.polyroots(np.trim_zeros(derivative, "b"))
-    # A double root (a flat spot) comes out as a complex pair: a little slack keeps it, and a
-    # point that is not critical does no harm to a minimum over points of the interval.
+    # A double root is computed as a complex pair, hence the tolerance; additional points of the interval do no harm.
     squares = roots.real[(np.abs(roots.imag) <= 1e-5 * np.abs(roots.real)) & (roots.real > 0.0)]
     candidates = np.concatenate((np.sqrt(squares), -np.sqrt(squares)))
     points = np.concatenate(([low, high], candidates[(candidates > low) & (candidates < high)]))

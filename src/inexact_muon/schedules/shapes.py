@@ -1,7 +1,7 @@
-"""Scalar maps by their shape: a product of factors, each with one property that an oracle's map may have.
+"""Scalar maps as products of factors, each of which has one property that the map of an oracle may have.
 
-They are for experiments, in which one property changes at a time; s is a singular value over the largest one, so
-that s = 1 is the top. No iteration computes them: `inexact_muon.polar.Shaped` applies them to a decomposition.
+They are for experiments that vary one property at a time. s is a singular value over the largest one. They are not
+computed by an iteration: `inexact_muon.polar.Shaped` applies them to a decomposition.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, prod
 from typing import ClassVar
 
 import numpy as np
@@ -19,10 +19,10 @@ from inexact_muon.schedules.decomposition import ByDecomposition
 from inexact_muon.schedules.scalar_map import Array
 
 POINTS = 64
-"""Points of a search for extrema in each factor e of s; more where a factor oscillates."""
+"""Grid points per factor e of s in the search for extrema; more if a factor oscillates."""
 
 NARROW = 40
-"""Halvings of an interval that holds an extremum."""
+"""Half the number of steps of the ternary search for an extremum."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class Shape(ABC):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
                 raise ValueError(f"{self.name}: {field.name} must be a finite number, got {value!r}")
-        problem = self.problem()
-        if problem:
+        if problem := self.problem():
             raise ValueError(f"{self.name}: {problem}")
 
     @abstractmethod
@@ -45,23 +44,23 @@ class Shape(ABC):
         """The factor at each s in (0, 1]."""
 
     def problem(self) -> str:
-        """What is wrong with the numbers; empty if nothing is."""
+        """Description of invalid parameters; empty if they are valid."""
         return ""
 
     @property
     def kinks(self) -> tuple[float, ...]:
-        """Where the factor jumps or bends."""
+        """Points at which the factor or its derivative is discontinuous."""
         return ()
 
     @property
     def rate(self) -> float:
-        """How many radians or widths it goes through while s changes by a factor e."""
+        """Radians or widths per factor e of s, for the grid of the search for extrema."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class Power(Shape):
-    """s^p: p = 1 is the gradient itself, p = 0 the polar factor, p < 0 puts small singular values first."""
+    """s^p: p = 1 gives M/sigma_1, p = 0 the polar factor, and p < 0 favours small singular values."""
 
     name: ClassVar[str] = "power"
     p: float = 0.5
@@ -75,7 +74,7 @@ class Power(Shape):
 
 @dataclass(frozen=True)
 class Floor(Shape):
-    """1 above tau, `value` below it; `width` > 0 makes the step a logistic curve of so many factors e."""
+    """1 above tau, `value` below it; with `width` > 0 a logistic curve in log s of this width instead of a step."""
 
     name: ClassVar[str] = "floor"
     tau: float = 0.01
@@ -102,7 +101,7 @@ class Floor(Shape):
 
 @dataclass(frozen=True)
 class Ripple(Shape):
-    """1 + amplitude cos(rate log s), as an equioscillating map has it."""
+    """1 + amplitude cos(frequency log s), similar to an equioscillating map."""
 
     name: ClassVar[str] = "ripple"
     amplitude: float = 0.1
@@ -122,7 +121,7 @@ class Ripple(Shape):
 
 @dataclass(frozen=True)
 class Top(Shape):
-    """1 below tau, then linear in log s up to `value` at s = 1: the overshoot of the leading directions."""
+    """1 below tau, then linear in log s up to `value` at s = 1: an overshoot of the leading directions."""
 
     name: ClassVar[str] = "top"
     value: float = 1.5
@@ -141,7 +140,7 @@ class Top(Shape):
 
 @dataclass(frozen=True)
 class Dip(Shape):
-    """1 - depth exp(-(log(s/centre)/width)^2/2): directions of the middle damped; depth < 0 raises them."""
+    """1 - depth exp(-(log(s/centre)/width)^2/2): damps singular values near `centre`; depth < 0 raises them."""
 
     name: ClassVar[str] = "dip"
     depth: float = 0.5
@@ -162,7 +161,7 @@ class Dip(Shape):
 
 @dataclass(frozen=True)
 class Contra(Shape):
-    """1 - a s: leading directions damped."""
+    """1 - a s: damps the leading directions."""
 
     name: ClassVar[str] = "contra"
     a: float = 0.5
@@ -176,7 +175,7 @@ class Contra(Shape):
 
 @dataclass(frozen=True)
 class Clip(Shape):
-    """min(s/tau, 1): below tau a direction keeps its share of the gradient."""
+    """min(s/tau, 1): proportional to the singular value below tau."""
 
     name: ClassVar[str] = "clip"
     tau: float = 0.01
@@ -193,12 +192,12 @@ class Clip(Shape):
 
 
 SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Power, Floor, Ripple, Top, Dip, Contra, Clip)}
-"""Name -> class, for text only."""
+"""Name -> class, used to parse text."""
 
 
 @dataclass(frozen=True)
 class ShapedMap(ByDecomposition):
-    """The product of factors; 1 without any, and 0 at s = 0."""
+    """The product of the factors, 1 if there are none; 0 at s = 0."""
 
     factors: tuple[Shape, ...]
 
@@ -206,10 +205,7 @@ class ShapedMap(ByDecomposition):
         x = np.asarray(s, dtype=np.float64)
         size = np.abs(x)
         inside = np.where(size > 0.0, size, 1.0)
-        value = np.ones_like(inside)
-        for factor in self.factors:
-            value = value * factor(inside)
-        return np.sign(x) * value
+        return np.sign(x) * prod((factor(inside) for factor in self.factors), start=np.ones_like(inside))
 
     def image(self, low: float, high: float) -> tuple[float, float]:
         kinks = sorted({k for factor in self.factors for k in factor.kinks if low < k <= high})
@@ -221,7 +217,7 @@ class ShapedMap(ByDecomposition):
         return float(values.min()), float(values.max())
 
     def _extrema(self, low: float, high: float) -> list[float]:
-        """Extrema between two kinks: bracketed on a grid that follows the fastest factor, then by thirds."""
+        """Extrema between two kinks: bracketed on a grid that resolves every factor, then by ternary search."""
         rate = max([1.0, *(factor.rate for factor in self.factors)])
         a, b = np.log(low), np.log(high)
         grid = np.linspace(a, b, 3 + int(POINTS * rate * (b - a)))

@@ -1,4 +1,4 @@
-"""Named spectra, largest singular value 1, for judging and testing oracles. Deterministic."""
+"""Named spectra with largest singular value 1, to evaluate and test oracles. Deterministic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inexact_muon.schedules.scalar_map import Array
 
 
 def gaussian(n: int) -> Array:
-    """Quantiles of the quarter-circle law: a square Gaussian matrix; the smallest is about 1/n."""
+    """Quantiles of the quarter-circle law, the spectrum of a square Gaussian matrix; the smallest is about 1/n."""
     x = np.linspace(0.0, 1.0, 20001)
     angle = np.arcsin(x)
     cumulative = (2.0 / np.pi) * (angle + np.sin(angle) * np.cos(angle))
@@ -18,12 +18,12 @@ def gaussian(n: int) -> Array:
 
 
 def log_uniform(n: int, smallest: float = 1e-3) -> Array:
-    """Evenly spread in the logarithm between 1 and smallest."""
+    """Evenly spaced in the logarithm between 1 and `smallest`."""
     return np.geomspace(1.0, smallest, n) if n > 1 else np.ones(1)
 
 
 def power_law(n: int, exponent: float = 1.0) -> Array:
-    """j^-exponent."""
+    """sigma_j = j^-exponent."""
     return np.arange(1.0, n + 1.0) ** -exponent
 
 
@@ -32,4 +32,4 @@ SPECTRA: dict[str, Callable[[int], Array]] = {
     "log-uniform": log_uniform,
     "power-law": power_law,
 }
-"""The three spectra every table shows."""
+"""The three spectra of every table."""
