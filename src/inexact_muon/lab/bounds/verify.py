@@ -111,9 +111,8 @@ def follow(
         x = x + step * d_hat
         gradient = problem.gradient(x)
         error_next = ball.dual_norm(m - gradient)
-        steps = torch.full_like(dual, step)
-        row = [loss, dual, dual_momentum, error, error_next, found.delta, found.gap, found.overshoot, steps]
-        kept.append(row)
+        measured = (found.delta, found.gap, found.overshoot, torch.full_like(dual, step))
+        kept.append([loss, dual, dual_momentum, error, error_next, *measured])
     columns = [torch.stack([row[i] for row in kept]).numpy() for i in range(9)]
     columns[0] = np.vstack([columns[0], problem.loss(x).numpy()])
     columns[1] = np.vstack([columns[1], ball.dual_norm(gradient).numpy()])
