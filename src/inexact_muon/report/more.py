@@ -38,18 +38,14 @@ def cut(results: Results) -> list[str]:
     return sentences
 
 
-def costs(results: Results, judged: Iterable[Judged]) -> dict[str, str]:
+def costs(results: Results, judged: list[Judged]) -> dict[str, str]:
     """{claim: what an undecided one still needs}, for those whose study declares it."""
     studies = {study.name: study for study in results.studies if study.declared}
-    kept = list(judged)
-    verdicts = overall(kept)
+    verdicts = overall(judged)
     found: dict[str, str] = {}
-    for item in kept:
+    for item in judged:
         study = studies.get(item.study)
-        if study is None or verdicts[item.claim.id] != UNDECIDED or item.claim.id not in _widths(study):
-            continue
-        sentence = _needed(item, study)
-        if sentence:
+        if study and verdicts[item.claim.id] == UNDECIDED and (sentence := _needed(item, study)):
             found.setdefault(item.claim.id, sentence)
     return found
 
@@ -71,7 +67,8 @@ def duration(seconds: float) -> str:
 
 def _needed(item: Judged, study: StudyRecord) -> str:
     finding, declared = item.finding, study.declared
-    assert declared is not None
+    if declared is None or item.claim.id not in declared.width:
+        return ""
     if EDGE in finding.note:
         return (
             f"more values beyond the edge of the grid: {duration(_seed(study.runs) * finding.interval.n / 2)} or more"
@@ -87,10 +84,6 @@ def _needed(item: Judged, study: StudyRecord) -> str:
         return ""  # the pilot is not complete: `cut` says so
     found = f"it has its {finding.wanted} seeds, which find a difference of {finding.interval.detectable:.2g}"
     return f"{found}; to find a smaller one, declare a smaller width"
-
-
-def _widths(study: StudyRecord) -> Iterable[str]:
-    return study.declared.width if study.declared else ()
 
 
 def _mean(runs: Iterable[RunRecord]) -> float:
