@@ -63,7 +63,8 @@ def decide(
     for plan in plans:
         if plan.decide:
             console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
-        _import_packed(packed, out / plan.name, plan)
+        if files := [file for file in packed if plan.name in packing.names(file)]:
+            packing.import_packed(files, out / plan.name, plan)
     if page:
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -167,9 +168,3 @@ def _check(plans: Sequence[StudyRuns], claims: Sequence[str]) -> None:
     names = [plan.name for plan in plans]
     if len(set(names)) < len(names):
         raise LabError(f"two studies have one name: {', '.join(names)}")
-
-
-def _import_packed(packed: Sequence[Path], folder: Path, plan: StudyRuns) -> None:
-    files = [file for file in packed if plan.name in packing.names(file)]
-    if files:
-        packing.import_packed(files, folder, plan)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
@@ -86,15 +86,12 @@ def _needed(item: Judged, study: StudyRecord) -> str:
     return f"{found}; to find a smaller one, declare a smaller width"
 
 
-def _mean(runs: Iterable[RunRecord]) -> float:
+def _mean(runs: Sequence[RunRecord]) -> float:
     times = [sum(run.seconds.values()) for run in runs if run.seconds]
     return sum(times) / max(1, len(times))
 
 
-def _seed(runs: Iterable[RunRecord]) -> float:
+def _seed(runs: Sequence[RunRecord]) -> float:
     """Mean seconds of all cells of one seed."""
-    by_seed: dict[int, list[RunRecord]] = defaultdict(list)
-    for run in runs:
-        by_seed[run.seed].append(run)
-    cells = max((len(found) for found in by_seed.values()), default=0)
-    return cells * _mean(run for found in by_seed.values() for run in found)
+    cells = max(Counter(run.seed for run in runs).values(), default=0)
+    return cells * _mean(runs)

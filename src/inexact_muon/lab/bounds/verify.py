@@ -181,11 +181,9 @@ def _self_consistent(
 
 def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], float]) -> tuple[Trace | None, Trace]:
     """A run with the paper's adaptive step, None if delta reached 1, and one with the two-number step."""
-
-    def paper(k: int, dual: float, delta: float, gap: float, nu: float) -> float:
-        return theory.adaptive_step(L(dual), dual, delta) if delta < 1 else 0.0
-
-    run = follow(problem, ball, K, paper)
+    run = follow(
+        problem, ball, K, lambda k, dual, delta, *_: theory.adaptive_step(L(dual), dual, delta) if delta < 1 else 0.0
+    )
     ours = follow(
         problem, ball, K, lambda k, dual, delta, gap, nu: theory.measured_adaptive_step(L(dual), dual, gap, nu)
     )

@@ -126,6 +126,15 @@ def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[
     return curves.read(path)
 
 
+def intact_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
+    """The curves of a run; none, with a warning, if they are damaged."""
+    try:
+        return read_curves(folder, run, outcome)
+    except LabError as error:
+        warn(str(error))
+        return []
+
+
 def checksum(about: dict[str, str]) -> str:
     """The checksum of a description."""
     plain = {key: value for key, value in about.items() if key != "sha256"}
