@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -45,18 +46,15 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
     replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
     copy_reference(out)
     check_theory(out, console)
-    engine = workers(out)
     try:
-        for index, name in enumerate(STUDIES):
-            planned = plan(name)
-            title = f"study {index + 1} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
-            console.print(title, highlight=False)
-            over = lambda: time.monotonic() - began > ENOUGH  # noqa: E731
-            sweep(planned, out / name, lambda: command.SharedEngine(engine), console, enough=over)
+        with closing(workers(out)) as engine:
+            for index, planned in enumerate(map(plan, STUDIES), start=1):
+                title = f"study {index} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
+                console.print(title, highlight=False)
+                over = lambda: time.monotonic() - began > ENOUGH  # noqa: E731
+                sweep(planned, out / planned.name, lambda: engine, console, enough=over, close=False)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
-    finally:
-        engine.close()
     if budget:
         declared = [file(name) for name in STUDIES if plan(name).decide]
         command.decide(declared, out, lambda: workers(out), console, budget=budget, page=False)

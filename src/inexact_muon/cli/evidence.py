@@ -22,13 +22,12 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False, budget: str = "")
     """
     _need_lab()
     from inexact_muon.cli import demo
-    from inexact_muon.terminal import console as open_console
+    from inexact_muon.terminal import console
 
-    console = open_console(190)
     if oracles:
-        demo.show_oracles(out, console)
+        demo.show_oracles(out, console(190))
     else:
-        demo.demo(out, console, demo.seconds(budget))
+        demo.demo(out, console(190), demo.seconds(budget))
 
 
 def report(

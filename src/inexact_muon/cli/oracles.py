@@ -76,13 +76,12 @@ def theory(
         plot: plot it over delta, to an .svg, .png, .html or .json file.
     """
     from inexact_muon.cli import statements
-    from inexact_muon.terminal import console as open_console
+    from inexact_muon.terminal import console
 
-    console = open_console(190)
     if name == "list":
-        statements.show_all(console)
+        statements.show_all(console(190))
     else:
-        statements.show(name, set, plot, console)
+        statements.show(name, set, plot, console(190))
 
 
 def bench(

@@ -41,10 +41,9 @@ def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None
     n, m = read_shape(shape)
     method = method.at(n, m)
     name, layers = spectra.resolve(spectrum, side=min(n, m))
-    console, rows = open_console(WIDTH), []
-    for layer in layers:
-        on = f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" if len(layers) > 1 else name
-        rows.append(Row([on, *_cells(predict(method, layer.values))]))
+    console = open_console(WIDTH)
+    names = [f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" for layer in layers] if len(layers) > 1 else [name]
+    rows = [Row([on, *_cells(predict(method, one.values))]) for on, one in zip(names, layers, strict=True)]
     if len(layers) > 1:
         rows.append(Row(["together", *_cells(spectra.judge_layers(method, layers))], "bold"))
     _print(console, f"{method}, normaliser {method.normaliser}", ("on", *NUMBERS), rows)

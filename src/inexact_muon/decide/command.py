@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -16,13 +18,11 @@ from inexact_muon.lab.errors import LabError, writing
 from inexact_muon.lab.spec import study
 from inexact_muon.lab.spec.decode import decode as decode_file
 from inexact_muon.lab.spec.decode import read_toml
-from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store import packing
 from inexact_muon.lab.store.files import replace
 from inexact_muon.lab.sweep.board import clock
 from inexact_muon.lab.sweep.engines import Engine
-from inexact_muon.lab.sweep.events import Event
 from inexact_muon.lab.sweep.sweep import sweep
 from inexact_muon.report import load
 from inexact_muon.report.build import announce, build
@@ -33,28 +33,6 @@ from inexact_muon.statistics import UNDECIDED
 from inexact_muon.terminal import Row, Sheet
 
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-
-
-class SharedEngine:
-    """An engine that several sweeps share: `close` leaves it running."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.slots = engine, engine.slots
-
-    def submit(self, spec: RunSpec, folder: Path) -> None:
-        """Forwarded to the engine."""
-        self.engine.submit(spec, folder)
-
-    def poll(self, timeout: float) -> list[Event]:
-        """Forwarded to the engine."""
-        return self.engine.poll(timeout)
-
-    def stop(self) -> None:
-        """Forwarded to the engine."""
-        self.engine.stop()
-
-    def close(self) -> None:
-        """Does nothing: the owner closes the engine."""
 
 
 def decide(
@@ -85,22 +63,21 @@ def decide(
     for plan in plans:
         if plan.decide:
             console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
-        _import_packed(packed, out / plan.name, plan)
+        if files := [file for file in packed if plan.name in packing.names(file)]:
+            packing.import_packed(files, out / plan.name, plan)
     if page:
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
         replace(out / COMMAND, f"inexact-muon decide {' '.join(map(str, paths))} --out {out}\n".encode())
-    until = None if budget is None else time.monotonic() + budget
-    engine = start()
+    until = time.monotonic() + (inf if budget is None else budget)
     try:
-        for plan in plans:
-            console.print(f"{plan.name}: pilot, {len(plan.runs)} runs", highlight=False)
-            sweep(plan, out / plan.name, lambda: SharedEngine(engine), console, enough=lambda: _over(until))
-        found = _spend(plans, out, engine, console, claims, until)
+        with closing(start()) as engine:
+            for plan in plans:
+                console.print(f"{plan.name}: pilot, {len(plan.runs)} runs", highlight=False)
+                _sweep(plan, out, engine, console, until)
+            found = _spend(plans, out, engine, console, claims, until)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
-    finally:
-        engine.close()
     show(found, console)
     if page:
         announce(build(out, console), console)
@@ -108,33 +85,30 @@ def decide(
 
 
 def _spend(
-    plans: Sequence[StudyRuns], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float | None
+    plans: Sequence[StudyRuns], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float
 ) -> list[Need]:
     """Repeatedly run what the cheapest undecided claim within the budget needs."""
-    announced = False
-    while True:
-        found = assess(plans, out, engine.slots, claims)
-        if not announced:
-            show(found, console)
-            announced = True
-        left = None if until is None else until - time.monotonic()
-        cheapest = min((n for n in found if _fits(n, left)), key=lambda n: n.seconds or 0.0, default=None)
-        if cheapest is None:
-            return found
+    found = assess(plans, out, engine.slots, claims)
+    show(found, console)
+    while cheapest := _cheapest(found, until - time.monotonic()):
         plan = next(p for p in plans if p.name == cheapest.study)
         cost = clock(cheapest.seconds)
         sentence = f"{cheapest.study}, {cheapest.item.claim.id}: {cheapest.why}: {len(cheapest.runs)} runs, {cost}"
         console.print(sentence, highlight=False, soft_wrap=True)
         more = msgspec.structs.replace(plan, runs=tuple({s.id: s for s in (*plan.runs, *cheapest.runs)}.values()))
-        sweep(more, out / plan.name, lambda: SharedEngine(engine), console, enough=lambda: _over(until))
+        _sweep(more, out, engine, console, until)
+        found = assess(plans, out, engine.slots, claims)
+    return found
 
 
-def _over(until: float | None) -> bool:
-    return until is not None and time.monotonic() >= until
+def _sweep(plan: StudyRuns, out: Path, engine: Engine, console: Console, until: float) -> None:
+    sweep(plan, out / plan.name, lambda: engine, console, enough=lambda: time.monotonic() >= until, close=False)
 
 
-def _fits(need: Need, left: float | None) -> bool:
-    return bool(need.runs) and (left is None or (need.seconds is not None and need.seconds <= left))
+def _cheapest(found: Sequence[Need], left: float) -> Need | None:
+    """The need with the lowest cost that fits into the seconds left; an unknown cost fits only if there is no limit."""
+    fitting = [n for n in found if n.runs and (inf if n.seconds is None else n.seconds) <= left]
+    return min(fitting, key=lambda n: n.seconds or 0.0, default=None)
 
 
 def assess(plans: Sequence[StudyRuns], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:
@@ -194,9 +168,3 @@ def _check(plans: Sequence[StudyRuns], claims: Sequence[str]) -> None:
     names = [plan.name for plan in plans]
     if len(set(names)) < len(names):
         raise LabError(f"two studies have one name: {', '.join(names)}")
-
-
-def _import_packed(packed: Sequence[Path], folder: Path, plan: StudyRuns) -> None:
-    files = [file for file in packed if plan.name in packing.names(file)]
-    if files:
-        packing.import_packed(files, folder, plan)

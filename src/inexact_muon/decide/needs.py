@@ -55,9 +55,8 @@ def needs(
     ended = {run.id for run in stored if run.outcome is not None}
     names = [name for name in declared.width if not claims or name in claims]
     mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
-    for claim in CLAIMS:
-        if claim.id in names and claim.id not in {item.claim.id for item in mine}:
-            mine.append(Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name))
+    unknown = [claim for claim in CLAIMS if claim.id in names and claim.id not in {item.claim.id for item in mine}]
+    mine += [Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name) for claim in unknown]
     found = []
     for item in mine:
         runs, why = _missing(item, plan, declared, cells, results)
@@ -115,9 +114,8 @@ def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -
     for grid in grids(results, momenta=1):
         if grid.study == item.study and grid.title == item.finding.evidence:
             rates, alphas = _next(grid)
-            if len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS:
-                continue
-            if len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
+            wide = len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS
+            if wide or len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
                 continue
             chosen = sorted(set(grid.seeds) | set(declared.pilot))
             for count in grid.by_count:

@@ -35,21 +35,23 @@ WHY = {
     errno.EACCES: "permission is denied; choose another --out",
     errno.EPERM: "permission is denied; choose another --out",
 }
+SQLITE = {
+    "full": errno.ENOSPC,
+    "disk I/O": errno.ENOSPC,
+    "readonly": errno.EROFS,
+    "unable to open": errno.EROFS,
+}
+"""What SQLite says instead of an error number."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError below `path` into one sentence."""
+    """Turn an error of the disk below `path` into one sentence."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in WHY:
+    except (OSError, sqlite3.OperationalError) as error:
+        said = [code for words, code in SQLITE.items() if words in str(error)]
+        code = error.errno if isinstance(error, OSError) else next(iter(said), None)
+        if code not in WHY:
             raise
-        raise DiskError(f"cannot write {path}: {WHY[error.errno]}") from error
-    except sqlite3.OperationalError as error:
-        why = str(error)
-        if "full" in why or "disk I/O" in why:
-            raise DiskError(f"cannot write {path}: {WHY[errno.ENOSPC]}") from error
-        if "readonly" in why or "unable to open" in why:
-            raise DiskError(f"cannot write {path}: {WHY[errno.EROFS]}") from error
-        raise
+        raise DiskError(f"cannot write {path}: {WHY[code]}") from error

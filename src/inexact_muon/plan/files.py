@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -107,17 +106,19 @@ def from_spec(path: Path) -> Model:
     return Model(path.name, tuple(nanogpt(size, _vocabulary(run))), run.batch * size.context, f"sizes from {path.name}")
 
 
-def nanogpt(size: lab.NanoGPT, vocabulary: int) -> Iterable[Weight]:
+def nanogpt(size: lab.NanoGPT, vocabulary: int) -> list[Weight]:
     """The lab's GPT: no weights in norms, no biases, untied head."""
     d, layers = size.width, size.layers
-    yield Weight("embedding", (vocabulary, d), lmo=False, active=0.0)
-    if size.positions == "learned":
-        yield Weight("positions", (size.context, d), lmo=False, active=0.0)
-    yield Weight("blocks.qkv", (d, d), 3 * layers)
-    yield Weight("blocks.out", (d, d), layers)
-    yield Weight("blocks.up", (4 * d, d), layers)
-    yield Weight("blocks.down", (d, 4 * d), layers)
-    yield Weight("head", (vocabulary, d), lmo=False)
+    learned = [Weight("positions", (size.context, d), lmo=False, active=0.0)] if size.positions == "learned" else []
+    return [
+        Weight("embedding", (vocabulary, d), lmo=False, active=0.0),
+        *learned,
+        Weight("blocks.qkv", (d, d), 3 * layers),
+        Weight("blocks.out", (d, d), layers),
+        Weight("blocks.up", (4 * d, d), layers),
+        Weight("blocks.down", (d, 4 * d), layers),
+        Weight("head", (vocabulary, d), lmo=False),
+    ]
 
 
 def _vocabulary(run: lab.RunSpec) -> int:

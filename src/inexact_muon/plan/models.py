@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -83,73 +83,74 @@ class Model:
         return sum(w.entries * w.count * w.active for w in self.weights)
 
 
-def gpt2(c: Mapping[str, Any]) -> Iterable[Weight]:
+def gpt2(c: Mapping[str, Any]) -> list[Weight]:
     """GPT-2: learned positions, biases, tied head; c_attn is three matrices, as the optimizer splits it."""
     d, layers = c["n_embd"], c["n_layer"]
     inner = c.get("n_inner") or 4 * d
-    yield Weight("wte (tied head)", (c["vocab_size"], d), lmo=False)
-    yield Weight("wpe", (c["n_positions"], d), lmo=False, active=0.0)
-    yield Weight("attn.c_attn", (d, d), 3 * layers)
-    yield Weight("attn.c_proj", (d, d), layers)
-    yield Weight("mlp.c_fc", (inner, d), layers)
-    yield Weight("mlp.c_proj", (d, inner), layers)
-    yield Weight("biases", (3 * d + d + inner + d,), layers, lmo=False)
-    yield Weight("norms", (2 * d,), 2 * layers + 1, lmo=False)
+    return [
+        Weight("wte (tied head)", (c["vocab_size"], d), lmo=False),
+        Weight("wpe", (c["n_positions"], d), lmo=False, active=0.0),
+        Weight("attn.c_attn", (d, d), 3 * layers),
+        Weight("attn.c_proj", (d, d), layers),
+        Weight("mlp.c_fc", (inner, d), layers),
+        Weight("mlp.c_proj", (d, inner), layers),
+        Weight("biases", (3 * d + d + inner + d,), layers, lmo=False),
+        Weight("norms", (2 * d,), 2 * layers + 1, lmo=False),
+    ]
 
 
-def llama(c: Mapping[str, Any]) -> Iterable[Weight]:
+def llama(c: Mapping[str, Any]) -> list[Weight]:
     """Llama: grouped-query attention, gated MLP, RMS norms, no biases."""
-    d, layers, inner = c["hidden_size"], c["num_hidden_layers"], c["intermediate_size"]
-    heads = c["num_attention_heads"]
+    d, layers, heads = c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"]
     width = c.get("head_dim") or d // heads
     keys = (c.get("num_key_value_heads") or heads) * width
-    yield from _tables(c)
-    yield Weight("self_attn.q_proj", (heads * width, d), layers)
-    yield Weight("self_attn.k_proj", (keys, d), layers)
-    yield Weight("self_attn.v_proj", (keys, d), layers)
-    yield Weight("self_attn.o_proj", (d, heads * width), layers)
-    yield from _mlp("mlp", d, inner, layers)
-    yield Weight("norms", (d,), 2 * layers + 1, lmo=False)
+    return [
+        *_tables(c),
+        Weight("self_attn.q_proj", (heads * width, d), layers),
+        Weight("self_attn.k_proj", (keys, d), layers),
+        Weight("self_attn.v_proj", (keys, d), layers),
+        Weight("self_attn.o_proj", (d, heads * width), layers),
+        *_mlp("mlp", d, c["intermediate_size"], layers),
+        Weight("norms", (d,), 2 * layers + 1, lmo=False),
+    ]
 
 
-def deepseek(c: Mapping[str, Any]) -> Iterable[Weight]:
+def deepseek(c: Mapping[str, Any]) -> list[Weight]:
     """DeepSeek-V3 and Kimi K2: latent attention, a few dense layers, then routed and shared experts."""
     d, layers, heads = c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"]
     rope, nope, value = c["qk_rope_head_dim"], c["qk_nope_head_dim"], c["v_head_dim"]
     q_rank, kv_rank, experts = c["q_lora_rank"], c["kv_lora_rank"], c["n_routed_experts"]
-    dense = c["first_k_dense_replace"]
-    sparse, inner = layers - dense, c["moe_intermediate_size"]
-    yield from _tables(c)
-    yield Weight("self_attn.q_a_proj", (q_rank, d), layers)
-    yield Weight("self_attn.q_b_proj", (heads * (nope + rope), q_rank), layers)
-    yield Weight("self_attn.kv_a_proj_with_mqa", (kv_rank + rope, d), layers)
-    yield Weight("self_attn.kv_b_proj", (heads * (nope + value), kv_rank), layers)
-    yield Weight("self_attn.o_proj", (d, heads * value), layers)
-    if dense:
-        yield from _mlp("mlp", d, c["intermediate_size"], dense)
-    yield Weight("mlp.gate", (experts, d), sparse)
-    yield from _mlp("mlp.shared_experts", d, inner * c["n_shared_experts"], sparse)
-    yield from _mlp("mlp.experts", d, inner, sparse * experts, c["num_experts_per_tok"] / experts)
-    yield Weight("norms", (2 * d + q_rank + kv_rank,), layers, lmo=False)
-    yield Weight("norm", (d,), lmo=False)
+    dense, inner = c["first_k_dense_replace"], c["moe_intermediate_size"]
+    sparse = layers - dense
+    return [
+        *_tables(c),
+        Weight("self_attn.q_a_proj", (q_rank, d), layers),
+        Weight("self_attn.q_b_proj", (heads * (nope + rope), q_rank), layers),
+        Weight("self_attn.kv_a_proj_with_mqa", (kv_rank + rope, d), layers),
+        Weight("self_attn.kv_b_proj", (heads * (nope + value), kv_rank), layers),
+        Weight("self_attn.o_proj", (d, heads * value), layers),
+        *(_mlp("mlp", d, c["intermediate_size"], dense) if dense else ()),
+        Weight("mlp.gate", (experts, d), sparse),
+        *_mlp("mlp.shared_experts", d, inner * c["n_shared_experts"], sparse),
+        *_mlp("mlp.experts", d, inner, sparse * experts, c["num_experts_per_tok"] / experts),
+        Weight("norms", (2 * d + q_rank + kv_rank,), layers, lmo=False),
+        Weight("norm", (d,), lmo=False),
+    ]
 
 
-def _tables(c: Mapping[str, Any]) -> Iterable[Weight]:
+def _tables(c: Mapping[str, Any]) -> list[Weight]:
     shape = (c["vocab_size"], c["hidden_size"])
     if c.get("tie_word_embeddings"):
-        yield Weight("embed_tokens (tied head)", shape, lmo=False)
-    else:
-        yield Weight("embed_tokens", shape, lmo=False, active=0.0)
-        yield Weight("lm_head", shape, lmo=False)
+        return [Weight("embed_tokens (tied head)", shape, lmo=False)]
+    return [Weight("embed_tokens", shape, lmo=False, active=0.0), Weight("lm_head", shape, lmo=False)]
 
 
-def _mlp(name: str, d: int, inner: int, count: int, active: float = 1.0) -> Iterable[Weight]:
-    yield Weight(f"{name}.gate_proj", (inner, d), count, active=active)
-    yield Weight(f"{name}.up_proj", (inner, d), count, active=active)
-    yield Weight(f"{name}.down_proj", (d, inner), count, active=active)
+def _mlp(name: str, d: int, inner: int, count: int, active: float = 1.0) -> list[Weight]:
+    shapes = {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}
+    return [Weight(f"{name}.{layer}", shape, count, active=active) for layer, shape in shapes.items()]
 
 
-FAMILIES: dict[str, Callable[[Mapping[str, Any]], Iterable[Weight]]] = {
+FAMILIES: dict[str, Callable[[Mapping[str, Any]], list[Weight]]] = {
     "gpt2": gpt2,
     "llama": llama,
     "mistral": llama,

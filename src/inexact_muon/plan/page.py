@@ -101,18 +101,17 @@ def recommendation(plan: Plan) -> str:
 
 def rows(plan: Plan) -> list[dict[str, object]]:
     """(panel, name, part of the step, percent) for the picture."""
-    made: list[dict[str, object]] = []
-    panels = (("strategies", plan.strategies), ("precisions", plan.precisions))
-    for panel, estimates in panels:
-        for e in estimates:
-            name = title(e.strategy) if panel == "strategies" else str(e.oracle)
-            for part, seconds in (
-                ("oracle flops", e.compute),
-                ("oracle bytes", e.link),
-                ("gradient bytes", e.gradients),
-            ):
-                made.append({"panel": panel, "name": name, "part": part, "percent": 100 * seconds / e.model})
-    return made
+    named = [("strategies", title(e.strategy), e) for e in plan.strategies]
+    named += [("precisions", str(e.oracle), e) for e in plan.precisions]
+    return [
+        {"panel": panel, "name": name, "part": part, "percent": 100 * seconds / e.model}
+        for panel, name, e in named
+        for part, seconds in (
+            ("oracle flops", e.compute),
+            ("oracle bytes", e.link),
+            ("gradient bytes", e.gradients),
+        )
+    ]
 
 
 def draw(plan: Plan, path: Path) -> None:

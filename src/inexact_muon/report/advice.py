@@ -63,11 +63,10 @@ def tuned(results: Results) -> list[tuple[str, list[Tuned]]]:
     for run in results.runs:
         if run.oracle is not None and run.value("loss") is not None:
             groups[run.study, run.setting][str(field_of(run.spec, "optimizer.polar"))].append(run)
-    made = []
-    for (study, _), by_oracle in groups.items():
-        found = [t for text, runs in by_oracle.items() if (t := _best(text, runs)) is not None]
-        made.append((study, found))
-    return made
+    return [
+        (study, [t for text, runs in by_oracle.items() if (t := _best(text, runs)) is not None])
+        for (study, _), by_oracle in groups.items()
+    ]
 
 
 def _best(oracle: str, runs: list[RunRecord]) -> Tuned | None:

@@ -69,14 +69,13 @@ def announce(built: Built, console: Console) -> None:
     """Print problems, verdicts, advice, the cost of open claims, and the path of the page."""
     for problem in built.problems:
         console.print(f"warning: {problem}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    for item in findings(built.judged):
-        console.print(export.line(item), markup=False, highlight=False, soft_wrap=True)
     counts = Counter(overall(built.judged).values())
     board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
-    for line in (f"{sum(counts.values())} claims: {board}", *_decided(built.judged), *built.advice, *built.left):
+    lines = [*map(export.line, findings(built.judged)), f"{sum(counts.values())} claims: {board}"]
+    lines += [*_decided(built.judged), *built.advice, *built.left]
+    lines += [f"to go on: {built.command_line} --budget 10m"] if built.command_line and built.left else []
+    for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if built.command_line and built.left:
-        console.print(f"to go on: {built.command_line} --budget 10m", markup=False, highlight=False, soft_wrap=True)
     size = built.page.stat().st_size / 1e6
     console.print(
         f"page: {built.page.resolve()} ({size:.1f} MB, opens without network)", highlight=False, soft_wrap=True

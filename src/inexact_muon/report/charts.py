@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
@@ -17,6 +17,14 @@ NAMED = ("#8d6e63", "#827717", "#607d8b", "#00695c", "#a1887f", "#9e9d24")
 GREY = "#868e96"
 VALUES = "warmgreys"
 """Colour scheme of cells; dark is good."""
+SEEDS = alt.Tooltip("distinct(seed):Q", title="seeds")
+LAYERS = alt.Axis(labelLimit=140, labelExpr="replace(datum.label, '.weight', '')")
+MARKS = (
+    ("optimum", "★", "best", 0, 0),
+    ("paper", "◆", "paper's rule", -14, 16),
+    ("descent", "◇", "descent rule", 14, 16),
+)
+"""Kind of row, sign, title and offset of the marks in a heat map."""
 SHAPES = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 
@@ -26,29 +34,27 @@ def of_iterations(count: int | None) -> str:
 
 
 def curves(
-    title: str, rows: Iterable[Row], y: str, by: str = "iterations", log: bool = False, label: str = ""
+    title: str, rows: Sequence[Row], y: str, by: str = "iterations", log: bool = False, label: str = ""
 ) -> Panel:
     """Mean over seeds by step, one line per value of `by`, with the range of the seeds as a band."""
-    kept = tuple(rows)
     base = chart().encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
-        color=_colour(by, kept),
+        color=_colour(by, rows),
     )
     scale = _scale(log)
     label = label or y.replace("_", " ")
     mean = alt.Y(f"mean({y}):Q", title=label, scale=scale)
-    tips = [f"{by}:N", alt.Tooltip("step:Q"), alt.Tooltip(f"mean({y}):Q", title=y, format=".4~f"), _seeds()]
+    tips = [f"{by}:N", alt.Tooltip("step:Q"), alt.Tooltip(f"mean({y}):Q", title=y, format=".4~f"), SEEDS]
     layers = [
         base.mark_area(opacity=0.15).encode(y=alt.Y(f"min({y}):Q", title=label, scale=scale), y2=f"max({y}):Q"),
         base.mark_line(strokeWidth=2).encode(y=mean),
         base.mark_point(size=28, filled=True, opacity=1).encode(y=mean, tooltip=tips),
     ]
-    return Panel(title, kept, spec(alt.layer(*layers)))
+    return Panel(title, rows, spec(alt.layer(*layers)))
 
 
-def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
+def ladder(title: str, rows: Sequence[Row], y: str, label: str) -> Panel:
     """A value by iterations: a dot per seed, a line through the means."""
-    kept = tuple(rows)
     base = chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
     scale = _scale(False)
     tips = ["oracle:N", alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
@@ -56,23 +62,22 @@ def ladder(title: str, rows: Iterable[Row], y: str, label: str) -> Panel:
         base.mark_line(strokeWidth=2, color=GREY).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale)),
         base.mark_point(size=45, filled=True, opacity=1).encode(
             y=alt.Y(f"{y}:Q", scale=scale, title=label),
-            color=_colour("iterations", kept).legend(None),
+            color=_colour("iterations", rows).legend(None),
             tooltip=[*tips, alt.Tooltip("seed:O")],
         ),
     ]
-    return Panel(title, kept, spec(alt.layer(*layers)))
+    return Panel(title, rows, spec(alt.layer(*layers)))
 
 
-def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> Panel:
+def heat_map(title: str, rows: Sequence[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> Panel:
     """Step size by momentum; stars at the best cell, diamonds at predicted optima, crosses at diverged runs."""
-    kept = tuple(rows)
     base = chart().encode(
         x=alt.X("lr:O", title="step size", axis=alt.Axis(labelAngle=-45, format=".2~g")),
         y=alt.Y("momentum:O", title="momentum", sort="descending"),
     )
     runs = base.transform_filter(f"datum.kind == 'run' && isValid(datum['{value}'])")
     cells: dict[tuple[float, float], list[float]] = {}
-    for row in kept:
+    for row in rows:
         if row.get(value) is not None:
             cells.setdefault((row["lr"], row["momentum"]), []).append(row[value])
     means = [sum(found) / len(found) for found in cells.values()]
@@ -82,77 +87,64 @@ def heat_map(title: str, rows: Iterable[Row], value: str, low_is_good: bool, dom
         scale=alt.Scale(scheme=VALUES, reverse=low_is_good, domain=list(domain), clamp=True),
         legend=alt.Legend(titleLimit=280),
     )
-    tips = [alt.Tooltip("lr:O"), alt.Tooltip("momentum:O"), alt.Tooltip(f"mean({value}):Q", format=".4f"), _seeds()]
-    layers: list[Any] = [
+    tips = [alt.Tooltip("lr:O"), alt.Tooltip("momentum:O"), alt.Tooltip(f"mean({value}):Q", format=".4f"), SEEDS]
+    layers = [
         runs.mark_rect().encode(color=colour, tooltip=tips),
-        *_numbers(runs, kept, value, low_is_good, domain),
+        *_numbers(runs, rows, value, low_is_good, domain),
         base.transform_filter("datum.kind == 'run' && datum.state == 'diverged'")
         .mark_text(text="×", size=20, color="#e03131")
         .encode(tooltip=["lr:O", "momentum:O", "state:N"]),
-    ]
-    for kind, sign, note in (
-        ("optimum", "★", "best"),
-        ("paper", "◆", "paper's rule"),
-        ("descent", "◇", "descent rule"),
-    ):
-        layers.append(
+        *(
             base.transform_filter(f"datum.kind == '{kind}'")
-            .mark_text(text=sign, size=22, color="#ffffff", stroke="#000000", strokeWidth=0.8,
-                       dx={"optimum": 0, "paper": -14, "descent": 14}[kind],
-                       dy=0 if kind == "optimum" else 16)
+            .mark_text(text=sign, size=22, color="#ffffff", stroke="#000000", strokeWidth=0.8, dx=dx, dy=dy)
             .encode(tooltip=[alt.Tooltip("note:N", title=note)])
-        )  # fmt: skip
-    return Panel(title, kept, spec(alt.layer(*layers)))
+            for kind, sign, note, dx, dy in MARKS
+        ),
+    ]
+    return Panel(title, rows, spec(alt.layer(*layers)))
 
 
-def _numbers(runs: Any, rows: tuple[Row, ...], value: str, low_is_good: bool, domain: tuple[float, float]) -> list[Any]:
+def _numbers(runs: Any, rows: Sequence[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> list[Any]:
     """The value in each cell that is large enough, in a contrasting colour."""
     if len({row["lr"] for row in rows}) > 6 or len({row["momentum"] for row in rows}) > 4:
         return []
-    middle = 0.5 * sum(domain)
-    dark = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {middle}"
+    dark = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {0.5 * sum(domain)}"
     ink = alt.condition(dark, alt.value("#ffffff"), alt.value("#000000"))
-    text = runs.mark_text(dy=-24, fontSize=11).encode(text=alt.Text(f"mean({value}):Q", format=".3f"), color=ink)
-    return [text]
+    return [runs.mark_text(dy=-24, fontSize=11).encode(text=alt.Text(f"mean({value}):Q", format=".3f"), color=ink)]
 
 
-def layers_map(title: str, rows: Iterable[Row], x: str) -> Panel:
+def layers_map(title: str, rows: Sequence[Row], x: str) -> Panel:
     """delta by layer and iterations, or by layer and step."""
-    kept = tuple(rows)
     tips = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("delta", "factor")]
     cells = chart().mark_rect().encode(
         x=alt.X(f"{x}:O", title=x, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        y=alt.Y("layer:N", title=None, sort=None, axis=layer_names()),
-        color=alt.Color("delta:Q", title=f"delta{clipped([row['delta'] for row in kept], (0.0, 1.0))}",
+        y=alt.Y("layer:N", title=None, sort=None, axis=LAYERS),
+        color=alt.Color("delta:Q", title=f"delta{clipped([row['delta'] for row in rows], (0.0, 1.0))}",
                         scale=alt.Scale(scheme=VALUES, reverse=True, domain=[0, 1], clamp=True),
                         legend=alt.Legend(titleLimit=280)),
         tooltip=["layer:N", f"{x}:O", *tips],
     )  # fmt: skip
-    height = max(HEIGHT, 18 * len({row["layer"] for row in kept}))
-    return Panel(title, kept, spec(cells, height))
+    height = max(HEIGHT, 18 * len({row["layer"] for row in rows}))
+    return Panel(title, rows, spec(cells, height))
 
 
-def envelope(title: str, rows: Iterable[Row]) -> Panel:
+def envelope(title: str, rows: Sequence[Row]) -> Panel:
     """Best (solid) and worst (dashed) accuracy by step size."""
-    kept = tuple(rows)
     dashes = alt.Scale(domain=["best", "worst"], range=[[1, 0], [5, 4]])
     base = chart().encode(
         x=alt.X("lr:Q", title="step size", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format=".2~g")),
         y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
-        color=_colour("iterations", kept),
+        color=_colour("iterations", rows),
         strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=None),
     )  # fmt: skip
     tips = ["iterations:O", "end:N", "lr:Q", alt.Tooltip("accuracy:Q", format=".4f"), "momentum:Q"]
     lines = base.mark_line(strokeWidth=2)
     points = base.mark_point(size=40, filled=True, opacity=1).encode(tooltip=tips)
-    return Panel(title, kept, spec(alt.layer(lines, points)))
+    return Panel(title, rows, spec(alt.layer(lines, points)))
 
 
-def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, str], log: bool = False) -> Panel:
+def scatter(title: str, rows: Sequence[Row], x: tuple[str, str], y: tuple[str, str], log: bool = False) -> Panel:
     """Points coloured by iterations and shaped by family, connected within a family if `log`."""
-    kept = tuple(rows)
-    families = list(dict.fromkeys(row["family"] for row in kept))
-    shapes = [SHAPES[k % len(SHAPES)] for k in range(len(families))]
     base = chart().encode(
         x=alt.X(f"{x[0]}:Q", title=x[1], scale=alt.Scale(zero=False)),
         y=alt.Y(f"{y[0]}:Q", title=y[1], scale=_scale(log),
@@ -160,11 +152,11 @@ def scatter(title: str, rows: Iterable[Row], x: tuple[str, str], y: tuple[str, s
         tooltip=["method:N", alt.Tooltip(f"{x[0]}:Q", format=".4~g"), alt.Tooltip(f"{y[0]}:Q", format=".4~g")],
     )  # fmt: skip
     points = base.mark_point(size=50, filled=True, opacity=1).encode(
-        color=_colour("iterations", kept).legend(None),
-        shape=alt.Shape("family:N", title=None, scale=alt.Scale(domain=families, range=shapes), legend=_key(families)),
+        color=_colour("iterations", rows).legend(None),
+        shape=by_shape("family", (row["family"] for row in rows)),
     )
     lines = base.mark_line(opacity=0.35, color=GREY).encode(detail="family:N")
-    return Panel(title, kept, spec(alt.layer(lines, points) if log else points))
+    return Panel(title, rows, spec(alt.layer(lines, points) if log else points))
 
 
 def chart() -> Any:
@@ -201,11 +193,6 @@ def _key(levels: list[str]) -> Any:
     return alt.Legend(labelLimit=260, columns=2 if max(map(len, levels), default=0) <= 14 else 1)
 
 
-def layer_names() -> Any:
-    """An axis of layers."""
-    return alt.Axis(labelLimit=140, labelExpr="replace(datum.label, '.weight', '')")
-
-
 def _scale(log: bool) -> Any:
     return alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
 
@@ -217,7 +204,3 @@ def _colour(field: str, rows: Iterable[Row]) -> Any:
     scale = alt.Scale(domain=known, range=range_)
     strokes = alt.Legend(symbolType="stroke", symbolStrokeWidth=4, symbolOpacity=1)
     return alt.Color(f"{field}:{'O' if counted else 'N'}", title=field, scale=scale, legend=strokes)
-
-
-def _seeds() -> Any:
-    return alt.Tooltip("distinct(seed):Q", title="seeds")

@@ -18,18 +18,9 @@ STILL = "the paper's rule moved nothing, because it uses delta alone and delta i
 
 def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
     """Regret by rule, and predicted against observed optimum."""
-    panels: list[Panel] = []
-    lines: list[tuple[str, ...]] = []
-    for p in problems:
-        rows = [*_regrets(p), *_means(p)]
-        if not rows:
-            continue
-        panels.append(study_charts.regrets(f"{title(p)}: regret by rule", rows))
-        dots = [row for row in rows if row["kind"] == "target"]
-        for quantity, label in (("lr", "step size"), ("alpha", "momentum weight")) if dots else ():
-            axes = f"observed_{quantity}", quantity, label
-            panels.append(study_charts.diagonal(f"{title(p)}: {label}", dots, *axes))
-        lines += _lines(p)
+    measured = [p for p in problems if p.rules or any(_regrets(p))]
+    panels = [panel for p in measured for panel in _panels(p)]
+    lines = [line for p in measured for line in _lines(p)]
     caption = (
         "Regret: final loss with the values that a rule carries from the source oracle, minus the target's own best on "
         "the grid. A dot is a target, a diamond the mean with its interval; keep changes nothing. On the diagonal a "
@@ -38,6 +29,13 @@ def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
     head = ("problem", "source", "target", "best lr, alpha", "rule", "its lr, alpha", "loss", "regret")
     return Figure("co-tuning", section, "Co-tuning: regret by rule", "Corollary 3", caption, panels,
                   Table(head, lines), sources.COTUNING)  # fmt: skip
+
+
+def _panels(p: Cotuned) -> Iterator[Panel]:
+    dots = list(_regrets(p))
+    yield study_charts.regrets(f"{title(p)}: regret by rule", [*dots, *_means(p)])
+    for quantity, label in (("lr", "step size"), ("alpha", "momentum weight")) if dots else ():
+        yield study_charts.diagonal(f"{title(p)}: {label}", dots, f"observed_{quantity}", quantity, label)
 
 
 def title(p: Cotuned) -> str:

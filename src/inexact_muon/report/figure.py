@@ -14,7 +14,7 @@ class Panel:
     """One chart: a vega-lite spec over a dataset named "rows"."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     spec: dict[str, Any]
 
     def with_data(self) -> dict[str, Any]:

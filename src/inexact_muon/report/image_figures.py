@@ -23,11 +23,11 @@ def figures(results: Results) -> dict[str, Figure]:
 
 def training(found: list[Ladder]) -> Figure:
     """Training loss over steps, by precision."""
-    panels = []
-    for s in found:
-        rows = curve_rows(s, "train", "loss", "loss")
-        if rows:
-            panels.append(charts.curves(s.title, rows, "loss", log=True, label="training loss"))
+    panels = [
+        charts.curves(s.title, rows, "loss", log=True, label="training loss")
+        for s in found
+        if (rows := curve_rows(s, "train", "loss", "loss"))
+    ]
     caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."
     return Figure("cnn-loss", PAPER, "Training loss by precision", "Figure 2a", caption, panels,
                   missing=CNN_ITERATIONS)  # fmt: skip

@@ -17,6 +17,12 @@ from inexact_muon.statistics import Cell, GridOptimum, interval, optimum
 
 PAPER = "The paper's figures, in its order"
 THEIRS = f"the paper: {paper.SIZE} parameters, FineWeb, {paper.STEPS:,} steps"
+PRINTED = Table(
+    ("iterations", "loss", "minutes"),
+    [(str(n), f"{paper.LOSS[n]:.4f}", f"{paper.MINUTES[n]:.1f}") for n in paper.LOSS],
+    THEIRS,
+)
+"""Table 1 of the paper."""
 SATURATED = 0.95
 """A mean delta above this is near 1, its value for an oracle that misses a singular direction."""
 
@@ -33,11 +39,11 @@ def figures(results: Results) -> dict[str, Figure]:
 
 def convergence(found: list[Ladder]) -> Figure:
     """Validation loss over steps."""
-    panels = []
-    for s in found:
-        rows = curve_rows(s, "validation", "loss", "loss")
-        if rows:
-            panels.append(charts.curves(_at(s), rows, "loss", label="validation loss"))
+    panels = [
+        charts.curves(_at(s), rows, "loss", label="validation loss")
+        for s in found
+        if (rows := curve_rows(s, "validation", "loss", "loss"))
+    ]
     caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
     return Figure("convergence", PAPER, "Loss against steps", "Figures 1a, 3a", caption, panels,
                   missing=GPT_ITERATIONS)  # fmt: skip
@@ -161,13 +167,7 @@ def table_one(found: list[Ladder]) -> Figure:
         "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
     )
     return Figure("table-1", PAPER, "Final loss and time", "Table 1, Figure 3b", caption, panels,
-                  Table(head, lines), GPT_ITERATIONS, _printed())  # fmt: skip
-
-
-def _printed() -> Table:
-    """Table 1 of the paper."""
-    lines = [(str(n), f"{paper.LOSS[n]:.4f}", f"{paper.MINUTES[n]:.1f}") for n in paper.LOSS]
-    return Table(("iterations", "loss", "minutes"), lines, THEIRS)
+                  Table(head, lines), GPT_ITERATIONS, PRINTED)  # fmt: skip
 
 
 def _line(s: Ladder, count: int) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ def layers(found: list[Ladder]) -> Figure:
         measured = sorted({row["iterations"] for row in rows})
         panels += [
             charts.layers_map(_at(s), rows, "iterations"),
-            *(charts.layers_map(f"{s.title}: {iterations(count)}", _over_time(s, count), "step")
+            *(charts.layers_map(f"{s.title}: {iterations(count)}", list(_over_time(s, count)), "step")
               for count in (measured[0], measured[-1])),
         ]  # fmt: skip
         factors = {(row["layer"], row["iterations"]): row["factor"] for row in rows}

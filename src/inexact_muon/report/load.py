@@ -55,11 +55,7 @@ class RunRecord:
     @cached_property
     def curves(self) -> list[Record]:
         """The records of the run, read on first access."""
-        try:
-            return store.read_curves(self.folder, self.id, self.outcome)
-        except LabError as error:
-            warn(str(error))
-            return []
+        return store.intact_curves(self.folder, self.id, self.outcome)
 
     def records(self, kind: str) -> list[Record]:
         """The records of one kind."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
@@ -38,18 +38,14 @@ def cut(results: Results) -> list[str]:
     return sentences
 
 
-def costs(results: Results, judged: Iterable[Judged]) -> dict[str, str]:
+def costs(results: Results, judged: list[Judged]) -> dict[str, str]:
     """{claim: what an undecided one still needs}, for those whose study declares it."""
     studies = {study.name: study for study in results.studies if study.declared}
-    kept = list(judged)
-    verdicts = overall(kept)
+    verdicts = overall(judged)
     found: dict[str, str] = {}
-    for item in kept:
+    for item in judged:
         study = studies.get(item.study)
-        if study is None or verdicts[item.claim.id] != UNDECIDED or item.claim.id not in _widths(study):
-            continue
-        sentence = _needed(item, study)
-        if sentence:
+        if study and verdicts[item.claim.id] == UNDECIDED and (sentence := _needed(item, study)):
             found.setdefault(item.claim.id, sentence)
     return found
 
@@ -71,7 +67,8 @@ def duration(seconds: float) -> str:
 
 def _needed(item: Judged, study: StudyRecord) -> str:
     finding, declared = item.finding, study.declared
-    assert declared is not None
+    if declared is None or item.claim.id not in declared.width:
+        return ""
     if EDGE in finding.note:
         return (
             f"more values beyond the edge of the grid: {duration(_seed(study.runs) * finding.interval.n / 2)} or more"
@@ -89,19 +86,12 @@ def _needed(item: Judged, study: StudyRecord) -> str:
     return f"{found}; to find a smaller one, declare a smaller width"
 
 
-def _widths(study: StudyRecord) -> Iterable[str]:
-    return study.declared.width if study.declared else ()
-
-
-def _mean(runs: Iterable[RunRecord]) -> float:
+def _mean(runs: Sequence[RunRecord]) -> float:
     times = [sum(run.seconds.values()) for run in runs if run.seconds]
     return sum(times) / max(1, len(times))
 
 
-def _seed(runs: Iterable[RunRecord]) -> float:
+def _seed(runs: Sequence[RunRecord]) -> float:
     """Mean seconds of all cells of one seed."""
-    by_seed: dict[int, list[RunRecord]] = defaultdict(list)
-    for run in runs:
-        by_seed[run.seed].append(run)
-    cells = max((len(found) for found in by_seed.values()), default=0)
-    return cells * _mean(run for found in by_seed.values() for run in found)
+    cells = max(Counter(run.seed for run in runs).values(), default=0)
+    return cells * _mean(runs)

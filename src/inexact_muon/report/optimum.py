@@ -28,10 +28,8 @@ def inexactness(results: Results, problem: str, family: str, count: int) -> Inex
     """Inexactness measured for an oracle on a kind of problem, in any study; None if there is none."""
     sums: dict[str, list[float]] = {"delta": [], "gap": [], "overshoot": []}
     for run in results.runs:
-        oracle = run.oracle
-        if oracle and run.problem == problem and (oracle.label, oracle.iterations) == (family, count):
-            if not run.spec.telemetry.every:
-                continue
+        oracle, measured = run.oracle, run.spec.telemetry.every
+        if measured and oracle and run.problem == problem and (oracle.label, oracle.iterations) == (family, count):
             for record in run.records("lmo"):
                 for name, values in sums.items():
                     values += [v for v in record[name].values() if v is not None]

@@ -136,8 +136,7 @@ def _boards(rows: list[ClaimRow]) -> list[tuple[str, list[tuple[Verdict, str, st
 def _hero(figures: list[Figure]) -> Figure | None:
     """The figure whose first panel is shown at the top."""
     plotted = {figure.id: figure for figure in figures if figure.panels}
-    chosen = [name for name in HERO if name in plotted] or list(plotted)
-    return plotted[chosen[0]] if chosen else None
+    return next((plotted[name] for name in (*HERO, *plotted) if name in plotted), None)
 
 
 def heading(results: Results) -> str:

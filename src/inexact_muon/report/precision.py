@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from inexact_muon.report import sources, study_charts
-from inexact_muon.report.figure import Figure, Panel, Row, Table
+from inexact_muon.report.figure import Figure, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Policy, Precise, named
 from inexact_muon.statistics import (
@@ -35,15 +35,11 @@ MARGIN = 0.0025
 
 def figure(problems: tuple[Precise, ...], section: str) -> Figure:
     """Loss against flops."""
-    panels: list[Panel] = []
-    lines: list[tuple[str, ...]] = []
-    for p in problems:
-        name = named(p.problem, p.origin)
-        rows = list(_rows(p))
-        if not rows:
-            continue
-        panels.append(study_charts.trade_off(f"{name}: loss against flops of the oracles", rows))
-        lines += _lines(p, name)
+    measured = [(named(p.problem, p.origin), p) for p in problems if any(run.losses for run in p.runs)]
+    panels = [
+        study_charts.trade_off(f"{name}: loss against flops of the oracles", list(_rows(p))) for name, p in measured
+    ]
+    lines = [line for name, p in measured for line in _lines(p, name)]
     caption = "A large mark is an oracle or a policy, a small one a seed; the band is the range of the exact oracle."
     head = ("problem", "policy", "kind", "seeds", "loss", "minus exact", "flops of the oracles", "reaches exact")
     return Figure("precision", section, "Precision control: loss and flops", "not in the paper", caption,

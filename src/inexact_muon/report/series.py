@@ -102,13 +102,12 @@ class Grid(Series):
 
     def table(self, count: int, seed: int, metric: str) -> dict[Cell, float]:
         """{cell: final value} of the finished runs of one seed."""
-        found = {}
-        for cell, runs in self.cells.get(count, {}).items():
-            for run in runs:
-                value = run.value(metric)
-                if run.seed == seed and value is not None:
-                    found[cell] = value
-        return found
+        return {
+            cell: value
+            for cell, runs in self.cells.get(count, {}).items()
+            for run in runs
+            if run.seed == seed and (value := run.value(metric)) is not None
+        }
 
 
 def iterations(count: int) -> str:

@@ -115,7 +115,7 @@ def _size(run: RunRecord) -> tuple[str, float]:
 
 
 def _panel(title: str, rows: list[Row]) -> Panel:
-    kept = tuple({**row, "place": f"{row['size']}, {row['runs']}"} for row in rows)
+    kept = [{**row, "place": f"{row['size']}, {row['runs']}"} for row in rows]
     order = list(dict.fromkeys(row["place"] for row in kept))
     base = chart().encode(y=alt.Y("place:N", title=None, sort=order, axis=alt.Axis(labelLimit=150)))
     x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False))

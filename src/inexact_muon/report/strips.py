@@ -23,8 +23,8 @@ def strips(own: Sequence[Judged], reference: Sequence[Judged]) -> Markup:
 
     Colours are those of the verdicts. Counted claims are a bar of the numbers checked.
     """
-    rows = [(item, False) for item in own if item.finding.statistic]
-    rows += [(item, True) for item in reference if item.finding.statistic]
+    both = [(item, False) for item in own] + [(item, True) for item in reference]
+    rows = [(item, theirs) for item, theirs in both if item.finding.statistic]
     if not rows:
         return Markup('<span class="soft">no data</span>')
     parts = [_strip(item, theirs, HEIGHT * k) for k, (item, theirs) in enumerate(rows[:SHOWN])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import altair as alt
 
@@ -17,11 +17,10 @@ ROOM = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}
 BOUNDS = ("paper", "two numbers")
 
 
-def ratios(title: str, rows: Iterable[Row]) -> Panel:
+def ratios(title: str, rows: Sequence[Row]) -> Panel:
     """Bound over measured by statement, on a logarithmic axis with a line at 1."""
-    kept = tuple(rows)
-    low = min(1.0, *(row["ratio"] for row in kept))
-    statements = list(dict.fromkeys(row["statement"] for row in kept))
+    low = min(1.0, *(row["ratio"] for row in rows))
+    statements = list(dict.fromkeys(row["statement"] for row in rows))
     dots = chart().mark_point(size=36, filled=True, opacity=0.75, color=GREY).encode(
         x=alt.X("ratio:Q", title="bound / measured", axis=alt.Axis(tickCount=4, format="~s"),
                 scale=alt.Scale(type="log", domain=[low, FAR], clamp=True)),
@@ -32,13 +31,12 @@ def ratios(title: str, rows: Iterable[Row]) -> Panel:
         shape=by_shape("bound", BOUNDS),
     )  # fmt: skip
     one = alt.Chart(alt.Data(values=[{"one": 1}])).mark_rule(color=GREY, strokeDash=[4, 4]).encode(x="one:Q")
-    return Panel(title, kept, spec(alt.layer(one, dots), 20 * len(statements)) | ROOM)
+    return Panel(title, rows, spec(alt.layer(one, dots), 20 * len(statements)) | ROOM)
 
 
-def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, label: str) -> Panel:
+def diagonal(title: str, rows: Sequence[Row], observed: str, predicted: str, label: str) -> Panel:
     """Predicted against observed best value, by rule, on equal logarithmic axes, with the diagonal."""
-    kept = tuple(rows)
-    values = [row[name] for row in kept for name in (observed, predicted)]
+    values = [row[name] for row in rows for name in (observed, predicted)]
     ends = [min(values) / 1.3, max(values) * 1.3]
     scale = alt.Scale(type="log", domain=ends, nice=False)
     axis = alt.Axis(tickCount=4, format=".2~g")
@@ -47,19 +45,18 @@ def diagonal(title: str, rows: Iterable[Row], observed: str, predicted: str, lab
     dots = chart().mark_point(size=44, filled=True, opacity=0.8, color=GREY).encode(
         x=x,
         y=y,
-        shape=by_shape("rule", (row["rule"] for row in kept)),
+        shape=by_shape("rule", (row["rule"] for row in rows)),
         tooltip=["rule:N", "target:N", "on_edge:N",
                  *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in (observed, predicted))],
     )  # fmt: skip
     line = alt.Chart(alt.Data(values=[{observed: end, predicted: end} for end in ends]))
-    return Panel(title, kept, spec(alt.layer(line.mark_line(color=GREY, strokeDash=[4, 4]).encode(x=x, y=y), dots)))
+    return Panel(title, rows, spec(alt.layer(line.mark_line(color=GREY, strokeDash=[4, 4]).encode(x=x, y=y), dots)))
 
 
-def regrets(title: str, rows: Iterable[Row]) -> Panel:
+def regrets(title: str, rows: Sequence[Row]) -> Panel:
     """A dot per target, a diamond and a line for the mean and its interval, by rule."""
-    kept = tuple(rows)
-    order = [row["rule"] for row in sorted(kept, key=lambda row: row["regret"]) if row["kind"] == "mean"]
-    order += list(dict.fromkeys(row["rule"] for row in kept if row["rule"] not in order))
+    order = [row["rule"] for row in sorted(rows, key=lambda row: row["regret"]) if row["kind"] == "mean"]
+    order += list(dict.fromkeys(row["rule"] for row in rows if row["rule"] not in order))
     base = chart().encode(
         y=alt.Y("rule:N", title=None, sort=order, axis=alt.Axis(labelLimit=120)),
     )
@@ -73,12 +70,11 @@ def regrets(title: str, rows: Iterable[Row]) -> Panel:
         means.mark_point(size=140, filled=True, opacity=1, shape="diamond", color=GREY)
         .encode(x=x, tooltip=["rule:N", *numbers]),
     ]  # fmt: skip
-    return Panel(title, kept, spec(alt.layer(*layers), max(160, 44 * len(order))))
+    return Panel(title, rows, spec(alt.layer(*layers), max(160, 44 * len(order))))
 
 
-def trade_off(title: str, rows: Iterable[Row]) -> Panel:
+def trade_off(title: str, rows: Sequence[Row]) -> Panel:
     """Loss against flops: seeds, their mean and range; the exact oracle as a band."""
-    kept = tuple(rows)
     scale = alt.Scale(zero=False)
     exact = chart().transform_filter("datum.kind == 'exact'")
     others = chart().transform_filter("datum.kind != 'exact'").encode(shape=by_shape("kind", KINDS))
@@ -100,4 +96,4 @@ def trade_off(title: str, rows: Iterable[Row]) -> Panel:
             x=mean, y=alt.Y("mean(loss):Q"), detail="policy:N", tooltip=tips
         ),
     ]
-    return Panel(title, kept, spec(alt.layer(*layers)))
+    return Panel(title, rows, spec(alt.layer(*layers)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inexact_muon.report import sources, study_charts
-from inexact_muon.report.figure import Figure, Panel, Row, Table
+from inexact_muon.report.figure import Figure, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Bound, Theory, named
 from inexact_muon.statistics import FALSE, OPEN, TRUE, known_value, quantile
@@ -17,14 +17,9 @@ STUDY = "theory study"
 
 def figure(tables: tuple[Theory, ...], section: str) -> Figure:
     """bound / measured by statement."""
-    panels: list[Panel] = []
-    lines: list[tuple[str, ...]] = []
-    for table in tables:
-        rows = [row for bound in table.rows for row in _rows(bound)]
-        plotted = [row for row in rows if row["ratio"] is not None]
-        if plotted:
-            panels.append(study_charts.ratios(f"{named(STUDY, table.origin)}: bound / measured, 1 is tight", plotted))
-        lines += _lines(plotted)
+    measured = [(named(STUDY, t.origin), [row for bound in t.rows for row in _rows(bound)]) for t in tables]
+    panels = [study_charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
+    lines = [line for _, rows in measured for line in _lines(rows)]
     caption = (
         "Each dot is a statement on one run: an oracle on a problem whose constants are proved. Two numbers: our bound "
         "from gap and overshoot on the same run. Ratios above 10,000 are drawn there; what the paper refuses "
@@ -36,12 +31,12 @@ def figure(tables: tuple[Theory, ...], section: str) -> Figure:
 
 
 def _rows(row: Bound) -> Iterator[Row]:
+    """Both bounds, if they and the measured value are positive: the axis is logarithmic."""
     for name, value in (("paper", row.paper), ("two numbers", row.ours)):
-        if value is not None:
-            positive = value > 0.0 and row.left > 0.0
+        if value is not None and value > 0.0 and row.left > 0.0:
             yield {"statement": row.statement, "problem": row.problem, "oracle": row.oracle, "bound": name,
                    "measured": row.left, "margin": row.margin, "value": value,
-                   "ratio": value / row.left if positive else None}  # fmt: skip
+                   "ratio": value / row.left}  # fmt: skip
 
 
 def _lines(rows: list[Row]) -> Iterator[tuple[str, ...]]:

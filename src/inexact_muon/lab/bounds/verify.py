@@ -111,9 +111,8 @@ def follow(
         x = x + step * d_hat
         gradient = problem.gradient(x)
         error_next = ball.dual_norm(m - gradient)
-        steps = torch.full_like(dual, step)
-        row = [loss, dual, dual_momentum, error, error_next, found.delta, found.gap, found.overshoot, steps]
-        kept.append(row)
+        measured = (found.delta, found.gap, found.overshoot, torch.full_like(dual, step))
+        kept.append([loss, dual, dual_momentum, error, error_next, *measured])
     columns = [torch.stack([row[i] for row in kept]).numpy() for i in range(9)]
     columns[0] = np.vstack([columns[0], problem.loss(x).numpy()])
     columns[1] = np.vstack([columns[1], ball.dual_norm(gradient).numpy()])
@@ -182,11 +181,9 @@ def _self_consistent(
 
 def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], float]) -> tuple[Trace | None, Trace]:
     """A run with the paper's adaptive step, None if delta reached 1, and one with the two-number step."""
-
-    def paper(k: int, dual: float, delta: float, gap: float, nu: float) -> float:
-        return theory.adaptive_step(L(dual), dual, delta) if delta < 1 else 0.0
-
-    run = follow(problem, ball, K, paper)
+    run = follow(
+        problem, ball, K, lambda k, dual, delta, *_: theory.adaptive_step(L(dual), dual, delta) if delta < 1 else 0.0
+    )
     ours = follow(
         problem, ball, K, lambda k, dual, delta, gap, nu: theory.measured_adaptive_step(L(dual), dual, gap, nu)
     )

@@ -50,8 +50,7 @@ def fingerprint(data: Any) -> str:
         total.update(f"{part.dtype.str} {part.shape};".encode())
         flat = part.reshape(-1)
         length = WHOLE // PIECES // part.itemsize
-        starts = [0] if part.nbytes <= WHOLE else np.linspace(0, flat.size - length, PIECES).astype(int).tolist()
-        for start in starts:
-            piece = flat if part.nbytes <= WHOLE else flat[start : start + length]
+        starts = np.linspace(0, flat.size - length, PIECES).astype(int)
+        for piece in [flat] if part.nbytes <= WHOLE else [flat[start : start + length] for start in starts]:
             total.update(np.ascontiguousarray(piece).tobytes())
     return total.hexdigest()

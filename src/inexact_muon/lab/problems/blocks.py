@@ -65,7 +65,5 @@ class Blocks:
         return [w * q.smoothness(b) + count * self.coupling * float(b.dual_norm(c)) ** 2 for w, q, b, c in terms]
 
     def _moment(self, x: list[Tensor]) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64)
-        for c, xi in zip(self._directions, x, strict=True):
-            total = total + (c * xi).sum()
-        return total
+        zero = torch.zeros((), dtype=torch.float64)
+        return sum(((c * xi).sum() for c, xi in zip(self._directions, x, strict=True)), zero)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from inexact_muon.lab import data
-from inexact_muon.lab.problems.task import Batch, Task
+from inexact_muon.lab.problems.task import Batch, Task, tensors
 from inexact_muon.lab.spec.spec import Cnn, RunSpec
 
 
@@ -55,9 +54,6 @@ def build(spec: RunSpec) -> Task:
             "loss": F.cross_entropy(logits, batch[1]),
             "accuracy": (logits.argmax(dim=1) == batch[1]).float().mean(),
         }
-
-    def tensors(arrays: data.images.Batch) -> Batch:
-        return torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])
 
     return Task(
         model=Net(images.train[0].shape[1], spec.problem.widths, images.classes),

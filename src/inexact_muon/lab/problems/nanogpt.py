@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from inexact_muon.lab import data
 from inexact_muon.lab.data.tokens import Windows
-from inexact_muon.lab.problems.task import Batch, Task
+from inexact_muon.lab.problems.task import Batch, Task, tensors
 from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
 
 
@@ -106,11 +106,7 @@ def build(spec: RunSpec) -> Task:
 
     return Task(
         model=GPT(spec.problem, tokens.vocabulary),
-        batch=lambda step: _tensors(train.batch(spec.seed, step, spec.batch)),
+        batch=lambda step: tensors(train.batch(spec.seed, step, spec.batch)),
         loss=loss,
-        validation=lambda index: _tensors(validation.gather(spread[index])),
+        validation=lambda index: tensors(validation.gather(spread[index])),
     )
-
-
-def _tensors(arrays: tuple[np.ndarray, np.ndarray]) -> Batch:
-    return torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])

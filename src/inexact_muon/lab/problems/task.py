@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 Batch = tuple[Tensor, ...]
+
+
+def tensors(arrays: Iterable[np.ndarray]) -> Batch:
+    """A batch from arrays of `lab.data`, which it shares memory with."""
+    return tuple(torch.from_numpy(array) for array in arrays)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,14 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read(path: Path) -> list[Record]:
     """The valid records; [] if there is no file."""
-    return [record for record, _ in _scan(path)]
+    found = []
+    *lines, torn = _content(path).split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if _valid(line):
+            found.append(msgspec.json.decode(line[9:]))
+        elif number < len(lines) or torn:
+            raise LabError(f"{path}: line {number} is damaged; the same sweep repeats the run")
+    return found
 
 
 def results(path: Path) -> list[Record]:
@@ -54,19 +61,13 @@ def results(path: Path) -> list[Record]:
 
 def mark(path: Path) -> Mark:
     """The mark of the whole file; that of an empty file if there is none."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        content = b""
+    content = _content(path)
     return Mark(len(content), hashlib.sha256(content).hexdigest())
 
 
 def holds(path: Path, made: Mark, whole: bool = True) -> bool:
     """Whether the file, or its prefix unless `whole`, matches the mark."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        content = b""
+    content = _content(path)
     same = hashlib.sha256(content[: made.bytes]).hexdigest() == made.sha256
     return same and (len(content) == made.bytes or not whole)
 
@@ -110,23 +111,11 @@ class Curves:
         os.close(self._handle)
 
 
-def _scan(path: Path) -> list[tuple[Record, int]]:
-    """(record, end of its line in bytes) for the valid prefix."""
+def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
-        return []
-    found, start = [], 0
-    while (end := content.find(b"\n", start)) >= 0:
-        line = content[start:end]
-        if not _valid(line):
-            if end + 1 < len(content):
-                number = content.count(b"\n", 0, start) + 1
-                raise LabError(f"{path}: line {number} is damaged; the same sweep repeats the run")
-            break
-        found.append((msgspec.json.decode(line[9:]), end + 1))
-        start = end + 1
-    return found
+        return b""
 
 
 def _valid(line: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""The outcome of a run: a file with its own checksum, written once."""
+"""A run of a store and its outcome: a file with its own checksum, written once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Literal
 import msgspec
 
 from inexact_muon.lab.errors import LabError, warn
-from inexact_muon.lab.spec.spec import Section
+from inexact_muon.lab.spec.spec import RunSpec, Section
 from inexact_muon.lab.store import curves
 from inexact_muon.lab.store.files import replace
 
 End = Literal["finished", "diverged", "failed"]
+State = Literal["waiting", "running", "finished", "diverged", "failed"]
 OUTCOME, CURVES, CHECKPOINT = "outcome.json", "curves.jsonl", "checkpoint.pt"
 
 
@@ -38,6 +39,23 @@ class Outcome(Section, frozen=True):
     def stuck(self) -> list[str]:
         """Parameters that skipped every step."""
         return [name for name, count in self.skipped.items() if count >= self.step]
+
+
+class Run(Section, frozen=True):
+    """One row of the index."""
+
+    id: str
+    spec: RunSpec
+    state: State
+    attempts: int = 0
+    started: float | None = None
+    ended: float | None = None
+    outcome: Outcome | None = None
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the state is that of the outcome; without an outcome the run has not ended."""
+        return self.state in (("waiting", "running") if self.outcome is None else (self.outcome.state,))
 
 
 class Sealed(Section, frozen=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import bz2
 import hashlib
 from collections.abc import Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ import msgspec
 
 from inexact_muon._text import nearest
 from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec.spec import RunSpec, Section
+from inexact_muon.lab.spec.spec import Section
 from inexact_muon.lab.store import curves
 from inexact_muon.lab.store.curves import Record, thin
 from inexact_muon.lab.store.files import replace
-from inexact_muon.lab.store.outcome import Outcome
+from inexact_muon.lab.store.outcome import Run
 
 SUFFIX = ".pack"
 MAGIC, VERSION = b"inexact-muon evidence", b"1"
@@ -33,16 +34,9 @@ LARGEST = 1 << 30
 THINNED = ("train", "validation")
 
 
-class PackedRun(Section, frozen=True):
+class PackedRun(Run, frozen=True):
     """A row of a store's index with the curves of its run."""
 
-    id: str
-    spec: RunSpec
-    state: str
-    attempts: int = 0
-    started: float | None = None
-    ended: float | None = None
-    outcome: Outcome | None = None
     curves: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
 
@@ -110,15 +104,12 @@ def is_packed(place: Path) -> bool:
 
 def mark(records: Sequence[Record], path: Path) -> curves.Mark:
     """Write the curves of a run to a file; returns its mark."""
-    writer = curves.Curves(path)
-    try:
+    with closing(curves.Curves(path)) as writer:
         for record in records:
             rest = {key: value for key, value in record.items() if key not in curves.RESERVED}
             writer.append(record["kind"], record["step"], rest)
         writer.sync()
         return writer.mark
-    finally:
-        writer.close()
 
 
 @lru_cache(maxsize=4)
@@ -150,8 +141,7 @@ def _checked(content: Content) -> Content:
     """Validate that every run matches its id and its outcome."""
     for store in content.stores:
         for run in store.runs:
-            ended = run.outcome.state if run.outcome else "open"
-            if run.spec.id != run.id or ended != (run.state if run.state not in ("waiting", "running") else "open"):
+            if run.spec.id != run.id or not run.consistent:
                 raise msgspec.ValidationError(f"run {run.id} does not fit its spec or its outcome")
             if any(not isinstance(r.get("kind"), str) or not isinstance(r.get("step"), int) for r in run.curves):
                 raise msgspec.ValidationError(f"a curve of run {run.id} has no kind or step")

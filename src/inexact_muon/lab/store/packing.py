@@ -37,10 +37,10 @@ def packed(place: Path) -> PackedStore:
     if pack.is_packed(place):
         return pack.read_one(place)
     about, found = store.read(place)
-    runs = []
-    for run in found:
-        records = store.read_curves(place, run.id, run.outcome)
-        runs.append(PackedRun(**msgspec.structs.asdict(run), curves=pack.thinned(records)))
+    runs = [
+        PackedRun(**msgspec.structs.asdict(run), curves=pack.thinned(store.read_curves(place, run.id, run.outcome)))
+        for run in found
+    ]
     return PackedStore(about=about, runs=runs)
 
 

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from inexact_muon._text import nearest
 from inexact_muon.lab.errors import LabError, warn
-from inexact_muon.lab.spec.spec import RunSpec, Section, from_json
+from inexact_muon.lab.spec.spec import from_json
 from inexact_muon.lab.store import curves, pack
 from inexact_muon.lab.store.index import reading
-from inexact_muon.lab.store.outcome import CURVES, Outcome, checked_outcome, unseal
+from inexact_muon.lab.store.outcome import CURVES, Outcome, Run, checked_outcome, unseal
 
-State = Literal["waiting", "running", "finished", "diverged", "failed"]
 INDEX = "store.sqlite"
 REFERENCE = "reference"
 """Name of a folder beside stores with reference evidence."""
-
-
-class Run(Section, frozen=True):
-    """One row of the index."""
-
-    id: str
-    spec: RunSpec
-    state: State
-    attempts: int
-    started: float | None
-    ended: float | None
-    outcome: Outcome | None
 
 
 def about(folder: Path) -> dict[str, str]:
@@ -78,8 +65,8 @@ def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
     """Description and runs of a store (or packed evidence); warns about what is left out."""
     if pack.is_packed(folder):
         one = pack.read_one(folder)
-        return one.about, [Run(**{name: getattr(run, name) for name in Run.__struct_fields__}) for run in one.runs]
-    query = "select id, spec, state, attempts, started, ended, outcome from runs order by position, id"
+        return one.about, list(one.runs)
+    query = f"select {', '.join(Run.__struct_fields__)} from runs order by position, id"
     with reading(folder / INDEX) as index:
         if index is None:
             return {}, []
@@ -88,7 +75,7 @@ def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
     found, bad = [], []
     for row in rows:
         try:
-            found.append(_run(folder, *row))
+            found.append(_run(folder, row))
         except (LabError, msgspec.MsgspecError, ValueError, TypeError) as error:
             bad.append(f"{row[0]}: {error}")
     if bad:
@@ -98,21 +85,20 @@ def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
     return about, found
 
 
-def _run(folder: Path, run: str, text: str, state: str, *rest: Any) -> Run:
+def _run(folder: Path, row: tuple[Any, ...]) -> Run:
     """A row of the index; a run whose outcome is not in the index yet has ended nevertheless."""
-    spec = from_json(text)
-    if spec.id != run:
+    values = dict(zip(Run.__struct_fields__, row, strict=True))
+    spec, sealed = from_json(values["spec"]), values["outcome"]
+    if spec.id != values["id"]:
         raise LabError("its spec is that of another run")
-    *times, ended = rest
-    outcome = unseal(ended.encode()) if ended else None
-    if outcome is None and state in ("waiting", "running"):
-        outcome = checked_outcome(run_folder(folder, run))
-        state = outcome.state if outcome else state
-    if (outcome.state if outcome else "open") != (state if state not in ("waiting", "running") else "open"):
-        raise LabError(f"it is {state} but its outcome says {outcome.state if outcome else 'nothing'}")
-    attempts, started, at = times
-    values = {"attempts": attempts, "started": started, "ended": at}
-    return msgspec.convert({"id": run, "spec": spec, "state": state, "outcome": outcome, **values}, Run)
+    outcome = unseal(sealed.encode()) if sealed else None
+    if outcome is None and values["state"] in ("waiting", "running"):
+        outcome = checked_outcome(run_folder(folder, spec.id))
+        values["state"] = outcome.state if outcome else values["state"]
+    run = msgspec.convert(values | {"spec": spec, "outcome": outcome}, Run)
+    if not run.consistent:
+        raise LabError(f"it is {run.state} but its outcome says {outcome.state if outcome else 'nothing'}")
+    return run
 
 
 def find(folder: Path, text: str) -> Run:
@@ -138,6 +124,15 @@ def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[
     if outcome is not None and not curves.holds(path, outcome.curves):
         raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")
     return curves.read(path)
+
+
+def intact_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
+    """The curves of a run; none, with a warning, if they are damaged."""
+    try:
+        return read_curves(folder, run, outcome)
+    except LabError as error:
+        warn(str(error))
+        return []
 
 
 def checksum(about: dict[str, str]) -> str:

@@ -28,30 +28,56 @@ from inexact_muon.lab.spec.spec import RunSpec, canonical
 from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store.files import Lock
 from inexact_muon.lab.store.index import damaged_index, readable, reading
-from inexact_muon.lab.store.outcome import CHECKPOINT as CHECKPOINT
-from inexact_muon.lab.store.outcome import CURVES as CURVES
-from inexact_muon.lab.store.outcome import OUTCOME as OUTCOME
-from inexact_muon.lab.store.outcome import End as End
-from inexact_muon.lab.store.outcome import Outcome as Outcome
-from inexact_muon.lab.store.outcome import checked_outcome as checked_outcome
-from inexact_muon.lab.store.outcome import read_outcome as read_outcome
-from inexact_muon.lab.store.outcome import write
-from inexact_muon.lab.store.outcome import write_outcome as write_outcome
-from inexact_muon.lab.store.reading import INDEX as INDEX
-from inexact_muon.lab.store.reading import REFERENCE as REFERENCE
-from inexact_muon.lab.store.reading import Run as Run
-from inexact_muon.lab.store.reading import State as State
-from inexact_muon.lab.store.reading import about as about
-from inexact_muon.lab.store.reading import checksum
-from inexact_muon.lab.store.reading import find as find
-from inexact_muon.lab.store.reading import is_store as is_store
-from inexact_muon.lab.store.reading import places as places
-from inexact_muon.lab.store.reading import read as read
-from inexact_muon.lab.store.reading import read_curves as read_curves
-from inexact_muon.lab.store.reading import run_folder as run_folder
-from inexact_muon.lab.store.reading import runs as runs
+from inexact_muon.lab.store.outcome import (
+    CHECKPOINT,
+    CURVES,
+    OUTCOME,
+    End,
+    Outcome,
+    Run,
+    checked_outcome,
+    read_outcome,
+    write,
+    write_outcome,
+)
+from inexact_muon.lab.store.reading import (
+    INDEX,
+    REFERENCE,
+    about,
+    checksum,
+    find,
+    intact_curves,
+    is_store,
+    places,
+    read,
+    read_curves,
+    run_folder,
+    runs,
+)
 
-LOCK = "lock"
+__all__ = [
+    "CHECKPOINT",
+    "CURVES",
+    "INDEX",
+    "OUTCOME",
+    "REFERENCE",
+    "End",
+    "Outcome",
+    "Run",
+    "Store",
+    "about",
+    "checked_outcome",
+    "find",
+    "intact_curves",
+    "is_store",
+    "places",
+    "read",
+    "read_curves",
+    "read_outcome",
+    "run_folder",
+    "runs",
+    "write_outcome",
+]
 _SCHEMA = """
 begin;
 create table if not exists about (key text primary key, value text not null);
@@ -72,7 +98,8 @@ class Store:
         _same_study(folder, plan)
         with writing(folder):
             (folder / "runs").mkdir(parents=True, exist_ok=True)
-        self._lock = Lock(folder / LOCK, f"another sweep is running on {folder}; wait for it, or choose another --out")
+        taken = f"another sweep is running on {folder}; wait for it, or choose another --out"
+        self._lock = Lock(folder / "lock", taken)
         try:
             with writing(folder):
                 self._index = sqlite3.connect(folder / INDEX, isolation_level=None)
@@ -88,18 +115,18 @@ class Store:
             raise
 
     def _add(self, plan: StudyRuns) -> None:
-        about = {"name": plan.name, "title": plan.title, "figure": plan.figure, "varied": ",".join(plan.varied)}
-        about |= self._declaration(plan)
+        texts = {"name": plan.name, "title": plan.title, "figure": plan.figure, "varied": ",".join(plan.varied)}
+        texts |= self._declaration(plan)
         with self._transaction():
             self._index.executemany(
                 "insert into runs (id, position, spec, state) values (?, ?, ?, 'waiting') "
                 "on conflict (id) do update set position = excluded.position, spec = excluded.spec",
                 [(spec.id, position, canonical(spec).decode()) for position, spec in enumerate(plan.runs)],
             )
-            about["runs"] = str(self._index.execute("select count(*) from runs").fetchone()[0])
-            about["sha256"] = checksum(about)
+            texts["runs"] = str(self._index.execute("select count(*) from runs").fetchone()[0])
+            texts["sha256"] = checksum(texts)
             self._index.execute("delete from about")
-            self._index.executemany("insert into about values (?, ?)", about.items())
+            self._index.executemany("insert into about values (?, ?)", texts.items())
 
     def _declaration(self, plan: StudyRuns) -> dict[str, str]:
         """The declared claims; a declaration that was changed after runs had ended is marked permanently."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,8 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
             execute(spec, folder / "runs" / spec.id, stopping=lambda: stop.asked)
         return
     console = open_console(120)
-    opened = Store(folder, plan)
-    try:
+    with closing(Store(folder, plan)) as opened:
         outcome = _train(spec, opened, console)
-    finally:
-        opened.close()
     sentence = f"{outcome.state} at step {outcome.step}: {figures(outcome)}{skips(outcome)}"
     console.print(sentence, highlight=False, soft_wrap=True)
     console.print(f"inexact-muon show {folder} {spec.id}", soft_wrap=True, highlight=False)

@@ -8,44 +8,43 @@ from inexact_muon.lab.store.store import Outcome
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A run has reached a step."""
+class Event:
+    """Something that happened to a run."""
 
     run: str
+
+
+@dataclass(frozen=True)
+class Progress(Event):
+    """A run has reached a step."""
+
     step: int
     loss: float
 
 
 @dataclass(frozen=True)
-class Done:
+class Done(Event):
     """A run ended; without an outcome it was stopped and resumes from its checkpoint."""
 
-    run: str
     outcome: Outcome | None
 
 
 @dataclass(frozen=True)
-class Lost:
+class Lost(Event):
     """The process that trained a run is gone."""
 
-    run: str
     why: str
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Event):
     """A run stopped for an external reason, such as a full disk; the sweep must stop."""
 
-    run: str
     sentence: str
 
 
 @dataclass(frozen=True)
-class Notice:
+class Notice(Event):
     """A message to the user about a run that continues."""
 
-    run: str
     sentence: str
-
-
-Event = Progress | Notice | Done | Lost | Broken

@@ -9,10 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from inexact_muon.lab.errors import LabError, warn
 from inexact_muon.lab.spec.study import field_of
 from inexact_muon.lab.store import store
-from inexact_muon.lab.store.curves import Record
 from inexact_muon.lab.sweep.board import label, short
 from inexact_muon.terminal import Row, Sheet, number
 
@@ -61,7 +59,7 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
                 *(short(record[name]) for name in varied),
                 f"{record['step']}/{record['steps']}",
                 *(number(record["result"].get(name)) for name in metrics),
-                *([most_skipped(record)] if stopped else []),
+                *([str(max(record["skipped"].values(), default=""))] if stopped else []),
                 "" if record["seconds"] is None else number(record["seconds"], 3),
             ]
         )
@@ -81,18 +79,13 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
         )
 
 
-def most_skipped(record: dict[str, Any]) -> str:
-    """The largest number of steps that one parameter skipped; empty if none did."""
-    return str(max(record["skipped"].values())) if record["skipped"] else ""
-
-
 def show_run(folder: Path, run_id: str, console: Console) -> None:
     """One run: spec, result, a sparkline per curve, and the traceback if it failed."""
     run = store.find(folder, run_id)
     console.print(f"{run.id} {run.state}, step {step_of(folder, run)} of {run.spec.steps}, attempts {run.attempts}")
     console.print(label(run.spec, _varied(store.about(folder))), markup=False, soft_wrap=True)
     console.print_json(msgspec.json.encode(run.spec).decode())
-    curves = curves_of(folder, run)
+    curves = store.intact_curves(folder, run.id, run.outcome)
     for kind, name in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy"), ("lmo", "sum")):
         values = [r[name] for r in curves if r["kind"] == kind and r.get(name) is not None]
         if values:
@@ -117,16 +110,7 @@ def step_of(folder: Path, run: store.Run) -> int:
     """The last step of a run, from its outcome or its curves."""
     if run.outcome:
         return run.outcome.step
-    return max((record["step"] for record in curves_of(folder, run)), default=0)
-
-
-def curves_of(folder: Path, run: store.Run) -> list[Record]:
-    """The curves of a run; none, with a warning, if they are damaged."""
-    try:
-        return store.read_curves(folder, run.id, run.outcome)
-    except LabError as error:
-        warn(str(error))
-        return []
+    return max((record["step"] for record in store.intact_curves(folder, run.id, run.outcome)), default=0)
 
 
 def sparkline(values: list[float], width: int = 40) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from rich.console import Console
@@ -30,28 +31,26 @@ def sweep(
     console: Console,
     retry: bool = False,
     enough: Callable[[], bool] = lambda: False,
+    close: bool = True,
 ) -> dict[str, Outcome]:
     """Train the unfinished runs of the plan; returns the outcomes of all ended ones.
 
     Args:
         enough: once it returns True, no further run is started, and running ones are completed.
+        close: close the engine at the end; False if other sweeps share it.
 
     Raises:
         LabError: an external error; stored data is not lost.
         KeyboardInterrupt: interrupted; checkpoints are written unless interrupted again.
     """
-    with interrupts() as stop:
+    with interrupts() as stop, ExitStack() as stack:
         engine = start()
-        try:
-            for spec in _distinct(plan):
-                check(spec)
-            opened = Store(folder, plan)
-            try:
-                return Sweep(plan, opened, engine, console).run(stop, retry, enough)
-            finally:
-                opened.close()
-        finally:
-            engine.close()
+        if close:
+            stack.callback(engine.close)
+        for spec in _distinct(plan):
+            check(spec)
+        opened = stack.enter_context(closing(Store(folder, plan)))
+        return Sweep(plan, opened, engine, console).run(stop, retry, enough)
 
 
 class Sweep:

@@ -29,7 +29,7 @@ class LMOErrors(Observer):
         found: quantity -> value of each matrix.
     """
 
-    def __init__(self, exact: bool, clock: Clock | None = None) -> None:
+    def __init__(self, exact: bool, clock: Clock) -> None:
         self.exact, self.watch, self._clock = exact, False, clock
         self.found: dict[str, dict[str, float]] = {}
 
@@ -44,15 +44,13 @@ class LMOErrors(Observer):
     def seen(self, name: str, answers: Sequence[Answer]) -> None:
         if not self.watch or not isinstance(answers[0][0], Spectral):
             return
-        if self._clock is not None:
-            self._clock.lap("optimizer")
+        self._clock.lap("optimizer")
         for index, (ball, m, d_hat) in enumerate(answers):
             label = f"{name}[{index}]" if len(answers) > 1 else name
             measured, _, _ = assess(ball, m, d_hat, self.exact)
             for key, values in self.found.items():
                 values[label] = float(torch.as_tensor(getattr(measured, key)).max())
-        if self._clock is not None:
-            self._clock.lap("telemetry")
+        self._clock.lap("telemetry")
 
     def summary(self) -> dict[str, Any]:
         """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} if none."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from msgspec.structs import asdict
 from torch import nn
 
 from inexact_muon import lmo, optim, polar
@@ -76,31 +77,11 @@ def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
     return optim.Scion(groups, options.lr, options.momentum, constrained=options.constrained)
 
 
-def sign_sgd(model: nn.Module, options: SignSGD) -> torch.optim.Optimizer:
-    """Signum on every parameter."""
-    return optim.sign_sgd(model.named_parameters(), options.lr, options.momentum)
-
-
-def sgd(model: nn.Module, options: SGD) -> torch.optim.Optimizer:
-    """PyTorch's SGD on every parameter."""
-    return torch.optim.SGD(
-        model.parameters(),
-        options.lr,
-        options.momentum,
-        nesterov=options.nesterov,
-        weight_decay=options.weight_decay,
-    )
-
-
-def adamw(model: nn.Module, options: AdamW) -> torch.optim.Optimizer:
-    """PyTorch's AdamW on every parameter."""
-    return torch.optim.AdamW(model.parameters(), options.lr, options.betas, weight_decay=options.weight_decay)
-
-
 BUILDERS: dict[type, Callable[[nn.Module, Any], torch.optim.Optimizer]] = {
     MuonSpec: muon,
     ScionSpec: scion,
-    SignSGD: sign_sgd,
-    SGD: sgd,
-    AdamW: adamw,
+    SignSGD: lambda model, options: optim.sign_sgd(model.named_parameters(), **asdict(options)),
+    SGD: lambda model, options: torch.optim.SGD(model.parameters(), **asdict(options)),
+    AdamW: lambda model, options: torch.optim.AdamW(model.parameters(), **asdict(options)),
 }
+"""Builder of each section; the last three treat every parameter alike, and their fields are the arguments."""

@@ -5,10 +5,7 @@ Partition, account, time limit etc. come from sbatch's environment variables (SB
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.extras import require
 from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.sweep.engines.remote import Answer, Job, prepare, store_answer, train_remotely
+from inexact_muon.lab.sweep.engines.worker import redirected
 from inexact_muon.lab.sweep.events import Event, Lost
 from inexact_muon.lab.sweep.signals import interrupts
 
@@ -40,7 +38,8 @@ class SlurmEngine:
     def submit(self, spec: RunSpec, folder: Path) -> None:
         """Submit a job."""
         self._executor.update_parameters(gpus_per_node=int(spec.device == "cuda"))
-        with _errors_to(self._executor.folder / "controllers.txt"):
+        # submitit's processes print long tracebacks on Ctrl-C.
+        with (self._executor.folder / "controllers.txt").open("ab") as file, redirected(file, 2):
             self._jobs[spec.id] = (self._executor.submit(train, prepare(spec, folder)), folder)
 
     def poll(self, timeout: float) -> list[Event]:
@@ -75,16 +74,3 @@ def train(job: Job) -> Answer:
     """Runs in the job; on Ctrl-C or cancellation it writes a checkpoint, if there is time."""
     with interrupts(patient=True) as stop:
         return train_remotely(job, lambda: stop.asked)
-
-
-@contextmanager
-def _errors_to(path: Path) -> Iterator[None]:
-    """Redirect the standard error of processes started meanwhile: submitit's print long tracebacks on Ctrl-C."""
-    kept = os.dup(2)
-    try:
-        with path.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from inexact_muon.lab.errors import LabError, LabWarning, writing
 from inexact_muon.lab.spec.spec import RunSpec
@@ -110,21 +110,29 @@ def reporter(channel: Channel, run: str) -> Any:
 @contextmanager
 def captured(folder: Path) -> Iterator[None]:
     """Redirect what a run prints to a file in its folder; no file if it prints nothing."""
+    path = folder / OUTPUT
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / OUTPUT).open("ab")
-    kept = [os.dup(1), os.dup(2)]
+        file = path.open("ab")
     try:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+        with file, redirected(file, 1, 2):
+            yield
+    finally:
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+
+
+@contextmanager
+def redirected(file: BinaryIO, *numbers: int) -> Iterator[None]:
+    """Redirect file descriptors, also of processes started meanwhile, to an open file."""
+    kept = {number: os.dup(number) for number in numbers}
+    try:
+        for number in numbers:
+            os.dup2(file.fileno(), number)
         yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, copy in enumerate(kept, start=1):
+        for number, copy in kept.items():
             os.dup2(copy, number)
             os.close(copy)
-        empty = file.tell() == 0
-        file.close()
-        if empty:
-            (folder / OUTPUT).unlink(missing_ok=True)
