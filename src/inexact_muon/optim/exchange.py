@@ -134,7 +134,7 @@ def _server(member: Member) -> Member:
 
 
 def _state(member: Member, key: str, start: Tensor) -> Tensor:
+    """An entry of the state, initialised by a copy of `start`."""
     if key not in member.state:
         member.state[key] = start.clone()
-    value: Tensor = member.state[key]
-    return value
+    return member.state[key]
