@@ -149,7 +149,7 @@ class LMOOptimizer(Groups):
 
     def shared(self) -> Shared | None:
         """The distributed step, or None without a process group (`parallel` is then not imported)."""
-        if self._shared is None and dist.is_initialized():
+        if self._shared is None and (self.own_momenta or dist.is_initialized()):
             self._shared = self._join()
         return self._shared
 

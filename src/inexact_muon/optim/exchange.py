@@ -117,7 +117,7 @@ class Exchange(Shared):
             if share.mine:
                 message = self.down.encode(member.state["server_weight"] - member.p)
                 others = (rank for rank in share.place.ranks if rank != share.place.me)
-                sends += [(rank, x) for rank in others if share.place.shared for x in message]
+                sends += [(rank, x) for rank in others for x in message]
             else:
                 message = self.down.empty(member.p)
                 receives += [(share.owner, x) for x in message]
