@@ -162,8 +162,7 @@ class LMOOptimizer(Groups):
     @property
     def team(self) -> Team:
         """Strategy, ranks and communication counters."""
-        if self._shared is None:
-            self._shared = self._join()
+        self._shared = self._shared or self._join()
         return self._shared.team
 
     def _lmo_step(self, chunk: Sequence[Batch]) -> None:
