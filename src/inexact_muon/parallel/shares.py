@@ -74,7 +74,7 @@ class Direction:
     """The result of a strategy for one share.
 
     Attributes:
-        z: this rank's piece of the direction; the whole if only torch can cut it.
+        z: this rank's piece of the direction, or the whole direction if `place.source` is set (torch then cuts it).
         shapes: shapes of the matrices passed to the ball: blocks, if each rank works on its own.
         duals: <m, z> of each, (..., 1, 1) in float32 or wider, if requested.
         factor: multiplies the step length.
