@@ -10,14 +10,12 @@ from torch import Tensor
 
 def local(x: Tensor) -> Tensor:
     """This rank's piece, sharing memory."""
-    sharded: Any = x
-    return sharded.detach().to_local() if hasattr(x, "device_mesh") else x
+    return x.detach().to_local() if hasattr(x, "device_mesh") else x  # type: ignore[attr-defined]
 
 
 def gathered(x: Tensor) -> Tensor:
     """x itself, or a sharded x gathered on every rank."""
-    sharded: Any = x
-    return sharded.full_tensor() if hasattr(x, "device_mesh") else x
+    return x.full_tensor() if hasattr(x, "device_mesh") else x  # type: ignore[attr-defined]
 
 
 def whole_of(piece: Tensor, x: Tensor) -> Tensor:
@@ -40,10 +38,9 @@ def piece_of(whole: Tensor, x: Tensor) -> Tensor:
 
 def same_layout(x: Tensor, like: Tensor) -> Tensor:
     """x laid out like `like`; communicates only if the layouts differ."""
-    sharded, wanted = x, like
-    if not hasattr(x, "device_mesh") or sharded.placements == wanted.placements:  # type: ignore[attr-defined]
+    if not hasattr(x, "device_mesh") or x.placements == like.placements:  # type: ignore[attr-defined]
         return x
-    return sharded.redistribute(wanted.device_mesh, wanted.placements)  # type: ignore[attr-defined]
+    return x.redistribute(like.device_mesh, like.placements)  # type: ignore[attr-defined]
 
 
 def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:

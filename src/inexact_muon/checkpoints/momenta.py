@@ -60,14 +60,10 @@ def cut(x: Tensor, view: str = "whole") -> list[Tensor]:
 
 def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Optimizer states at any depth, with their paths."""
-    if isinstance(loaded, Mapping):
-        if isinstance(loaded.get("state"), Mapping) and "param_groups" in loaded:
-            yield path, loaded
-            return
-        for key, value in loaded.items():
-            yield from _states(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(loaded, list | tuple):
-        for key, value in enumerate(loaded):
+    if isinstance(loaded, Mapping) and isinstance(loaded.get("state"), Mapping) and "param_groups" in loaded:
+        yield path, loaded
+    elif isinstance(loaded, Mapping | list | tuple):
+        for key, value in loaded.items() if isinstance(loaded, Mapping) else enumerate(loaded):
             yield from _states(value, f"{path}.{key}" if path else str(key))
 
 
@@ -131,15 +127,12 @@ def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
         steps, coefficients = group["ns_steps"], group.get("ns_coefficients", JORDAN)
         if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
             raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}, got {str(steps)[:40]!r}")
-        if not (isinstance(coefficients, list | tuple) and len(coefficients) == 3 and all(map(_finite, coefficients))):
+        three = isinstance(coefficients, list | tuple) and len(coefficients) == 3
+        if not three or not all(isinstance(x, int | float) and abs(x) < 1e6 for x in coefficients):
             raise ValueError(f"ns_coefficients of the checkpoint must be 3 numbers, got {str(coefficients)[:40]!r}")
         a, b, c = coefficients
         return Jordan(steps) if (a, b, c) == JORDAN else Polynomial(((a, b, c),) * steps)
     return None
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < 1e6
 
 
 def _has_buffer(state: Mapping[str, Any]) -> bool:

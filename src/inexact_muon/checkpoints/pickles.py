@@ -7,7 +7,7 @@ becomes a `Constructed`, with the name of its class and its contents.
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from struct import error as struct_error
 from typing import Any
@@ -20,13 +20,20 @@ VALUES = {
 }
 """Opcodes whose argument is the value."""
 
-CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-EMPTY: dict[str, type[list[Any]] | type[dict[Any, Any]] | type[set[Any]]] = {
+CONSTANTS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "MARK": lambda: MARK,
+    "EMPTY_TUPLE": tuple,
     "EMPTY_LIST": list,
     "EMPTY_DICT": dict,
     "EMPTY_SET": set,
 }
+"""Opcode -> the value that it pushes."""
+
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+"""Opcode -> length of the tuple made of the last values."""
 
 
 @dataclass(frozen=True)
@@ -92,19 +99,13 @@ class _Machine:
         if opcode in VALUES:
             stack.append(argument)
         elif opcode in CONSTANTS:
-            stack.append(CONSTANTS[opcode])
-        elif opcode in EMPTY:
-            stack.append(EMPTY[opcode]())
+            stack.append(CONSTANTS[opcode]())
         elif opcode in TUPLES:
             stack.append(tuple(reversed([stack.pop() for _ in range(TUPLES[opcode])])))
-        elif opcode == "MARK":
-            stack.append(MARK)
         elif opcode == "TUPLE":
             stack.append(tuple(self._marked()))
-        elif opcode == "MEMOIZE":
-            self.memo[len(self.memo)] = stack[-1]
-        elif opcode in ("BINPUT", "LONG_BINPUT"):
-            self.memo[argument] = stack[-1]
+        elif opcode in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
+            self.memo[len(self.memo) if opcode == "MEMOIZE" else argument] = stack[-1]
         elif opcode in ("BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif opcode in ("GLOBAL", "STACK_GLOBAL"):

@@ -47,6 +47,8 @@ NOISE = 64.0
 """A vector whose norm M reduces to this many eps of sigma_1 is numerically a null vector."""
 
 SHORT = 1e-2
+"""Singular values of X below this make an estimate doubtful."""
+
 DOUBT = 7e-3
 """A third of the tolerated error of the gap."""
 

@@ -51,18 +51,16 @@ class Inexactness:
 
     def __post_init__(self) -> None:
         kept = 1.0 - self.gap
-        if isinstance(kept, Tensor):
-            kept = torch.where(kept > 0, kept, torch.zeros_like(kept))
-            factor = self.overshoot / kept
-            stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75 / kept
-            object.__setattr__(self, "factor", torch.where(kept > 0, factor, torch.inf))
-            object.__setattr__(self, "stochastic_factor", torch.where(kept > 0, stochastic, torch.inf))
-        else:
-            good = kept > 0
-            factor = self.overshoot / kept if good else float("inf")
-            stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75
-            object.__setattr__(self, "factor", factor)
-            object.__setattr__(self, "stochastic_factor", stochastic / kept if good else float("inf"))
+        stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75
+        object.__setattr__(self, "factor", _per_descent(self.overshoot, kept))
+        object.__setattr__(self, "stochastic_factor", _per_descent(stochastic, kept))
+
+
+def _per_descent(value: Any, kept: Any) -> Any:
+    """value / kept, or inf where no descent is kept."""
+    if isinstance(kept, Tensor):
+        return torch.where(kept > 0, value / kept, torch.inf)
+    return value / kept if kept > 0 else torch.inf
 
 
 def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexactness:
@@ -127,9 +125,10 @@ def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
 
     With E = I - X X^T, X = -d_hat and eps = ||E^4||_F^(1/4) >= ||E||_2, every singular value p of X satisfies
     |1 - p^2| <= eps, so X is within 1 - sqrt(1 - eps) of its own polar factor if eps < 1. That differs from the polar
-    factor of m by at most `_alignment_bound`, which is computed from m X^T and added. Products and the eigenvalues of m
-    X^T suffice while the sum is below `CERTAIN`. Otherwise (m rank deficient, X far from it, half precision, unrelated
-    singular vectors) the three numbers come from an SVD, as in `measure(exact=True)`.
+    factor of m by at most `_alignment_bound`, which is computed from m X^T and added. This needs only products and the
+    eigenvalues of m X^T. If the sum is not below `CERTAIN` (m is rank deficient, X is far from its polar factor, has
+    other singular vectors or was computed in half precision), the three numbers come from an SVD, as in
+    `measure(exact=True)`.
 
     Raises:
         ValueError: shapes differ, an entry is not finite, or d_hat is an ascent direction.

@@ -16,13 +16,10 @@ from inexact_muon.polar.scaling import to_unit_entries
 
 @dataclass(frozen=True)
 class _Entries(Ball):
-    """Also defined for vectors, as a batch without dimensions."""
+    """Balls that are defined for vectors, too: a vector is one column."""
 
     def check(self, m: Tensor) -> None:
-        if m.ndim >= 2:
-            super().check(m)
-        else:
-            super().check(m.reshape(-1, 1))
+        super().check(m if m.ndim >= 2 else m.reshape(-1, 1))
 
 
 @dataclass(frozen=True)

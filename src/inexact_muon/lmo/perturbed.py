@@ -24,8 +24,7 @@ class Perturbed(Ball):
     Attributes:
         direction: "random" draws e from (seed, m), reproducibly and independently for every m; "worst" makes the bound
             tight or nearly so: for the spectral ball it shortens all singular directions but the last and lengthens
-                that
-            one, so that the overshoot is 1 + delta and the gap delta (1 - 2 sigma_n / sum sigma).
+            that one, so that the overshoot is 1 + delta and the gap delta (1 - 2 sigma_n / sum sigma).
     """
 
     name: ClassVar[str] = "perturbed"

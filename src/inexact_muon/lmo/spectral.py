@@ -79,8 +79,7 @@ def polar_error(z: Tensor, u: Tensor, vh: Tensor, kept: Tensor) -> Tensor:
     """U^T (z - nearest polar factor) for z of shape (..., n, m), n <= m; its norm is delta.
 
     On kept rows the polar factor is v_i^T. On the other singular directions any block of norm <= 1 between the null
-    spaces
-    is a solution: the nearest one is z's own block with its singular values clipped at 1.
+    spaces is a solution: the nearest one is z's own block with its singular values clipped at 1.
     """
     kept_rows = kept.unsqueeze(-1)
     rows = u.mT @ z

@@ -22,6 +22,13 @@ from inexact_muon.optim.batches import Batch, Member, in_slot
 from inexact_muon.optim.finite import Number, map_unique
 from inexact_muon.optim.scales import SCALES
 
+WITH_TENSOR: dict[Any, Callable[..., Tensor]] = {
+    torch._foreach_mul_: lambda x, number: x.mul_(number),
+    torch._foreach_lerp_: lambda x, y, number: x.lerp_(y, number.to(x.dtype)),
+    torch._foreach_add_: lambda x, y, number: x.add_(y * number),
+}
+"""Foreach operation -> the same on one tensor with a tensor as number, which foreach operations do not accept."""
+
 
 def lmo_inputs(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     """(LMO input of each member, the same as the list of tensors that is passed to the ball); writes no state.
@@ -143,25 +150,12 @@ def _foreach(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, 
     for k, number in enumerate(numbers):
         same.setdefault(number if isinstance(number, float | int) else id(number), []).append(k)
     for some in same.values():
-        chosen, number = [xs[k] for k in some], numbers[some[0]]
+        lists = [[tensors[k] for k in some] for tensors in (xs, ys) if tensors is not None]
+        number = numbers[some[0]]
         if isinstance(number, Tensor):
-            _foreach_tensor(operation, chosen, [ys[k] for k in some] if ys else None, number)
-        elif operation is torch._foreach_add_ and ys is not None:
-            operation(chosen, [ys[k] for k in some], alpha=number)
-        elif ys is None:
-            operation(chosen, number)
+            for pair in zip(*lists, strict=True):
+                WITH_TENSOR[operation](*pair, number)
+        elif operation is torch._foreach_add_:
+            operation(*lists, alpha=number)
         else:
-            operation(chosen, [ys[k] for k in some], number)
-
-
-def _foreach_tensor(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, number: Tensor) -> None:
-    """The same for a tensor-valued number, which foreach operations do not accept."""
-    for k, x in enumerate(xs):
-        if operation is torch._foreach_mul_:
-            x.mul_(number)
-        elif operation is torch._foreach_lerp_:
-            assert ys is not None
-            x.lerp_(ys[k], number.to(x.dtype))
-        else:
-            assert ys is not None
-            x.add_(ys[k] * number)
+            operation(*lists, number)

@@ -6,6 +6,7 @@ number of shapes, not of parameters.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,15 +90,12 @@ class Batch:
 
     def __post_init__(self) -> None:
         self.ball = self.members[0].ball
+        self.blocks = [None] * len(self.members)
         if self.unstacked:
-            self.blocks = [None] * len(self.members)
             return
         if not isinstance(self.ball, Spectral):
-            count = 0
-            for member in self.members:
-                self.slots.append([(count + i, 0, None) for i in range(len(member.shapes))])
-                count += len(member.shapes)
-            self.blocks = [None] * len(self.members)
+            index = itertools.count()
+            self.slots = [[(next(index), 0, None) for _ in member.shapes] for member in self.members]
             return
         places: dict[object, int] = {}
         for k, member in enumerate(self.members):
@@ -109,7 +107,7 @@ class Batch:
                 self.stacks[place : place + 1] = [(before + count, rows, columns)]
                 slots.append((place, before, count))
             self.slots.append(slots)
-            self.blocks.append(slots[0] if block else None)
+            self.blocks[k] = slots[0] if block else None
 
     def allocate(self) -> tuple[list[Tensor], list[Tensor]]:
         """(uninitialised LMO input of each member, the stacks that most of them are views of)"""

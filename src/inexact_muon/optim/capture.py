@@ -38,9 +38,8 @@ class CapturedStep:
     """A callable `optimizer.step()`: two eager calls, then one that is captured, then replays of the graph.
 
     A graph repeats the numbers it was captured with. Values that change during training must be tensors on the device
-    that
-    are written in place: `lr` and `momentum` may be, and torch's schedulers do so. Groups, parameters, gradients and
-    states are compared with the captured ones before each replay. Gradients must keep their memory: use
+    that are written in place: `lr` and `momentum` may be, and torch's schedulers do so. Groups, parameters, gradients
+    and states are compared with the captured ones before each replay. Gradients must keep their memory: use
     `optimizer.zero_grad(set_to_none=False)`. The work space of the step stays allocated.
 
     Args:

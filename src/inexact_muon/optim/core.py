@@ -149,7 +149,7 @@ class LMOOptimizer(Groups):
 
     def shared(self) -> Shared | None:
         """The distributed step, or None without a process group (`parallel` is then not imported)."""
-        if self._shared is None and dist.is_initialized():
+        if self._shared is None and (self.own_momenta or dist.is_initialized()):
             self._shared = self._join()
         return self._shared
 
@@ -162,8 +162,7 @@ class LMOOptimizer(Groups):
     @property
     def team(self) -> Team:
         """Strategy, ranks and communication counters."""
-        if self._shared is None:
-            self._shared = self._join()
+        self._shared = self._shared or self._join()
         return self._shared.team
 
     def _lmo_step(self, chunk: Sequence[Batch]) -> None:

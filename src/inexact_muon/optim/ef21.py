@@ -136,11 +136,6 @@ class EF21Muon(Muon):
             process_group=process_group,
         )
 
-    def shared(self) -> Shared:
-        if self._shared is None:
-            self._shared = self._join()
-        return self._shared
-
     def _join(self) -> Shared:
         return Exchange(Team(OwnerRank(), self._ranks[1]), up=self.up, down=self.down)
 

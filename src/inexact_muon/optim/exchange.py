@@ -117,7 +117,7 @@ class Exchange(Shared):
             if share.mine:
                 message = self.down.encode(member.state["server_weight"] - member.p)
                 others = (rank for rank in share.place.ranks if rank != share.place.me)
-                sends += [(rank, x) for rank in others if share.place.shared for x in message]
+                sends += [(rank, x) for rank in others for x in message]
             else:
                 message = self.down.empty(member.p)
                 receives += [(share.owner, x) for x in message]
@@ -134,7 +134,7 @@ def _server(member: Member) -> Member:
 
 
 def _state(member: Member, key: str, start: Tensor) -> Tensor:
+    """An entry of the state, initialised by a copy of `start`."""
     if key not in member.state:
         member.state[key] = start.clone()
-    value: Tensor = member.state[key]
-    return value
+    return member.state[key]

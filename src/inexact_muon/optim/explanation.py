@@ -6,12 +6,13 @@ import io
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from inexact_muon.inexactness import Inexactness
@@ -152,10 +153,10 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
         optimizer: an optimizer of this library, also wrapped by Accelerate, Lightning or torch's ZeRO.
     """
     found = unwrap(optimizer)
-    entries = list(_priced(found))
     measured = found.inexactness() if found.telemetry.every else {}
-    total = sum(flops for *_, flops in entries) or 1
-    lines = [_line(found, entry, total, measured) for entry in entries]
+    lines = [_line(found, name, p, group, measured.get(name)) for name, p, group in found.named()]
+    total = sum(line.flops for line in lines) or 1
+    lines = [replace(line, cost=line.flops / total) for line in lines]
     order = {name: place for place, name in enumerate(found.why)}
     lines.sort(key=lambda line: order.get(line.parameter, len(order)))
     return Explanation(tuple(lines), tuple(_suspicious(lines)))
@@ -173,20 +174,8 @@ def unwrap(optimizer: Any) -> LMOOptimizer:
     return found
 
 
-Priced = tuple[str, Any, dict[str, Any], int]
-"""(name, parameter, group, flops of the oracle)"""
-
-
-def _priced(optimizer: LMOOptimizer) -> Iterator[Priced]:
-    for name, p, group in optimizer.named():
-        flops, ball = 0, optimizer.ball(group)
-        if group["algorithm"] == "lmo":
-            flops = sum(oracle_flops(ball, shape, p.device) for shape in optimizer.view(group).shapes(p.shape))
-        yield name, p, group, flops
-
-
-def _line(optimizer: LMOOptimizer, entry: Priced, total: int, measured: dict[str, Inexactness]) -> Line:
-    name, p, group, flops = entry
+def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], last: Inexactness | None) -> Line:
+    """The row of one parameter; its cost is filled in later."""
     lmo = group["algorithm"] == "lmo"
     ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
     polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), ""
@@ -206,10 +195,10 @@ def _line(optimizer: LMOOptimizer, entry: Priced, total: int, measured: dict[str
         weight_decay=float(group["weight_decay"]),
         scale=SCALES[group["scale"]](*sides(shapes[0])) * group["radius"] if lmo else 1.0,
         oracle=pending or (str(polar) if polar else ""),
-        flops=flops,
-        cost=flops / total,
+        flops=sum(oracle_flops(ball, shape, p.device) for shape in shapes) if lmo else 0,
+        cost=0.0,
         delta=polar.error_bound(polar.map.lower or 1e-3) if polar else None,
-        last=measured.get(name),
+        last=last,
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.loading import check_structure, fits, options, warn_of_other_options
+from inexact_muon.optim.loading import Found, check_structure, options, placed
 from inexact_muon.optim.sources import is_ours, shown, translated, translated_state
 
 
@@ -46,7 +46,7 @@ def load_foreign(
     if len(set(listed)) < len(listed):
         twice = next(name for i, name in enumerate(listed) if name in listed[:i])
         raise ValueError(f"names: {twice!r} stands there twice")
-    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    found: dict[str, Found] = {}
     start = 0
     for group in groups:
         ours = translated(group)
@@ -101,34 +101,22 @@ def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
     return all(tuple(v.shape) == tuple(p.shape) for k, v in entry.items() if k != "step" and isinstance(v, Tensor))
 
 
-def _merged(optimizer: LMOOptimizer, found: Mapping[str, tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+def _merged(optimizer: LMOOptimizer, found: Mapping[str, Found]) -> dict[str, Any]:
     """The optimizer's own state_dict, updated with the loaded entries."""
     result = optimizer.state_dict()
-    state, misfit, index = dict(result["state"]), [], 0
     names = [name for name, *_ in optimizer.named()]
-    for group, laid in zip(optimizer.param_groups, result["param_groups"], strict=True):
-        members = names[index : index + len(group["params"])]
-        used: list[dict[str, Any]] = []
-        for name, p in zip(members, group["params"], strict=True):
-            if name in found:
-                source, entry = found[name]
-                if entry and not fits(entry, group["algorithm"], p, name):
-                    misfit.append(f"{name} ({shown(source['algorithm'])} there, {group['algorithm']} here)")
-                else:
-                    used.append(source)
-                    state |= {index: entry} if entry else {}
-            index += 1
-        sources = [found[name][0] for name in members if name in found]
-        if len(sources) == len(members):
+    by_index = {i: found[name] for i, name in enumerate(names) if name in found}
+    state, misfit = dict(result["state"]), []
+    loaded = placed(optimizer, by_index, state)
+    for laid, (group, indices, sources, other) in zip(result["param_groups"], loaded, strict=True):
+        misfit += [f"{names[i]} ({shown(by_index[i][0]['algorithm'])} there, {group['algorithm']} here)" for i in other]
+        if len(sources) == len(indices):
             alike = [source for source in sources if source["algorithm"] == group["algorithm"]]
-            laid.update(options(laid, alike))
-            warn_of_other_options(group, used, alike)
+            laid.update(options(laid, alike, used=len(sources) > len(other)))
         elif sources:
-            warnings.warn(
-                f"options of {group['name']} are kept: the file has only some of its parameters", stacklevel=3
-            )
+            text = f"options of {group['name']} are kept: the file has only some of its parameters"
+            warnings.warn(text, stacklevel=3)
     if misfit:
-        warnings.warn(
-            f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}", stacklevel=3
-        )
+        text = f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}"
+        warnings.warn(text, stacklevel=3)
     return {**result, "state": state}

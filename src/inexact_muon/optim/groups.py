@@ -89,18 +89,15 @@ class Groups(Optimizer):
 
     def ball(self, group: dict[str, Any]) -> Ball:
         """The ball of a parameter group."""
-        ball: Ball = self._values[group["ball"]]
-        return ball
+        return self._values[group["ball"]]
 
     def length(self, group: dict[str, Any]) -> Length:
         """The step length of a parameter group."""
-        length: Length = self._values[group["length"]]
-        return length
+        return self._values[group["length"]]
 
     def view(self, group: dict[str, Any]) -> View:
         """The view of a parameter group: how its parameters are cut into matrices."""
-        view: View = self._values[group["view"]]
-        return view
+        return self._values[group["view"]]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are validated before the group is added."""

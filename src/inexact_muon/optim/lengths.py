@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -94,6 +94,4 @@ LENGTHS: dict[str, type[Length]] = {length.name: length for length in (Fixed, St
 
 def parse(text: str) -> Length:
     """Parse a length: "clipped", "smooth(l0=0.1, l1=3.0)"."""
-    length: Any = read(text, LENGTHS)
-    assert isinstance(length, Length)
-    return length
+    return read(text, LENGTHS)

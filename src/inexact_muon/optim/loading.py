@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -13,8 +14,14 @@ from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.options import ALGORITHM, SCHEDULED, check_options
-from inexact_muon.optim.sources import is_ours, shown, translated, translated_state
+from inexact_muon.optim.sources import is_number, is_ours, shown, translated, translated_state
 from inexact_muon.polar import Auto
+
+Found = tuple[dict[str, Any], dict[str, Any]]
+"""(group, state) of one parameter in a file, with this library's names"""
+
+Row = tuple[dict[str, Any], Any, Any]
+"""(group, identifier, name or None) of one parameter of a file"""
 
 BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 """Algorithm -> state tensors of a parameter."""
@@ -38,35 +45,56 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
             "this checkpoint was written by another optimizer, and for_model reorders parameters by their role: load "
             "it with inexact_muon.optim.load_foreign(optimizer, state_dict, names=[...])"
         )
-    groups = [translated(group) for group in groups]
-    where = _positions(optimizer, groups)
+    rows = [
+        (group, identifier, name)
+        for group in (translated(group) for group in groups)
+        for identifier, name in zip(
+            group["params"], group.get("param_names") or [None] * len(group["params"]), strict=True
+        )
+    ]
+    where = _positions(optimizer, rows)
+    names = [name for name, *_ in optimizer.named()]
+    found: dict[int, Found] = {}
+    for index, ((_, _, group), key) in enumerate(zip(optimizer.named(), where, strict=True)):
+        if key is not None:
+            found[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"]))
     state: dict[int, dict[str, Any]] = {}
-    mapped: list[dict[str, Any]] = []
-    index, fresh, misfit = 0, [], []
-    names = iter(name for name, *_ in optimizer.named())
-    for group in optimizer.param_groups:
-        sources: list[dict[str, Any]] = []
-        used: list[dict[str, Any]] = []
-        for p in group["params"]:
-            name, key = next(names), where[index]
-            if key is None:
-                fresh.append(name)
-            else:
-                source, identifier = key
-                if source.get("algorithm") == group["algorithm"]:
-                    sources.append(source)
-                entry = translated_state(saved["state"].get(identifier, {}), group["algorithm"])
-                if entry and not fits(entry, group["algorithm"], p, name):
-                    misfit.append(f"{name} ({source.get('algorithm', 'another algorithm')})")
-                else:
-                    used.append(source)
-                    state |= {index: entry} if entry else {}
-            index += 1
-        mapped.append(options(group, sources))
-        warn_of_other_options(group, used, sources)
-        mapped[-1]["params"] = list(range(index - len(group["params"]), index))
-    _warn(fresh, misfit, _left_over(where, groups))
+    mapped, misfit = [], []
+    for group, indices, sources, other in placed(optimizer, found, state):
+        alike = [source for source in sources if source.get("algorithm") == group["algorithm"]]
+        mapped.append({**options(group, alike, used=len(sources) > len(other)), "params": indices})
+        misfit += [f"{names[i]} ({found[i][0].get('algorithm', 'another algorithm')})" for i in other]
+    used = {(id(key[0]), key[1]) for key in where if key is not None}
+    left_over = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
+    _warn([name for i, name in enumerate(names) if i not in found], misfit, left_over)
     return {**saved, "state": state, "param_groups": mapped}
+
+
+def placed(
+    optimizer: Groups, found: Mapping[int, Found], state: dict[int, dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], list[int], list[dict[str, Any]], list[int]]]:
+    """Store the entries that fit their parameters in `state`, one group after another.
+
+    Args:
+        found: index of a parameter -> its group and entry in the file.
+
+    Yields:
+        The group, the indices of its parameters, the file's groups of those found, and the indices of those whose entry
+        belongs to another algorithm.
+    """
+    rows = enumerate(optimizer.named())
+    for group in optimizer.param_groups:
+        indices, sources, other = [], [], []
+        for index, (name, p, _) in islice(rows, len(group["params"])):
+            indices.append(index)
+            if index in found:
+                source, entry = found[index]
+                sources.append(source)
+                if entry and not fits(entry, group["algorithm"], p, name):
+                    other.append(index)
+                elif entry:
+                    state[index] = entry
+        yield group, indices, sources, other
 
 
 def check_structure(saved: Any) -> list[dict[str, Any]]:
@@ -109,15 +137,8 @@ def canonical(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def _positions(optimizer: Groups, groups: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any] | None]:
+def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
     """For each parameter its (group, identifier) in the file, or None if it is missing."""
-    rows = [
-        (group, identifier, name)
-        for group in groups
-        for identifier, name in zip(
-            group["params"], group.get("param_names") or [None] * len(group["params"]), strict=True
-        )
-    ]
     mine = [name for name, *_ in optimizer.named()]
     named = all("param_names" in group for group in optimizer.param_groups)
     if named and rows and all(name is not None for *_, name in rows):
@@ -132,9 +153,7 @@ def _positions(optimizer: Groups, groups: Sequence[dict[str, Any]]) -> list[tupl
     return [(group, identifier) for group, identifier, _ in rows]
 
 
-def _by_name(
-    mine: Sequence[str], rows: Sequence[tuple[dict[str, Any], Any, str]]
-) -> list[tuple[dict[str, Any], Any] | None]:
+def _by_name(mine: Sequence[str], rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
     exact = {name: (group, identifier) for group, identifier, name in rows}
     stripped: dict[str, list[tuple[dict[str, Any], Any]]] = {}
     for name, found in exact.items():
@@ -171,16 +190,17 @@ def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool
     return True
 
 
-def warn_of_other_options(mine: Mapping[str, Any], used: Sequence[Any], alike: Sequence[Any]) -> None:
-    """Warn if a file's entries are used but its options for them are those of another algorithm."""
-    if used and not alike:
-        text = f"options of {mine['name']} are kept: those of the checkpoint belong to another algorithm"
-        warnings.warn(text, stacklevel=7)
+def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], used: bool) -> dict[str, Any]:
+    """Options of a group after loading: scheduled ones from the file, the algorithm as constructed.
 
-
-def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Options of a group after loading: scheduled ones from the file, the algorithm as constructed."""
+    Args:
+        sources: the file's groups of the same algorithm.
+        used: whether entries of the file are used, possibly from groups of another algorithm.
+    """
     result = {key: value for key, value in mine.items() if key != "params"}
+    if not sources and used:
+        text = f"options of {mine['name']} are kept: those of the checkpoint belong to another algorithm"
+        warnings.warn(text, stacklevel=6)
     if not sources:
         return result
     for key in ALGORITHM if mine["algorithm"] == "lmo" else ("maximize", "keep"):
@@ -192,7 +212,7 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
             warnings.warn(
                 f"checkpoint was made with {key} {listed}; keeping {mine[key]} ({mine['name']})", stacklevel=6
             )
-    extra = {key for source in sources for key, value in source.items() if key not in mine and _number(value)}
+    extra = {key for source in sources for key, value in source.items() if key not in mine and is_number(value)}
     for key in (*SCHEDULED, *sorted(extra)):
         found = _values(sources, key)
         if len(found) > 1:
@@ -211,7 +231,7 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> di
 
 def _option(key: str, value: Any) -> Any:
     """Validate a scheduled option of a file: a number."""
-    if not _number(value) or (key in SCHEDULED and isinstance(value, bool)):
+    if not is_number(value) or (key in SCHEDULED and isinstance(value, bool)):
         raise ValueError(f"{shown(key)} of the checkpoint must be a number, got {shown(value)}")
     if key == "turn" and not (isinstance(value, int) and 0 <= value < 2**53):
         raise ValueError(f"turn of the checkpoint must be a count of steps, got {shown(value)}")
@@ -231,17 +251,10 @@ def _values(sources: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        if not (_number(a) and _number(b)):
+        if not (is_number(a) and is_number(b)):
             return False
         a, b = float(a), float(b)
     return type(a == b) is bool and (a == b or (a != a and b != b))
-
-
-def _number(value: Any) -> bool:
-    """Whether a value is a number, as the entries that schedulers add are."""
-    if isinstance(value, Tensor):
-        return value.numel() == 1 and value.layout == torch.strided and not value.is_meta and not value.is_complex()
-    return isinstance(value, int | float)
 
 
 def _same_choice(mine: str, other: Any) -> bool:
@@ -254,19 +267,9 @@ def _same_choice(mine: str, other: Any) -> bool:
         a, b = parse(mine), parse(other)
     except ValueError:  # the text of a user-defined ball, or invalid
         return False
-    if not (isinstance(a, Spectral) and isinstance(b, Spectral) and a.scale == b.scale):
+    if not (isinstance(a, Spectral) and isinstance(b, Spectral)):
         return False
-    return isinstance(a.polar, Auto) and a.polar.accepts(b.polar)
-
-
-def _left_over(where: Sequence[tuple[dict[str, Any], Any] | None], groups: Sequence[dict[str, Any]]) -> list[str]:
-    used = {(id(found[0]), found[1]) for found in where if found is not None}
-    return [
-        shown(name)
-        for group in groups
-        for identifier, name in zip(group["params"], group.get("param_names") or group["params"], strict=True)
-        if (id(group), identifier) not in used
-    ]
+    return a.scale == b.scale and isinstance(a.polar, Auto) and a.polar.accepts(b.polar)
 
 
 def _warn(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) -> None:

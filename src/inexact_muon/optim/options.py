@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from numbers import Real
 from typing import Any
 
 import torch
@@ -15,7 +17,18 @@ from inexact_muon.optim.scales import SCALES
 from inexact_muon.polar._base import DTYPES
 from inexact_muon.views import View
 
-MOMENTUM_INITS = ("first-gradient", "zero")
+RANGES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
+    *((key, key, lambda x: 0.0 <= x < inf, "be finite and not negative") for key in ("lr", "weight_decay", "radius")),
+    ("momentum", "momentum", lambda x: 0.0 <= x < 1.0, "lie in [0, 1)"),
+    ("beta2", "the second of betas", lambda x: 0.0 <= x < 1.0, "lie in [0, 1)"),
+    ("eps", "eps of AdamW", lambda x: 0.0 < x < inf, "be positive and finite"),
+    ("keep", "keep", lambda x: 0.0 < x <= 1.0, "lie in (0, 1]"),
+)
+"""(option, its name in an error message, condition, the same in words)"""
+
+WORDS = {"algorithm": ("lmo", "adamw"), "momentum_init": ("first-gradient", "zero")}
+"""Option -> its values."""
+
 ALGORITHM = (
     *("algorithm", "ball", "length", "view", "radius", "scale", "constrained", "momentum_init"),
     *("nesterov", "maximize", "keep"),
@@ -52,27 +65,16 @@ def check_model(given: Any) -> nn.Module:
 
 def check_options(group: dict[str, Any]) -> None:
     """Validate the options of a complete group."""
-    lr, momentum = group["lr"], group["momentum"]
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError(f"lr must have one element, got shape {tuple(lr.shape)}")
-    for name in ("lr", "weight_decay", "radius"):
-        value = float(group[name])
-        if not 0.0 <= value < float("inf"):
-            raise ValueError(f"{name} must be finite and not negative, got {value}")
-    if not 0.0 <= float(momentum) < 1.0:
-        raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
-    if not 0.0 < group["keep"] <= 1.0:
-        raise ValueError(f"keep must lie in (0, 1], got {group['keep']}")
-    if group["algorithm"] not in ("lmo", "adamw"):
-        raise ValueError(f"algorithm must be lmo or adamw, got {group['algorithm']!r}")
-    if not 0.0 <= float(group["beta2"]) < 1.0:
-        raise ValueError(f"betas must lie in [0, 1), got {group['beta2']} for the second")
-    if not isinstance(group["eps"], int | float | Tensor) or not 0.0 < float(group["eps"]) < float("inf"):
-        raise ValueError(f"eps of AdamW must be positive and finite, got {group['eps']}")
+    if isinstance(group["lr"], Tensor) and group["lr"].numel() != 1:
+        raise ValueError(f"lr must have one element, got shape {tuple(group['lr'].shape)}")
+    for key, name, within, words in RANGES:
+        if not isinstance(group[key], Real | Tensor) or not within(float(group[key])):
+            raise ValueError(f"{name} must {words}, got {group[key]}")
+    for key, known in WORDS.items():
+        if group[key] not in known:
+            raise ValueError(f"{key} must be {' or '.join(known)}, got {group[key]!r}")
     if group["scale"] not in SCALES:
         raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
-    if group["momentum_init"] not in MOMENTUM_INITS:
-        raise ValueError(f"momentum_init must be first-gradient or zero, got {group['momentum_init']!r}")
     if group["constrained"] and group["weight_decay"]:
         raise ValueError("constrained=True already implies a weight decay of 1: leave out weight_decay")
     if group["constrained"] and not group["length"].startswith("fixed"):
@@ -126,8 +128,7 @@ def check_state_dtype(dtype: Any) -> torch.dtype | None:
     if dtype is not None and dtype not in DTYPES.values():
         known = ", ".join(f"torch.{name}" for name in DTYPES)
         raise ValueError(f"state_dtype must be None or one of {known}, got {dtype!r}")
-    found: torch.dtype | None = dtype
-    return found
+    return dtype
 
 
 def tensors_of(params: Any) -> Iterable[Tensor]:

@@ -118,7 +118,11 @@ class Shared:
     def step(self, optimizer: Groups) -> None:
         """Update the agreed entries."""
         lmo_entries = [(group, p) for group, p in self.entries if group["algorithm"] == "lmo"]
-        runs = ((chunk, self._run(optimizer, chunk)) for chunk in self._chunks(optimizer, lmo_entries))
+        strategy, wire = self.team.strategy, self.team.wire
+        runs = (
+            (chunk, run(strategy, [s for *_, shares in chunk for s in shares], optimizer.directions, wire))
+            for chunk in self._chunks(optimizer, lmo_entries)
+        )
         for chunk, found in interleaved(runs):
             given = iter(found)
             for batch, inputs, shares in chunk:
@@ -126,11 +130,6 @@ class Shared:
                 apply_directions_(optimizer, batch, shares, directions)
                 update_buffers_(batch, inputs)
         self.adamw(optimizer, [(group, p) for group, p in self.entries if group["algorithm"] == "adamw"])
-
-    def _run(self, optimizer: Groups, chunk: Chunk) -> Any:
-        return run(
-            self.team.strategy, [s for *_, shares in chunk for s in shares], optimizer.directions, self.team.wire
-        )
 
     def _chunks(self, optimizer: Groups, lmo_entries: Sequence[Entry]) -> Iterator[Chunk]:
         """Chunks within the memory limit, one set of ranks after another; each is started when it is requested."""

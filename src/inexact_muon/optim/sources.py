@@ -71,6 +71,13 @@ def shown(value: Any) -> str:
     return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, or a tensor of one element that holds a real one."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and value.layout == torch.strided and not value.is_meta and not value.is_complex()
+    return isinstance(value, int | float)
+
+
 def _check_kind(group: Mapping[str, Any]) -> None:
     if "dampening" in group:
         raise ValueError(
@@ -119,9 +126,6 @@ def translated_state(entry: Mapping[str, Any], algorithm: str) -> dict[str, Any]
 
 def _count(name: str, value: Any) -> Tensor:
     """A number of steps as a float32 tensor without dimensions."""
-    if isinstance(value, Tensor):
-        plain = value.numel() == 1 and value.layout == torch.strided and not (value.is_meta or value.is_complex())
-        value = value.item() if plain else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+    if isinstance(value, bool) or not is_number(value) or not 0 <= value < 2**53:
         raise ValueError(f"{name} of a parameter in the checkpoint must be a count of steps")
     return torch.tensor(float(value), dtype=torch.float32)

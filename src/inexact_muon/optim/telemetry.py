@@ -69,7 +69,8 @@ class Telemetry:
             return
         entries = list(costs())
         self.credit += self.share * sum(work for _, _, work in entries)
-        for key, cost, _ in sorted(entries, key=lambda entry: self._age(entry[0])):
+        last = {key: sample.step for key, sample in self.samples.items()}
+        for key, cost, _ in sorted(entries, key=lambda entry: last.get(entry[0], -1)):  # never sampled first
             if key in self.samples:
                 if cost > self.credit:
                     break  # strict rotation: cheaper parameters do not overtake this one
@@ -77,9 +78,6 @@ class Telemetry:
             self.chosen.add(key)
         # Cap credit at the most expensive sample.
         self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
-
-    def _age(self, key: int) -> int:
-        return self.samples[key].step if key in self.samples else -1
 
     def record(self, key: int, found: Inexactness) -> None:
         """Record the inexactness of a parameter; called on one of the ranks that hold it."""

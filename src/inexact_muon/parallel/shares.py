@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from inexact_muon.lmo import Ball
 from inexact_muon.lmo._base import inner
 from inexact_muon.parallel.place import Place
-from inexact_muon.parallel.wire import Message, Pending, Wire
+from inexact_muon.parallel.wire import Pending, Wire
 from inexact_muon.views import View
 
 Key = TypeVar("Key")
@@ -50,7 +50,7 @@ class Share:
     @property
     def mine(self) -> bool:
         """Whether this rank is the owner."""
-        return self.owner == self.place.me or not self.place.shared
+        return self.owner == self.place.me
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -74,7 +74,7 @@ class Direction:
     """The result of a strategy for one share.
 
     Attributes:
-        z: this rank's piece of the direction; the whole if only torch can cut it.
+        z: this rank's piece of the direction, or the whole direction if `place.source` is set (torch then cuts it).
         shapes: shapes of the matrices passed to the ball: blocks, if each rank works on its own.
         duals: <m, z> of each, (..., 1, 1) in float32 or wider, if requested.
         factor: multiplies the step length.
@@ -117,8 +117,6 @@ def assign(work: Sequence[tuple[Place, float]]) -> list[int]:
     queues: dict[tuple[int, ...], list[tuple[float, int]]] = {}
     for i in sorted(range(len(work)), key=lambda i: -work[i][1]):
         place, cost = work[i]
-        if not place.shared:
-            continue
         queue = queues.setdefault(place.ranks, [(0.0, rank) for rank in place.ranks])
         load, owners[i] = queue[0]
         heapq.heapreplace(queue, (load + cost, owners[i]))
@@ -148,39 +146,31 @@ def _advance(started: list[tuple[Key, Run]]) -> Iterator[tuple[Key, list[Directi
             yield key, end.value
 
 
-def gather_to_owners(
-    shares: Sequence[Share], pieces: Sequence[Tensor], wire: Wire
+def gather(
+    shares: Sequence[Share], pieces: Sequence[Tensor], wire: Wire, everywhere: bool = False
 ) -> tuple[list[Tensor | None], Pending]:
-    """Start sending pieces to owners. The whole tensors owned by this rank are filled once the messages have arrived.
+    """Start sending pieces to the owners, or to every rank of the same replica if `everywhere`.
 
-    Pieces are taken from the owner's replica.
+    Owners take the pieces of their replica. Returns the whole tensors, filled once the messages have arrived; None if
+    this rank does not receive one.
     """
     wholes: list[Tensor | None] = []
     sends, receives, copies = [], [], []
     for share, x in zip(shares, pieces, strict=True):
         place = share.place
-        row = place.holders[place.copy_of(share.owner)] if place.shared else (place.me,)
-        if not share.mine:
-            wholes.append(None)
-            sends += [(share.owner, x)] if place.me in row else []
+        row = place.holders[place.copy if everywhere else place.copy_of(share.owner)]
+        targets = row if everywhere else (share.owner,)
+        if place.me in row:
+            sends += [(rank, x) for rank in targets if rank != place.me]
+        if place.me not in targets or len(row) == 1:
+            wholes.append(x if place.me in targets else None)
             continue
-        whole, placed, incoming = receive_whole(place, x, row)
+        whole = x.new_empty(place.shape)
+        parts = [x if rank == place.me else x.new_empty(place.piece_shape(j)) for j, rank in enumerate(row)]
+        receives += [(rank, part) for rank, part in zip(row, parts, strict=True) if rank != place.me]
+        copies += [(place.take(whole, j), part) for j, part in enumerate(parts)]
         wholes.append(whole)
-        copies += placed
-        receives += incoming
-    return wholes, CopyOnArrival(wire.exchange(sends, receives), copies)
-
-
-def receive_whole(
-    place: Place, x: Tensor, row: Sequence[int]
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]], list[Message]]:
-    """(buffer of the whole tensor, (target, piece) copies on arrival, messages to receive) from the holders `row`."""
-    if len(row) == 1:
-        return x, [], []
-    whole = x.new_empty(place.shape)
-    parts = [x if rank == place.me else x.new_empty(place.piece_shape(j)) for j, rank in enumerate(row)]
-    copies = [(place.take(whole, j), part) for j, part in enumerate(parts)]
-    return whole, copies, [(rank, part) for rank, part in zip(row, parts, strict=True) if rank != place.me]
+    return wholes, wire.exchange(sends, receives, copies)
 
 
 def scatter_from_owners(
@@ -196,11 +186,8 @@ def scatter_from_owners(
             made.append(Direction(piece, share.shapes, duals))
             continue
         z, others = direction.z, [(r, j) for row in place.holders for j, r in enumerate(row) if r != place.me]
-        if place.shared:
-            sends += [(r, x) for r, j in others for x in (place.take(z, j), *direction.duals)]
-        made.append(
-            Direction(place.take(z, place.piece), direction.shapes, direction.duals, observed=direction.observed)
-        )
+        sends += [(r, x) for r, j in others for x in (place.take(z, j), *direction.duals)]
+        made.append(replace(direction, z=place.take(z, place.piece)))
     return made, wire.exchange(sends, receives)
 
 
@@ -209,16 +196,3 @@ def _empty_duals(share: Share) -> list[Tensor]:
     wide = torch.promote_types(share.m.dtype, torch.float32)
     sizes = [(*shape[:-2], 1, 1) if len(shape) > 1 else (1,) for shape in share.shapes]
     return [share.m.new_empty(size, dtype=wide) for size in sizes if prod(size)] if share.dual else []
-
-
-class CopyOnArrival(Pending):
-    """Pending messages whose pieces are copied into a whole tensor on arrival."""
-
-    def __init__(self, pending: Pending, copies: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self._pending, self._copies = pending, copies
-
-    def wait(self) -> None:
-        self._pending.wait()
-        for target, part in self._copies:
-            target.copy_(part)
-        self._copies = ()

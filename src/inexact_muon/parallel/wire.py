@@ -16,6 +16,8 @@ from torch import Tensor
 Message = tuple[int, Tensor]
 """(other rank, tensor to send or buffer to fill)"""
 
+Copy = tuple[Tensor, Tensor]
+"""(target, source)"""
 
 POINT_TO_POINT = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "fake")
 """Backends of torch.distributed that are known to support point-to-point messages."""
@@ -28,13 +30,13 @@ def has_point_to_point(group: Any) -> bool:
 
 
 class Pending:
-    """Messages in flight."""
+    """Messages in flight, and (target, source) copies to make when all have arrived."""
 
-    def __init__(self, works: Sequence[tuple[int, Any]], kept: Sequence[Tensor]) -> None:
-        self._works, self._kept = works, kept
+    def __init__(self, works: Sequence[tuple[int, Any]], kept: Sequence[Tensor], copies: Sequence[Copy] = ()) -> None:
+        self._works, self._kept, self._copies = works, kept, copies
 
     def wait(self) -> None:
-        """Wait for all messages.
+        """Wait for all messages, and make the copies.
 
         Raises:
             RuntimeError: a rank ended or did not answer within the timeout of the process group.
@@ -44,7 +46,9 @@ class Pending:
                 work.wait()
             except RuntimeError as error:
                 raise peer_error(f"rank {rank}", error) from error
-        self._works, self._kept = (), ()
+        for target, source in self._copies:
+            target.copy_(source)
+        self._works, self._kept, self._copies = (), (), ()
 
 
 class Wire:
@@ -68,7 +72,7 @@ class Wire:
         self.sent += round(size)
         self.messages += 1
 
-    def exchange(self, sends: Iterable[Message], receives: Iterable[Message]) -> Pending:
+    def exchange(self, sends: Iterable[Message], receives: Iterable[Message], copies: Sequence[Copy] = ()) -> Pending:
         """Start these messages; both ends must list theirs in the same order. Zero-size tensors are not sent."""
         outgoing = [(rank, x.contiguous()) for rank, x in sends if x.numel()]
         incoming = [(rank, x) for rank, x in receives if x.numel()]
@@ -77,16 +81,15 @@ class Wire:
         for _, x in outgoing:
             self.count(x.numel() * x.element_size())
         if not operations:
-            return Pending((), ())
+            return Pending((), (), copies)
         try:
             works = dist.batch_isend_irecv(operations)
         except RuntimeError as error:
             raise peer_error("a rank", error) from error
         others = [rank for rank, _ in (*outgoing, *incoming)]
         same = len(works) == len(operations)  # some backends return one work for the whole batch
-        return Pending(
-            list(zip(others if same else [others[0]] * len(works), works, strict=True)), [x for _, x in outgoing]
-        )
+        named = zip(others if same else [others[0]] * len(works), works, strict=True)
+        return Pending(list(named), [x for _, x in outgoing], copies)
 
     def reduce(self, x: Tensor, groups: Sequence[Any], largest: bool = False) -> Tensor:
         """Sum, or maximum, of x over all ranks of the groups, one group after another; in place."""

@@ -42,7 +42,7 @@ def stack(site: Site) -> tuple[View, bool] | None:
     shape, module = tuple(site.parameter.shape), site.module
     if len(shape) == 2:
         return _stacked_rows(site)
-    if len(shape) != 3 or shape[0] != _count(site, shape[0]):
+    if len(shape) != 3 or not _is_count(site, shape[0]):
         return None
     sides = tuple(getattr(module, name, None) for name in ("output_size", "input_size"))
     if sides == shape[1:] or sides == shape[:0:-1]:
@@ -84,33 +84,26 @@ def _stacked_rows(site: Site) -> tuple[View, bool] | None:
     return Stacked(count, transposed=name in DOWN), True
 
 
-def _count(site: Site, size: int) -> int | None:
-    """The number of experts, if known."""
+def _is_count(site: Site, size: int) -> bool:
+    """Whether this is the number of experts: by an attribute, a router, or, if neither is there, the class name."""
     given = site.number(*COUNT)
-    if given == size:
-        return size
-    if any(sides[0] == size for sides in _routers(site)):
-        return size
-    return size if given is None and "expert" in site.kind.lower() else None
+    routed = any(sides[0] == size for sides in _routers(site))
+    return given == size or routed or (given is None and "expert" in site.kind.lower())
 
 
 def _hidden(site: Site) -> int | None:
     """The width of the model, from the router or an attribute."""
-    routers = [sides[1] for sides in _routers(site) if sides[0] == site.parameter.shape[0]]
-    return routers[0] if routers else site.number(*HIDDEN)
+    routed = (sides[1] for sides in _routers(site) if sides[0] == site.parameter.shape[0])
+    return next(routed, site.number(*HIDDEN))
 
 
 def _routers(site: Site) -> Iterator[tuple[int, int]]:
     """(out, in) of the routers in the module and its parent."""
     for _, module in site.chain[-2:][::-1]:
         for name, child in module.named_children():
-            sides = linear_sides(child) or _raw(child)
-            if sides is not None and ("router" in name.lower() or name.lower() in ROUTERS):
-                yield sides
-
-
-def _raw(module: nn.Module) -> tuple[int, int] | None:
-    weight = getattr(module, "weight", None)
-    if isinstance(weight, nn.Parameter) and weight.ndim == 2:
-        return weight.shape[0], weight.shape[1]
-    return None
+            if "router" in name.lower() or name.lower() in ROUTERS:
+                weight = getattr(child, "weight", None)
+                raw = tuple(weight.shape) if isinstance(weight, nn.Parameter) else ()
+                sides = linear_sides(child) or raw
+                if len(sides) == 2:
+                    yield sides

@@ -16,31 +16,26 @@ from torch import nn
 
 from inexact_muon.routing.layers import Chain, chains, is_convolution, is_embedding, is_norm, linear_sides, widths
 
-_WORDS = """
-head heads classifier classifiers score scores logit logits unembed unembedding output outputs
-pred preds prediction predictions predictor
-"""
-_WEAK = "out fc final last outc generator"
-_INSIDE = "attn attention mha sa self cross multihead lora router expert experts"
-_LETTERS = "q k v query key value queries keys values"
-_INNER = """
-qkv kv wq wk wv wqkv q_proj k_proj v_proj qkv_proj kv_proj to_q to_k to_v
-to_qkv to_kv c_attn query_key_value in_proj gate_proj up_proj gate_up_proj router gate gating
-"""
-
-WORDS = frozenset(_WORDS.split())
+WORDS = {
+    *("head", "heads", "classifier", "classifiers", "score", "scores", "logit", "logits", "unembed", "unembedding"),
+    *("output", "outputs", "pred", "preds", "prediction", "predictions", "predictor"),
+}
 """Words that mark the name of an output layer, or of a module that ends in one."""
 
-WEAK = frozenset(_WEAK.split())
+WEAK = {"out", "fc", "final", "last", "outc", "generator"}
 """Words that decide only if the widths are inconclusive."""
 
-INSIDE = frozenset(_INSIDE.split())
+INSIDE = {"attn", "attention", "mha", "sa", "self", "cross", "multihead", "lora", "router", "expert", "experts"}
 """Words that mark modules whose layers are never outputs."""
 
-INNER = frozenset(_INNER.split())
+INNER = {
+    *("qkv", "kv", "wq", "wk", "wv", "wqkv", "q_proj", "k_proj", "v_proj", "qkv_proj", "kv_proj", "to_q", "to_k"),
+    *("to_v", "to_qkv", "to_kv", "c_attn", "query_key_value", "in_proj", "gate_proj", "up_proj", "gate_up_proj"),
+    *("router", "gate", "gating"),
+}
 """Names of layers inside attention, a gated network or a router."""
 
-LETTERS = frozenset(_LETTERS.split())
+LETTERS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values"}
 """Also inner if there are two of them; a single `q` or `value` is the output of a critic."""
 
 
@@ -110,10 +105,9 @@ def _read(model: nn.Module) -> _Model:
         elif is_norm(module):
             norms.update(p.numel() for p in module.parameters(recurse=False) if p.ndim == 1)
         elif (sides := widths(module)) is not None:
-            if not (layers and layers[-1].path == path):  # wrappers contain the same layer again
-                layers.append(_Layer(path, module, *sides, in_block(chain), _inner(chain)))
-            else:
-                layers[-1] = _Layer(path, module, *sides, in_block(chain), _inner(chain))
+            if layers and layers[-1].path == path:  # a wrapper around the same layer
+                layers.pop()
+            layers.append(_Layer(path, module, *sides, in_block(chain), _inner(chain)))
     return _Model(tuple(layers), frozenset(norms), frozenset(vocabularies), frozenset(embedded))
 
 

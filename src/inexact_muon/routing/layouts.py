@@ -83,47 +83,39 @@ def _consumer_widths(site: Site) -> Iterator[int]:
                 yield sides[1]
 
 
-def _heads(site: Site, columns: int) -> tuple[int, int, int] | None:
-    """(heads, key-value heads, rows per head)"""
+def _heads(site: Site, columns: int) -> tuple[int, int, int]:
+    """(heads, key-value heads, rows per head), or zeros if the number of heads is not known"""
     heads, kv, size = site.number(*HEADS), site.number(*KV_HEADS), site.number(*HEAD_DIM)
     if heads is None or heads < 1:
-        return None
+        return 0, 0, 0
     return heads, kv or heads, size or columns // heads
 
 
 def thirds(site: Site, rows: int, columns: int) -> Split | None:
     """[q; k; v]: equal, or by the numbers of heads."""
-    numbers = _heads(site, columns)
-    if numbers is not None:
-        heads, kv, size = numbers
-        if kv != heads and (heads + 2 * kv) * size == rows:
-            return Split((heads * size, kv * size, kv * size))
-    return Split(3) if rows == 3 * columns or (numbers and rows % (3 * numbers[0]) == 0) else None
+    heads, kv, size = _heads(site, columns)
+    if kv != heads and (heads + 2 * kv) * size == rows:
+        return Split((heads * size, kv * size, kv * size))
+    return Split(3) if rows == 3 * columns or (heads and rows % (3 * heads) == 0) else None
 
 
 def by_head(site: Site, rows: int, columns: int) -> Split | None:
     """[q; k; v] of each head in turn: GPT-NeoX, BLOOM."""
-    numbers = _heads(site, columns)
-    return Split(3, numbers[0]) if numbers and rows % (3 * numbers[0]) == 0 else None
+    heads, _, _ = _heads(site, columns)
+    return Split(3, heads) if heads and rows % (3 * heads) == 0 else None
 
 
 def by_group(site: Site, rows: int, columns: int) -> Split | None:
     """[its q's; k; v] of each key-value head in turn."""
-    numbers = _heads(site, columns)
-    if numbers is None:
-        return None
-    heads, kv, size = numbers
-    if heads % kv or (heads + 2 * kv) * size != rows:
+    heads, kv, size = _heads(site, columns)
+    if not heads or heads % kv or (heads + 2 * kv) * size != rows:
         return None
     return Split((heads // kv * size, size, size), kv) if kv != heads else Split(3, heads)
 
 
 def query_key_value(site: Site, rows: int, columns: int) -> Split | None:
     """By head; Falcon: by group in the new architecture, [q; k; v] with one k and v if multi_query."""
-    numbers = _heads(site, columns)
-    if numbers is None:
-        return None
-    heads, _, size = numbers
+    heads, _, size = _heads(site, columns)
     if site.flag("multi_query") and not site.flag("new_decoder_architecture"):
         return Split((heads * size, size, size)) if rows == (heads + 2) * size else None
     if rows == 3 * heads * size and not site.flag("new_decoder_architecture"):
@@ -160,13 +152,11 @@ def c_attn(site: Site, rows: int, columns: int) -> Split | None:
 
 def key_value(site: Site, rows: int, columns: int) -> Split | None:
     """[k; v], by head if the module says so."""
-    heads = site.number(*HEADS)
+    heads, kv, size = _heads(site, columns)
     key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
     if heads and isinstance(key, int) and isinstance(value, int) and heads * (key + value) == rows:
         return Split((key, value), heads)
-    numbers = _heads(site, columns)
-    fits = numbers is not None and rows in (2 * numbers[0] * numbers[2], 2 * numbers[1] * numbers[2])
-    return Split(2) if fits or rows == 2 * columns else None
+    return Split(2) if rows in (2 * heads * size, 2 * kv * size, 2 * columns) else None
 
 
 def compressed(site: Site, rows: int, columns: int) -> Split | None:

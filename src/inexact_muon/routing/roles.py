@@ -126,10 +126,9 @@ def _matrix(site: Site, facts: Facts) -> Decision:
     if fused is not None:
         why = f"named like a fused {fused.what}, but the sizes do not fit: not split"
         return Decision("hidden", "lmo", why, view, True, sure=False)
-    if id(site.module) in facts.doubtful:
-        why = f"hidden matrix ({site.kind}), unless it is an output: no layer takes just its width"
-        return Decision("hidden", "lmo", why, view, True, sure=False)
-    return Decision("hidden", "lmo", f"hidden matrix ({site.kind})", view, True)
+    sure = id(site.module) not in facts.doubtful
+    doubt = "" if sure else ", unless it is an output: no layer takes just its width"
+    return Decision("hidden", "lmo", f"hidden matrix ({site.kind}){doubt}", view, True, sure)
 
 
 def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
@@ -165,10 +164,8 @@ def _unknown_layer(site: Site) -> Decision:
     found, shape = experts.stack(site), tuple(site.parameter.shape)
     if found is not None:
         view, sure = found
-        if sure:
-            return Decision("expert", "lmo", "a matrix for each expert", view, True)
-        why = "a matrix for each expert; which side is the input is not known: taken as (out, in)"
-        return Decision("expert", "lmo", why, view, True, sure=False)
+        doubt = "" if sure else "; which side is the input is not known: taken as (out, in)"
+        return Decision("expert", "lmo", f"a matrix for each expert{doubt}", view, True, sure)
     if len(shape) == 2 and experts.is_router(site, shape[0]):
         return Decision("router", "lmo", "router: either algorithm works", Whole(), True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):

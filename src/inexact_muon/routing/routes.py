@@ -128,10 +128,10 @@ def _split(finding: Decision, site: Site, split: Splits) -> Decision:
         view = parse(rows) if isinstance(rows, str) else rows
     elif isinstance(finding.view, Flatten):
         raise ValueError(f"split: {site.name} is a convolution kernel, which cannot be split: leave it out")
+    elif rows == 1:
+        view = type(finding.view)() if hasattr(finding.view, "inner") else Whole()
     else:
-        view = within(Split(rows), finding.view) if rows != 1 else finding.view
-        if rows == 1:
-            view = type(finding.view)() if hasattr(finding.view, "inner") else Whole()
+        view = within(Split(rows), finding.view)
     view.shapes(site.parameter.shape)  # raises if it does not fit
     return replace(finding, view=view, why="split as asked", sure=True)
 

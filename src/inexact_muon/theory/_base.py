@@ -64,12 +64,24 @@ def shown(value: Numbers) -> str:
     return f"[{', '.join(entries if len(entries) < 7 else [*entries[:3], '...', entries[-1]])}]"
 
 
-def check_positive(**values: Numbers) -> None:
-    """Require each named value, or all of its entries, to be positive and finite."""
+Range = tuple[Callable[[Floats], Any], str, str]
+"""(condition, the same in words, a hint)"""
+
+POSITIVE: Range = (lambda x: (x > 0.0) & np.isfinite(x), "be positive and finite", "")
+RANGES: dict[str, Range] = {
+    "rho_sigma": (lambda x: (x >= 0.0) & np.isfinite(x), "be finite and not negative", ""),
+    "alpha": (lambda x: (x > 0.0) & (x <= 1.0), "lie in (0, 1]", ": the weight of the new gradient, 1 - momentum"),
+}
+"""Symbol -> its range; all other symbols are `POSITIVE`."""
+
+
+def check(**values: Numbers) -> None:
+    """Require each value, or all of its entries, to be in the range of its symbol."""
     for name, value in values.items():
+        holds, words, hint = RANGES.get(name.removesuffix("s"), POSITIVE)
         entries = np.asarray(value, dtype=float)
-        if entries.size == 0 or not np.all((entries > 0.0) & np.isfinite(entries)):
-            raise ValueError(f"{name} must be positive and finite, got {shown(value)}")
+        if entries.size == 0 or not np.all(holds(entries)):
+            raise ValueError(f"{name} must {words}, got {shown(value)}{hint}")
 
 
 def check_length(K: int) -> None:
@@ -78,30 +90,16 @@ def check_length(K: int) -> None:
         raise ValueError(f"K must be at most 1e8 where a sequence of K numbers is made, got {K:g}")
 
 
-def check_noise(rho_sigma: float) -> None:
-    """Require finite noise >= 0."""
-    if not 0.0 <= rho_sigma < float("inf"):
-        raise ValueError(f"rho_sigma must be finite and not negative, got {rho_sigma}")
+def check_oracle(gap: Numbers, overshoot: Numbers, **values: Numbers) -> None:
+    """`check` the values, and require gap < 1 and overshoot >= 1 - gap.
 
-
-def check_alpha(alpha: Numbers) -> None:
-    """Require 0 < alpha <= 1; alpha = 1 is no momentum."""
-    entries = np.asarray(alpha, dtype=float)
-    if not np.all((entries > 0.0) & (entries <= 1.0)):
-        raise ValueError(f"alpha must lie in (0, 1], got {shown(alpha)}: the weight of the new gradient, 1 - momentum")
-
-
-def check_overshoot(overshoot: Numbers) -> None:
-    """Require a valid norm, or a bound on one."""
-    check_positive(overshoot=overshoot)
-
-
-def check_oracle(gap: Numbers, overshoot: Numbers) -> None:
-    """Require gap < 1 and overshoot >= 1 - gap; the latter holds since |<m, d_hat>| <= dual_norm(m) norm(d_hat)."""
+    The latter holds since |<m, d_hat>| <= dual_norm(m) norm(d_hat).
+    """
+    check(**values)
     kept = 1.0 - np.asarray(gap, dtype=float)
     if not np.all(np.isfinite(kept) & (kept > 0.0)):
         raise ValueError(f"gap must be below 1, got {shown(gap)}: at 1 or above d_hat is not a descent direction")
-    check_overshoot(overshoot)
+    check(overshoot=overshoot)
     if not np.all(np.asarray(overshoot, dtype=float) >= kept * (1.0 - 1e-9)):
         raise ValueError(
             f"overshoot {shown(overshoot)} is below 1 - gap for gap {shown(gap)}: "

@@ -6,14 +6,13 @@ from math import sqrt
 
 import numpy as np
 
-from inexact_muon.theory._base import Numbers, aligned, check_oracle, check_positive, worst_pair
+from inexact_muon.theory._base import Numbers, aligned, check_oracle, worst_pair
 from inexact_muon.theory.deterministic import measured_deterministic_iterations, measured_deterministic_optimal
 
 
 def measured_adaptive_step(L: float, dual: float, gap: float, overshoot: float) -> float:
     """gamma_k = (1-eta_k) ||grad_k||* / (L nu_k^2); for (L0, L1)-smoothness pass L = L0 + L1 ||grad_k||*."""
-    check_positive(L=L, dual=dual)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, L=L, dual=dual)
     return (1.0 - gap) * dual / (L * overshoot**2)
 
 
@@ -22,8 +21,7 @@ def measured_adaptive_bound(D0: float, L: float, gaps: Numbers, overshoots: Numb
 
     The sequences are those from which the steps were computed, each an upper bound on the true one.
     """
-    check_positive(D0=D0, L=L)
-    check_oracle(gaps, overshoots)
+    check_oracle(gaps, overshoots, D0=D0, L=L)
     gap, nu = aligned(gaps=gaps, overshoots=overshoots)
     return sqrt(2.0 * L * D0 / float((((1.0 - gap) / nu) ** 2).sum()))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from inexact_muon.theory._base import Numbers, Optimum, aligned, check_oracle, check_positive, worst_pair
+from inexact_muon.theory._base import Numbers, Optimum, aligned, check_oracle, worst_pair
 
 
 def measured_deterministic_general(D0: float, L: float, gammas: Numbers, gaps: Numbers, overshoots: Numbers) -> float:
@@ -16,30 +16,26 @@ def measured_deterministic_general(D0: float, L: float, gammas: Numbers, gaps: N
     The sequences are those of the run: nothing has to be an upper bound. It bounds the mean of ||grad_k||* with weights
     gamma_k (1-eta_k) as well.
     """
-    check_positive(D0=D0, L=L, gammas=gammas)
-    check_oracle(gaps, overshoots)
+    check_oracle(gaps, overshoots, D0=D0, L=L, gammas=gammas)
     gamma, gap, nu = aligned(gammas=gammas, gaps=gaps, overshoots=overshoots)
     return float((D0 + L / 2.0 * ((gamma * nu) ** 2).sum()) / (gamma * (1.0 - gap)).sum())
 
 
 def measured_deterministic_bound(D0: float, L: float, K: float, gamma: float, gap: float, overshoot: float) -> float:
     """mean_{k<K} ||grad_k||* <= 1/(1-eta) [D0/(K gamma) + L gamma nu^2/2]."""
-    check_positive(D0=D0, L=L, K=K, gamma=gamma)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, D0=D0, L=L, K=K, gamma=gamma)
     return (D0 / (K * gamma) + L * gamma * overshoot**2 / 2.0) / (1.0 - gap)
 
 
 def measured_deterministic_optimal(D0: float, L: float, K: float, gap: float, overshoot: float) -> Optimum:
     """gamma* = sqrt(2 D0/(K L))/nu; mean_{k<K} ||grad_k||* <= nu/(1-eta) sqrt(2 D0 L/K)."""
-    check_positive(D0=D0, L=L, K=K)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, D0=D0, L=L, K=K)
     return Optimum(sqrt(2.0 * D0 / (K * L)) / overshoot, overshoot / (1.0 - gap) * sqrt(2.0 * D0 * L / K))
 
 
 def measured_deterministic_iterations(D0: float, L: float, eps: float, gap: float, overshoot: float) -> float:
     """K >= 2 D0 L/eps^2 (nu/(1-eta))^2 gives mean ||grad_k||* <= eps with gamma*, min with the adaptive step."""
-    check_positive(D0=D0, L=L, eps=eps)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, D0=D0, L=L, eps=eps)
     return 2.0 * D0 * L * (overshoot / ((1.0 - gap) * eps)) ** 2
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from inexact_muon.theory._base import Numbers, aligned, check_oracle, check_positive, worst_pair
+from inexact_muon.theory._base import Numbers, aligned, check, check_oracle, worst_pair
 
 
 def measured_worst_layer_factor(gaps: Numbers, overshoots: Numbers) -> float:
@@ -29,8 +29,7 @@ def worst_layer_factor(deltas: Numbers) -> float:
 
 def measured_layerwise_sum(D0: float, Ls: Numbers, gammas: Numbers, gaps: Numbers, overshoots: Numbers) -> float:
     """sum_{k,i} gamma_{k,i} (1-eta_{k,i}) ||grad_{k,i}||* <= D0 + 1/2 sum_{k,i} L_i gamma_{k,i}^2 nu_{k,i}^2."""
-    check_positive(D0=D0, Ls=Ls, gammas=gammas)
-    check_oracle(gaps, overshoots)
+    check_oracle(gaps, overshoots, D0=D0, Ls=Ls, gammas=gammas)
     gamma, _, nu = aligned(gammas=gammas, gaps=gaps, overshoots=overshoots)
     return float(D0 + (np.asarray(Ls) * (gamma * nu) ** 2).sum() / 2.0)
 
@@ -46,7 +45,7 @@ def layerwise_sum(D0: float, Ls: Numbers, gammas: Numbers, deltas: Numbers) -> f
 
 def measured_layerwise_bound(D0: float, K: float, gaps: Numbers, overshoots: Numbers) -> float:
     """min_{k<K} sum_i ||grad_{k,i}||*^2/L_i <= 2 D0/K max_i (nu_i/(1-eta_i))^2 with the adaptive steps."""
-    check_positive(D0=D0, K=K)
+    check(D0=D0, K=K)
     return 2.0 * D0 / K * measured_worst_layer_factor(gaps, overshoots)
 
 
@@ -60,7 +59,7 @@ def layerwise_bound(D0: float, K: float, deltas: Numbers) -> float:
 
 def measured_layerwise_iterations(D0: float, eps: float, gaps: Numbers, overshoots: Numbers) -> float:
     """K >= 2 D0/eps^2 max_i (nu_i/(1-eta_i))^2 gives min_{k<K} sum_i ||grad_{k,i}||*^2/L_i <= eps^2."""
-    check_positive(D0=D0, eps=eps)
+    check(D0=D0, eps=eps)
     return 2.0 * D0 / eps**2 * measured_worst_layer_factor(gaps, overshoots)
 
 

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from math import sqrt
 
-from inexact_muon.theory._base import (
-    check_alpha,
-    check_noise,
-    check_oracle,
-    check_overshoot,
-    check_positive,
-    worst_pair,
-)
+from inexact_muon.theory._base import check, check_oracle, worst_pair
 
 
 def measured_descent(
     f: float, L: float, gamma: float, dual_momentum: float, error: float, gap: float, overshoot: float
 ) -> float:
     """f(x^{k+1}) <= f(x^k) - gamma (1-eta) ||m^{k+1}||* + gamma nu ||grad_k - m^{k+1}||* + L gamma^2 nu^2/2."""
-    check_positive(L=L, gamma=gamma)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, L=L, gamma=gamma)
     return f - gamma * (1.0 - gap) * dual_momentum + gamma * overshoot * error + L * (gamma * overshoot) ** 2 / 2.0
 
 
@@ -28,7 +20,7 @@ def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: 
 
     Lemma 2 (Inexact Descent Lemma), m = m^{k+1}. The error is that of the momentum against the gradient at x^{k+1}.
     """
-    check_positive(L=L, gamma=gamma)
+    check(L=L, gamma=gamma)
     gap, overshoot = worst_pair(delta)
     step_length = gamma * overshoot
     return float(f - gamma * (1.0 - gap) * dual_momentum + step_length * error_next + 3.0 * L / 2.0 * step_length**2)
@@ -42,10 +34,7 @@ def measured_momentum_error_step(
     True, but too weak for the theorem: its fixed point contains the whole noise rho sigma. The unrolled lemma averages
     it.
     """
-    check_alpha(alpha)
-    check_noise(rho_sigma)
-    check_positive(L=L, gamma_previous=gamma_previous)
-    check_overshoot(overshoot_previous)
+    check(alpha=alpha, rho_sigma=rho_sigma, L=L, gamma_previous=gamma_previous, overshoot_previous=overshoot_previous)
     return (1.0 - alpha) * (previous + L * gamma_previous * overshoot_previous) + alpha * rho_sigma
 
 
@@ -58,9 +47,7 @@ def momentum_error_step(
     step sizes; the drift belongs to the step before and decays with it. Its fixed point has noise
     rho sigma/sqrt(alpha (2-alpha)): iterating it does not give Theorem 2, the unrolled `momentum_errors` does.
     """
-    check_alpha(alpha)
-    check_noise(rho_sigma)
-    check_positive(L=L, gamma_previous=gamma_previous)
+    check(alpha=alpha, rho_sigma=rho_sigma, L=L, gamma_previous=gamma_previous)
     drift = L * gamma_previous * worst_pair(delta_previous)[1]
     return float((1.0 - alpha) * (previous + drift) + rho_sigma * sqrt(alpha / (2.0 - alpha)))
 
@@ -69,10 +56,7 @@ def measured_momentum_error(
     k: float, L: float, rho_sigma: float, gamma: float, alpha: float, overshoot: float
 ) -> float:
     """E_k <= rho sigma [(1-alpha)^(k+1) + sqrt(alpha/(2-alpha))] + L gamma nu (1-alpha)/alpha."""
-    check_alpha(alpha)
-    check_noise(rho_sigma)
-    check_positive(L=L, gamma=gamma)
-    check_overshoot(overshoot)
+    check(alpha=alpha, rho_sigma=rho_sigma, L=L, gamma=gamma, overshoot=overshoot)
     noise = (1.0 - alpha) ** (k + 1.0) + sqrt(alpha / (2.0 - alpha))
     return rho_sigma * noise + L * gamma * overshoot * (1.0 - alpha) / alpha
 

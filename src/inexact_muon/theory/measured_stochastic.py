@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp, inf, log, sqrt
 
-from inexact_muon.theory._base import StochasticOptimum, check_alpha, check_noise, check_oracle, check_positive
+from inexact_muon.theory._base import StochasticOptimum, check, check_oracle
 from inexact_muon.theory.deterministic import measured_deterministic_iterations, measured_deterministic_optimal
 from inexact_muon.theory.stochastic import Terms, smallest
 
@@ -16,10 +16,7 @@ def measured_stochastic_terms(
 
     c = 1-eta+nu, a = (1-alpha)/alpha, s = sqrt(alpha/(2-alpha)).
     """
-    check_positive(D0=D0, L=L, K=K, gamma=gamma)
-    check_alpha(alpha)
-    check_noise(rho_sigma)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, D0=D0, L=L, K=K, gamma=gamma, alpha=alpha, rho_sigma=rho_sigma)
     kept = 1.0 - gap
     lag = (1.0 - alpha) / alpha
     c = (kept + overshoot) / kept
@@ -53,9 +50,7 @@ def measured_stochastic_bound_next(
 
 def measured_stochastic_gamma(D0: float, L: float, K: float, alpha: float, gap: float, overshoot: float) -> float:
     """gamma* for a given alpha: sqrt(D0 / (K L nu (c (1-alpha)/alpha + nu/2))), c = 1-eta+nu."""
-    check_positive(D0=D0, L=L, K=K)
-    check_alpha(alpha)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, D0=D0, L=L, K=K, alpha=alpha)
     c = 1.0 - gap + overshoot
     return sqrt(D0 / (K * L * overshoot * (c * (1.0 - alpha) / alpha + overshoot / 2.0)))
 
@@ -70,7 +65,6 @@ def measured_stochastic_optimal(
     (`measured_stochastic_minimum`). alpha* >= 1, K <= 4 D0 L nu/(c (rho sigma)^2), is clipped to 1 (`.clipped`), with
     the best gamma there, which is the deterministic one; so is the case without noise.
     """
-    check_noise(rho_sigma)
     alpha = _alpha_star(D0, L, K, rho_sigma, gap, overshoot)
     if alpha < 1.0:
         gamma = sqrt(D0 * alpha / (K * (1.0 - gap + overshoot) * L * overshoot))
@@ -98,7 +92,7 @@ def measured_stochastic_iterations(
     """The K at which measured_stochastic_minimum is eps, found numerically; without noise the deterministic count."""
     from scipy.optimize import brentq
 
-    check_positive(eps=eps)
+    check(eps=eps)
     without = measured_deterministic_iterations(D0, L, eps, gap, overshoot)
     if rho_sigma == 0.0:
         return without
@@ -117,15 +111,12 @@ def measured_stochastic_leading_iterations(
 
     At the minimum over gamma and alpha. At (delta, 1+delta) half of the paper's, with sqrt(alpha) for sqrt(alpha/2).
     """
-    check_positive(D0=D0, L=L, eps=eps)
-    check_noise(rho_sigma)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, D0=D0, L=L, eps=eps, rho_sigma=rho_sigma)
     c = 1.0 - gap + overshoot
     return 2.0**5.0 * D0 * L * rho_sigma**2 * overshoot * c**3 / ((1.0 - gap) * eps) ** 4
 
 
 def _alpha_star(D0: float, L: float, K: float, rho_sigma: float, gap: float, overshoot: float) -> float:
-    check_positive(D0=D0, L=L, K=K)
-    check_oracle(gap, overshoot)
+    check_oracle(gap, overshoot, D0=D0, L=L, K=K, rho_sigma=rho_sigma)
     scale = D0 * L * overshoot / (K * (1.0 - gap + overshoot))
     return 2.0 * sqrt(scale) / rho_sigma if rho_sigma else inf

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from math import sqrt
 
-from inexact_muon.theory._base import check_oracle, check_positive, worst_pair
+from inexact_muon.theory._base import check_oracle, worst_pair
 
 
 def measured_l0l1_iterations(D0: float, L0: float, L1: float, eps: float, gap: float, overshoot: float) -> float:
     """K >= 2 D0 (nu/(1-eta))^2 (L0/eps^2 + L1/eps) gives min_{k<K} ||grad_k||* <= eps with the adaptive step."""
-    _check(D0, L0, L1)
-    check_positive(eps=eps)
-    check_oracle(gap, overshoot)
+    _check(L0, L1)
+    check_oracle(gap, overshoot, D0=D0, eps=eps)
     return 2.0 * D0 * (overshoot / (1.0 - gap)) ** 2 * (L0 / eps**2 + L1 / eps)
 
 
@@ -29,9 +28,8 @@ def l0l1_iterations(D0: float, L0: float, L1: float, eps: float, delta: float) -
 
 def measured_l0l1_bound(D0: float, L0: float, L1: float, K: float, gap: float, overshoot: float) -> float:
     """min_{k<K} ||grad_k||* <= (B L1 + sqrt(B^2 L1^2 + 4 B L0))/2, B = 2 D0 (nu/(1-eta))^2/K."""
-    _check(D0, L0, L1)
-    check_positive(K=K)
-    check_oracle(gap, overshoot)
+    _check(L0, L1)
+    check_oracle(gap, overshoot, D0=D0, K=K)
     budget = 2.0 * D0 * (overshoot / (1.0 - gap)) ** 2 / K
     return (budget * L1 + sqrt((budget * L1) ** 2 + 4.0 * budget * L0)) / 2.0
 
@@ -44,7 +42,6 @@ def l0l1_bound(D0: float, L0: float, L1: float, K: float, delta: float) -> float
     return measured_l0l1_bound(D0, L0, L1, K, *worst_pair(delta))
 
 
-def _check(D0: float, L0: float, L1: float) -> None:
-    check_positive(D0=D0)
+def _check(L0: float, L1: float) -> None:
     if not (0.0 <= L0 < float("inf") and 0.0 <= L1 < float("inf") and L0 + L1 > 0.0):
         raise ValueError(f"L0 and L1 must be finite, not negative and not both zero, got {L0} and {L1}")

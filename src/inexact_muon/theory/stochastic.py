@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inexact_muon.theory._base import StochasticOptimum, check_alpha, check_noise, check_positive, worst_pair
+from inexact_muon.theory._base import StochasticOptimum, check, worst_pair
 from inexact_muon.theory.deterministic import deterministic_iterations, deterministic_optimal
 
 
@@ -38,8 +38,7 @@ def stochastic_terms(
     Theorem 2, as split in the proof of Corollary 3. Correction: C4 = L (1+delta)(7+3 delta)/(2(1-delta)), as proved;
     the printed theorem lacks the factor 1+delta.
     """
-    check_positive(gamma=gamma)
-    check_alpha(alpha)
+    check(gamma=gamma, alpha=alpha)
     c1, c2, c3, c4, c5 = _coefficients(D0, L, K, rho_sigma, delta)
     return Terms(c1 / gamma, c2 / alpha, c3 * sqrt(alpha), c4 * gamma, c5 * gamma / alpha)
 
@@ -58,7 +57,7 @@ def stochastic_bound(
 
 def stochastic_gamma(D0: float, L: float, K: float, alpha: float, delta: float) -> float:
     """gamma that minimises Theorem 2 for a given alpha: sqrt(D0 / (K L (1+delta) ((7+3 delta)/2 + 2/alpha)))."""
-    check_alpha(alpha)
+    check(alpha=alpha)
     c1, _, _, c4, c5 = _coefficients(D0, L, K, 0.0, delta)
     return sqrt(c1 / (c4 + c5 / alpha))
 
@@ -72,7 +71,7 @@ def stochastic_optimal(D0: float, L: float, K: float, rho_sigma: float, delta: f
     there. Without noise it falls back to `deterministic_optimal`, which bounds the mean over k = 0..K-1.
     """
     if rho_sigma == 0.0:
-        return StochasticOptimum(*_without_noise(D0, L, K, delta))
+        return _without_noise(D0, L, K, delta)
     alpha = _alpha_star(D0, L, K, rho_sigma, delta)
     if alpha < 1.0:
         gamma = sqrt(D0 * alpha / (2.0 * K * L * worst_pair(delta)[1]))
@@ -110,7 +109,7 @@ def stochastic_minimum(D0: float, L: float, K: float, rho_sigma: float, delta: f
     Not in the paper, which has the asymptotic optimum of Corollary 3 only.
     """
     if rho_sigma == 0.0:
-        return StochasticOptimum(*_without_noise(D0, L, K, delta))
+        return _without_noise(D0, L, K, delta)
 
     def bound(alpha: float) -> float:
         gamma = stochastic_gamma(D0, L, K, alpha, delta)
@@ -127,7 +126,7 @@ def stochastic_iterations(D0: float, L: float, rho_sigma: float, eps: float, del
     """
     from scipy.optimize import brentq
 
-    check_positive(eps=eps)
+    check(eps=eps)
     if rho_sigma == 0.0:
         return deterministic_iterations(D0, L, eps, delta)
     first = _alpha_star(D0, L, 1.0, rho_sigma, delta) ** 2
@@ -144,8 +143,7 @@ def stochastic_leading_iterations(D0: float, L: float, rho_sigma: float, eps: fl
 
     Corollary 3, its dominant part solved for K.
     """
-    check_positive(D0=D0, L=L, eps=eps)
-    check_noise(rho_sigma)
+    check(D0=D0, L=L, eps=eps, rho_sigma=rho_sigma)
     gap, overshoot = worst_pair(delta)
     return float(2.0**9.0 * D0 * L * rho_sigma**2 * overshoot / ((1.0 - gap) * eps) ** 4)
 
@@ -161,14 +159,13 @@ def smallest(bound: Callable[[float], float], around: float) -> float:
     return min(1.0, exp(float(found.x)), key=bound)
 
 
-def _without_noise(D0: float, L: float, K: float, delta: float) -> tuple[float, float, float]:
+def _without_noise(D0: float, L: float, K: float, delta: float) -> StochasticOptimum:
     gamma, bound = deterministic_optimal(D0, L, K, delta)
-    return gamma, 1.0, bound
+    return StochasticOptimum(gamma, 1.0, bound)
 
 
 def _alpha_star(D0: float, L: float, K: float, rho_sigma: float, delta: float) -> float:
-    check_positive(D0=D0, L=L, K=K)
-    check_noise(rho_sigma)
+    check(D0=D0, L=L, K=K, rho_sigma=rho_sigma)
     scale = 2.0 * D0 * L * worst_pair(delta)[1]
     return sqrt(scale / K) / rho_sigma if rho_sigma else inf
 
@@ -177,8 +174,7 @@ def _coefficients(
     D0: float, L: float, K: float, rho_sigma: float, delta: float
 ) -> tuple[float, float, float, float, float]:
     """C1 to C5 of the proof of Corollary 3."""
-    check_positive(D0=D0, L=L, K=K)
-    check_noise(rho_sigma)
+    check(D0=D0, L=L, K=K, rho_sigma=rho_sigma)
     gap, overshoot = worst_pair(delta)
     kept = 1.0 - gap
     return (

@@ -80,7 +80,7 @@ def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerRepor
     """Evaluate a layer under the given oracle, or else the one named by its file, and under the candidates."""
     layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
     used = None if used is None else used.at(*layer.shape)
-    best, in_use = choose(*layer.shape).method, _judged(used, layer)
+    best, in_use = choose(*layer.shape).method, None if used is None else predict(used, layer.values)
     try:
         advice = choose(*layer.shape, spectrum=layer.values, gap=GAP, overshoot=OVERSHOOT)
     except ValueError:
@@ -114,10 +114,6 @@ def bottleneck(found: Sequence[Inexactness]) -> tuple[int, float]:
     return worst, found[worst].factor ** 2
 
 
-def _judged(method: PolarMethod | None, layer: Layer) -> Inexactness | None:
-    return None if method is None else predict(method, layer.values)
-
-
 def _read_torch(path: Path) -> Any:
     zipped = zipfile.is_zipfile(path)
     try:
@@ -128,12 +124,7 @@ def _read_torch(path: Path) -> Any:
                 f"{path} contains Python objects, which are not loaded for safety: save only optimizer.state_dict()"
             ) from None
         raise ValueError(f"{path} is not a file that torch.save wrote") from None
-    except (
-        RuntimeError,
-        EOFError,
-        ValueError,
-        LookupError,
-    ):  # LookupError: the unpickler's stack is empty, for a text file
+    except (RuntimeError, EOFError, ValueError, LookupError):  # LookupError: a text file empties the unpickler's stack
         raise ValueError(f"{path} is not a complete file of torch.save: it may be truncated") from None
 
 

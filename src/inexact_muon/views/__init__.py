@@ -6,8 +6,6 @@ A view is a frozen value with a text form, like balls and lengths. It cuts a who
 
 from __future__ import annotations
 
-from typing import Any
-
 from inexact_muon._text import read
 from inexact_muon.views.base import BATCH as BATCH
 from inexact_muon.views.base import COLUMNS as COLUMNS
@@ -25,6 +23,4 @@ VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Sta
 
 def parse(text: str) -> View:
     """Parse a view: "whole", "flatten", "split:3", "transposed(inner=split(rows=(512, 128, 128)))"."""
-    view: Any = read(text, VIEWS)
-    assert isinstance(view, View)
-    return view
+    return read(text, VIEWS)

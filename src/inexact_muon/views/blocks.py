@@ -38,12 +38,10 @@ class Flatten(View):
         return _join_runs(parts, size, first[0], self._size(shape), self._kernel)
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
-        if self.groups == 1:
-            fan_out, fan_in = (shape[1], shape[0]) if self.transposed else (shape[0], shape[1])
-            return [(fan_out, fan_in * prod(shape[2:]))]
         size = self._size(shape)
         fan_out, fan_in = (shape[1], size) if self.transposed else (size, shape[1])
-        return [(self.groups, fan_out, fan_in * prod(shape[2:]))]
+        matrix = (fan_out, fan_in * prod(shape[2:]))
+        return [matrix if self.groups == 1 else (self.groups, *matrix)]
 
     def block(self, shape: Shape) -> tuple[int, int, int] | None:
         return None if self.transposed else (self.groups, self._size(shape), prod(shape[1:]))
@@ -116,12 +114,9 @@ def _runs(first: int, count: int, size: int) -> list[tuple[int, int]]:
 
 
 def _cut_runs(x: Tensor, first: int, size: int, matrix: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
-    parts, low = [], 0
-    for rows, blocks in _runs(first, x.shape[0], size):
-        run = x.narrow(0, low, rows)
-        parts.append(matrix(unflatten(run, 0, size), 1) if blocks else matrix(run, 0))
-        low += rows
-    return parts
+    runs = _runs(first, x.shape[0], size)
+    parts = zip(runs, torch.split(x, [rows for rows, _ in runs]), strict=True)
+    return [matrix(unflatten(part, 0, size), 1) if blocks else matrix(part, 0) for (_, blocks), part in parts]
 
 
 def _join_runs(
@@ -131,9 +126,10 @@ def _join_runs(
     block: int,
     kernel: Callable[[Tensor, int, Sequence[int]], Tensor],
 ) -> Tensor:
-    rest, joined = tuple(size[1:]), []
-    for (rows, blocks), part in zip(_runs(first, size[0], block), parts, strict=True):
-        joined.append(
+    rest = tuple(size[1:])
+    return torch.cat(
+        [
             kernel(part, 1, (blocks, block, *rest)).flatten(0, 1) if blocks else kernel(part, 0, (rows, *rest))
-        )
-    return torch.cat(joined)
+            for (rows, blocks), part in zip(_runs(first, size[0], block), parts, strict=True)
+        ]
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 import torch
@@ -70,19 +71,12 @@ class Split(View):
     @staticmethod
     def _spans(sizes: Sequence[int], start: int, count: int) -> list[tuple[int, int]]:
         """(begin, end) of each block of one group within a piece of `count` rows that begins at row `start`."""
-        spans, low = [], 0
-        for rows in sizes:
-            edges = [min(max(edge - start, 0), count) for edge in (low, low + rows)]
-            spans.append((edges[0], edges[1]))
-            low += rows
-        return spans
+        edges = (0, *accumulate(sizes))
+        return list(pairwise(min(max(edge - start, 0), count) for edge in edges))
 
     @staticmethod
     def _rows(sizes: Sequence[int], start: int, count: int) -> list[Tensor]:
         """Row indices of each matrix within a piece; computed on the CPU to avoid a synchronisation."""
         place = torch.arange(start, start + count) % sum(sizes)
-        found, low = [], 0
-        for rows in sizes:
-            found.append(((place >= low) & (place < low + rows)).nonzero().flatten())
-            low += rows
-        return found
+        edges = (0, *accumulate(sizes))
+        return [((place >= low) & (place < high)).nonzero().flatten() for low, high in pairwise(edges)]
