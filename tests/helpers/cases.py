@@ -21,6 +21,7 @@ POLARS: dict[str, polar.PolarMethod] = {
         polar.PolarExpress(5, normalise="frobenius"),
         polar.PolarExpress(6, lower=1e-2, degree=3, safety=1.05, cushion=0.02),
         polar.PolarExpress(4, degree=(3, 9, 9, 9)),
+        polar.PolarExpress(5, lower=3e-3, power=-0.2),
         polar.Cans(5),
         polar.Cans(4, degree=7),
         polar.Cans(6, normalise="schatten8"),

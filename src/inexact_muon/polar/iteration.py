@@ -33,17 +33,35 @@ TINY = 1e-150
 """Lower bound on norms, so that the zero matrix maps to zero; smaller than the norm of any nonzero float32 matrix."""
 
 
-def run(xs: Sequence[Tensor], factors: Sequence[Factor], dtype: torch.dtype, normalise: str) -> list[Tensor]:
-    """Apply the factors one after the other to xs, divided by an upper bound on the largest singular value."""
+def run(
+    xs: Sequence[Tensor],
+    factors: Sequence[Factor],
+    dtype: torch.dtype,
+    normalise: str,
+    weights: Sequence[float] = (),
+) -> list[Tensor]:
+    """Apply the factors one after the other to xs, divided by an upper bound on the largest singular value.
+
+    Args:
+        weights: return the sum of weights[k] X_k, X_0 being xs over that bound, instead of the last X.
+    """
     half = torch.finfo(dtype).bits < 32
     stacks, places = _rounded(xs, dtype) if half else ([x.to(dtype) for x in xs], [(i, 0) for i in range(len(xs))])
+    sums: list[Tensor] = []
     for k, factor in enumerate(factors):
-        stacks = _step(stacks, factor, None if k else normalise)
+        moved, bound = _step(stacks, factor, None if k else normalise)
+        if weights and bound is not None:
+            bounds = torch.split(bound, [len(x) for x in stacks])
+            sums = [x * (weights[0] / b).to(x.dtype) for x, b in zip(stacks, bounds, strict=True)]
+        for total, x in zip(sums, moved, strict=False):
+            total.add_(x, alpha=weights[k + 1])
+        stacks = moved
+    stacks = sums or stacks
     return [stacks[stack].narrow(0, low, len(x)) for (stack, low), x in zip(places, xs, strict=True)]
 
 
-def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tensor]:
-    """Apply one factor. With `normalise`, the upper bound divides n x n matrices instead of X, which saves a pass."""
+def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> tuple[list[Tensor], Tensor | None]:
+    """Apply one factor. With `normalise`, the upper bound, which is returned, divides n x n matrices instead of X."""
     counts, n, dtype = [len(x) for x in xs], xs[0].shape[-2], xs[0].dtype
     if len(xs) == 1:
         gram = symmetric_product(xs[0], xs[0].mT)
@@ -56,12 +74,12 @@ def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> list[Tenso
     del gram
     if square is None and torch.finfo(dtype).bits < 32:  # rounding a I + B to half precision would lose digits of B
         qs = torch.split(b, counts)
-        return [torch.baddbmm(x, q, x, beta=a) if a else torch.bmm(q, x) for q, x in zip(qs, xs, strict=True)]
+        return [torch.baddbmm(x, q, x, beta=a) if a else torch.bmm(q, x) for q, x in zip(qs, xs, strict=True)], None
     if a:
         b.diagonal(dim1=-2, dim2=-1).add_(a)
     if square is not None:  # rounding the diagonal only rescales rows; dividing X would round it twice
         b.div_(square.sqrt_())
-    return [torch.bmm(q, x) for q, x in zip(torch.split(b, counts), xs, strict=True)]
+    return [torch.bmm(q, x) for q, x in zip(torch.split(b, counts), xs, strict=True)], square
 
 
 def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
@@ -95,7 +113,7 @@ def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], li
     return stacks, places
 
 
-def factors_of(schedule: Schedule, restarts: tuple[int, ...]) -> list[Factor]:
+def factors_of(schedule: Schedule, restarts: tuple[int, ...]) -> list[Segment]:
     """The factors of a composition that restarts after these steps; restarting after every step is the direct form."""
     steps = list(zip(schedule.coefficients, schedule.uppers, strict=True))
     edges = [0, *restarts, len(steps)]
@@ -108,24 +126,31 @@ class Segment:
 
     Attributes:
         steps: (coefficients, upper bound on the singular values before the step)
+        weights: if any, the result is the sum of weights[k] Q_k, where Q_0 = I and Q_k is Q after k steps.
     """
 
     steps: tuple[tuple[tuple[float, ...], float], ...]
+    weights: tuple[float, ...] = ()
 
     def __call__(self, r: Tensor) -> tuple[float, Tensor]:
         """(a, B) from R, where Q = a I + B."""
         (step, upper), *later = self.steps
         a, rest = polynomial(r, step, upper, kept=bool(later))
-        if not later:
+        if not later and not self.weights:
             return a, rest
         q = rest.clone()
         q.diagonal(dim1=-2, dim2=-1).add_(a)
+        total = q
+        if self.weights:
+            total = q * self.weights[1]
+            total.diagonal(dim1=-2, dim2=-1).add_(self.weights[0])
         for k, (step, upper) in enumerate(later, 1):
             right = symmetric_product(r, rest, add=r, beta=a)
             r = symmetric_product(rest, right, add=right, beta=a)
             a, rest = polynomial(r, step, upper, kept=k < len(later))
             q = symmetric_product(q, rest, add=q, beta=a)
-        return 0.0, q
+            total = total.add_(q, alpha=self.weights[k + 1]) if self.weights else q
+        return 0.0, total
 
 
 def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:

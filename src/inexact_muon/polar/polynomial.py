@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from inexact_muon import schedules
 from inexact_muon.polar._base import NAMES, PolarMethod
-from inexact_muon.polar.iteration import Factor, factors_of, multiplier, run
+from inexact_muon.polar.iteration import Segment, factors_of, multiplier, run
 from inexact_muon.schedules.design import CUSHION
 from inexact_muon.schedules.scalar_map import restarts
 
@@ -37,11 +37,11 @@ class Composition(PolarMethod):
         return self.map.runs_gram(n, m, NAMES[dtype], self.form)
 
     def multiplier(self, gram: Tensor) -> Tensor:
-        (factor,) = factors_of(self.map, ())
-        return multiplier(gram, factor, self.normaliser)
+        (segment,) = factors_of(self.map, ())
+        return multiplier(gram, replace(segment, weights=self.map.weights), self.normaliser)
 
     @cached_property
-    def _forms(self) -> dict[torch.dtype, tuple[list[Factor], list[Factor]]]:
+    def _forms(self) -> dict[torch.dtype, tuple[list[Segment], list[Segment]]]:
         """Compute dtype -> (factors in direct form, factors in Gram form)."""
         steps = len(self.map.coefficients)
         direct = factors_of(self.map, tuple(range(1, steps)))
@@ -52,7 +52,7 @@ class Composition(PolarMethod):
         results: dict[int, Tensor] = {}
         for form in dict.fromkeys(gram):
             indices = [i for i, other in enumerate(gram) if other == form]
-            solved = run([xs[i] for i in indices], self._forms[dtype][form], dtype, self.normaliser)
+            solved = run([xs[i] for i in indices], self._forms[dtype][form], dtype, self.normaliser, self.map.weights)
             results.update(zip(indices, solved, strict=True))
         return [results[i] for i in range(len(xs))]
 
@@ -127,6 +127,8 @@ class PolarExpress(Composition):
         degree: odd degree of the polynomials, one for all or one per step.
         safety: factor by which a singular value may exceed 1 through rounding.
         cushion: lower bound on the ratio l/u of a step's design interval [l, u], which limits rounding errors.
+        power: approximate U diag(s^power) V^T instead of the polar factor, s being the normalised singular values, by a
+            weighted sum of the iterates; see `Zolotarev`. In direct form only, with one more pass per step.
     """
 
     name: ClassVar[str] = "polar-express"
@@ -138,10 +140,11 @@ class PolarExpress(Composition):
     degree: int | tuple[int, ...] = 5
     safety: float = 1.01
     cushion: float = CUSHION
+    power: float = field(default=0.0, kw_only=True)
 
     @property
     def schedule(self) -> schedules.Schedule:
-        return schedules.polar_express(self.steps, self.lower, self.degree, self.safety, self.cushion)
+        return schedules.polar_express(self.steps, self.lower, self.degree, self.safety, self.cushion, power=self.power)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from inexact_muon.schedules.blend import blend
 from inexact_muon.schedules.remez import minimax, taylor
 from inexact_muon.schedules.scalar_map import Schedule, polynomial_image
 
@@ -29,6 +30,8 @@ def polar_express(
     degree: int | Sequence[int] = 5,
     safety: float = 1.01,
     cushion: float = CUSHION,
+    *,
+    power: float = 0.0,
 ) -> Schedule:
     """Greedy minimax composition with a cushion and a safety factor (arXiv 2505.16932).
 
@@ -39,8 +42,10 @@ def polar_express(
 
     Args:
         degree: one odd degree for all steps or one per step.
+        power: approximate s^power instead of 1, by a weighted sum of the iterates (`blend`).
     """
-    return _compose(_degrees(steps, degree), lower, safety, cushion, "Polar Express, arXiv 2505.16932")
+    made = _compose(_degrees(steps, degree), lower, safety, cushion, "Polar Express, arXiv 2505.16932")
+    return blend(made, check_power(power)) if power else made
 
 
 def cans(steps: int = 5, lower: float = 1e-3, degree: int | Sequence[int] = 5) -> Schedule:
@@ -70,6 +75,13 @@ def _compose(degrees: tuple[int, ...], lower: float, safety: float, cushion: flo
         high = max(high, 2.0 - low)  # for the image of [l, safety*u]
         steps.append(step)
     return Schedule(lower, source, tuple(steps), safety)
+
+
+def check_power(power: float) -> float:
+    """Return the power of a tilted map; raise unless it is a number between -0.5 and 0.5."""
+    if isinstance(power, bool) or not isinstance(power, int | float) or not abs(power) <= 0.5:
+        raise ValueError(f"power must lie in [-0.5, 0.5], got {power!r}")
+    return float(power)
 
 
 def check_steps(steps: int) -> None:

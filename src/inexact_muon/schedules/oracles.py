@@ -61,6 +61,8 @@ class Oracle(ABC):
             raise ValueError(f"{self}: dtype must be one of {', '.join(known)}{self.why_not_half}")
         if self.form not in self.forms:
             raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
+        if self.form == "gram" and not self.map.gram_dtypes:
+            raise ValueError(f"{self}: a tilted composition has no Gram form: leave form out, or use power=0")
         if self.form == "gram" and self.dtype is not None and dtype_name(self.dtype) not in self.map.gram_dtypes:
             stable = "float16 or float32" if "float16" in self.map.gram_dtypes else "float32"
             raise ValueError(

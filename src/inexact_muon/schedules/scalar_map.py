@@ -120,10 +120,12 @@ class Schedule(ScalarMap):
     Attributes:
         coefficients: one tuple (c_0, ..., c_q) per step.
         safety: factor by which a singular value may exceed 1 through rounding; inf if no step is minimax.
+        weights: of s and of the value after each step, in a `Blend`; empty for the value after the last step.
     """
 
     coefficients: tuple[tuple[float, ...], ...]
     safety: float = inf
+    weights: tuple[float, ...] = ()
 
     @property
     def degrees(self) -> list[int]:
@@ -179,11 +181,15 @@ class Schedule(ScalarMap):
         """f'(0), the gain of the smallest singular values (and of rounding noise)."""
         return float(np.prod([step[0] for step in self.coefficients]))
 
-    def scalar(self, s: ArrayLike) -> Array:
-        x = np.asarray(s, dtype=np.float64)
+    def iterates(self, s: ArrayLike) -> list[Array]:
+        """s, p_1(s), p_2(p_1(s)), ..., elementwise."""
+        found = [np.asarray(s, dtype=np.float64)]
         for step in self.coefficients:
-            x = x * np.polynomial.polynomial.polyval(x * x, step)
-        return x
+            found.append(found[-1] * np.polynomial.polynomial.polyval(found[-1] ** 2, step))
+        return found
+
+    def scalar(self, s: ArrayLike) -> Array:
+        return self.iterates(s)[-1]
 
     def image(self, low: float, high: float) -> tuple[float, float]:
         # A continuous map takes intervals to intervals, so the range of the composition follows step by step, exactly.

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from inexact_muon.schedules.decomposition import ByDecomposition
+from inexact_muon.schedules.extrema import extrema
 from inexact_muon.schedules.scalar_map import Array
 
 POINTS = 64
 """Grid points per factor e of s in the search for extrema; more if a factor oscillates."""
-
-NARROW = 40
-"""Half the number of steps of the ternary search for an extremum."""
 
 
 @dataclass(frozen=True)
@@ -211,23 +209,9 @@ class ShapedMap(ByDecomposition):
         kinks = sorted({k for factor in self.factors for k in factor.kinks if low < k <= high})
         found = [low, high, *kinks, *(float(np.nextafter(k, 0.0)) for k in kinks)]
         edges = [low, *(k for k in kinks if k < high), high]
+        rate = max([1.0, *(factor.rate for factor in self.factors)])
         for left, right in pairwise(edges):
-            found += self._extrema(left, float(np.nextafter(right, 0.0)) if right in kinks else right)
+            last = float(np.nextafter(right, 0.0)) if right in kinks else right
+            found += extrema(self.scalar, left, last, 3 + int(POINTS * rate * np.log(last / left))).tolist()
         values = self.scalar(found)
         return float(values.min()), float(values.max())
-
-    def _extrema(self, low: float, high: float) -> list[float]:
-        """Extrema between two kinks: bracketed on a grid that resolves every factor, then by ternary search."""
-        rate = max([1.0, *(factor.rate for factor in self.factors)])
-        a, b = np.log(low), np.log(high)
-        grid = np.linspace(a, b, 3 + int(POINTS * rate * (b - a)))
-        values = self.scalar(np.exp(grid))
-        rise = np.diff(values)
-        turns = 1 + np.flatnonzero(rise[:-1] * rise[1:] <= 0.0)
-        signs = np.where(values[turns] >= values[turns - 1], 1.0, -1.0)
-        left, right = grid[turns - 1], grid[turns + 1]
-        for _ in range(2 * NARROW):
-            x, y = left + (right - left) / 3.0, right - (right - left) / 3.0
-            first = signs * self.scalar(np.exp(x)) < signs * self.scalar(np.exp(y))
-            left, right = np.where(first, x, left), np.where(first, right, y)
-        return [float(s) for s in np.clip(np.exp(0.5 * (left + right)), low, high)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from inexact_muon.schedules.extrema import extrema
 from inexact_muon.schedules.scalar_map import Array, Rational
 
 STRIDE = 0.05
 """Largest change of p from one exchange to the next, so that Newton's method starts close enough."""
 POINTS = 20_000
-"""Points of the grid on which critical points are bracketed."""
+"""Points of the grid on which extrema are bracketed."""
 
 
 def tilted(zeros: Array, poles: Array, extrema: Array, lower: float, power: float) -> Rational:
@@ -34,13 +35,13 @@ def tilted(zeros: Array, poles: Array, extrema: Array, lower: float, power: floa
             before = unknowns[-1]
             unknowns = _levelled(unknowns, x, p)
             z, c = np.exp(unknowns[1 : r + 1]), np.exp(unknowns[r + 1 : -1])
-            x = np.concatenate(([lower**2], _critical(z, c, 0.5 * (1.0 - p), lower**2), [1.0]))
+            x = np.concatenate(([lower], _extrema(z, c, p, lower), [1.0])) ** 2
             if abs(unknowns[-1] - before) < 1e-13:
                 break
     residues = [np.prod(z - c[j]) / np.prod(np.delete(c, j) - c[j]) for j in range(r)]
     scale = float(np.exp(unknowns[0]) / np.cosh(unknowns[-1]))
     source = f"best approximation of s^{power:g}, type ({2 * r + 1}, {2 * r})"
-    parts = (c, residues, np.sqrt(_critical(z, c, 0.5, lower**2)))
+    parts = (c, residues, _extrema(z, c, 0.0, lower))
     return Rational(lower, source, scale, *(tuple(map(float, part)) for part in parts))
 
 
@@ -60,19 +61,11 @@ def _levelled(unknowns: Array, x: Array, p: float) -> Array:
     return unknowns
 
 
-def _critical(zeros: Array, poles: Array, exponent: float, lower: float) -> Array:
-    """Where x^exponent prod_j (x + z_j)/(x + c_j) has zero slope in (lower, 1): bracketed on a grid, then halved."""
+def _extrema(zeros: Array, poles: Array, p: float, lower: float) -> Array:
+    """The extrema of s^(1-p) prod_j (s^2 + z_j)/(s^2 + c_j) in (lower, 1)."""
 
-    def slope(log_x: Array) -> Array:
-        x = np.exp(log_x)[:, None]
-        return exponent + (x / (x + zeros)).sum(1) - (x / (x + poles)).sum(1)
+    def log_f(s: Array) -> Array:
+        x = s[:, None] ** 2
+        return (1.0 - p) * np.log(s) + (np.log(x + zeros) - np.log(x + poles)).sum(1)
 
-    grid = np.linspace(np.log(lower), 0.0, POINTS)
-    values = slope(grid)
-    turns = np.flatnonzero(values[:-1] * values[1:] < 0.0)
-    low, high, rising = grid[turns], grid[turns + 1], values[turns] < 0.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        left = (slope(middle) < 0.0) == rising
-        low, high = np.where(left, middle, low), np.where(left, high, middle)
-    return np.exp(0.5 * (low + high))
+    return extrema(log_f, lower, 1.0, POINTS)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from inexact_muon.schedules.design import check_power
 from inexact_muon.schedules.remez import minimax
 from inexact_muon.schedules.scalar_map import Polished, Rational
 from inexact_muon.schedules.tilted import tilted
@@ -31,8 +32,7 @@ def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0, power: fl
         raise ValueError(f"zolotarev: polish must be 0, 3, 5, 7 or 9, got {polish}")
     if polish and poles != 1:
         raise ValueError(f"zolotarev: polish comes after one pole, got poles={poles}: leave one of the two out")
-    if isinstance(power, bool) or not isinstance(power, int | float) or not abs(power) <= 0.5:
-        raise ValueError(f"zolotarev: power must lie in [-0.5, 0.5], got {power!r}")
+    power = check_power(power)
     if polish and power:
         raise ValueError(f"zolotarev: polish removes a tilt, got power={power:g}: leave one of the two out")
     if isinstance(poles, bool) or not isinstance(poles, int):
@@ -41,7 +41,7 @@ def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0, power: fl
         raise ValueError(f"poles must lie between 1 and 8, got {poles}")
     if not 1e-7 <= lower < 1.0:
         raise ValueError(f"lower must lie in [1e-7, 1) for a rational method, got {lower}")
-    return _polished(lower, polish) if polish else _rational(poles, lower, float(power))
+    return _polished(lower, polish) if polish else _rational(poles, lower, power)
 
 
 @lru_cache(maxsize=256)
