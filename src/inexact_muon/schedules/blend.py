@@ -31,9 +31,8 @@ class Blend(Schedule):
 
     @property
     def slope(self) -> float:
-        """Sum of |w_k| times the slope of x_k at 0: the gain of rounding noise."""
-        slopes = np.cumprod([1.0, *(step[0] for step in self.coefficients)])
-        return float(np.abs(slopes * self.weights).sum())
+        """f'(0) = sum_k w_k x_k'(0)."""
+        return float(np.cumprod([1.0, *(step[0] for step in self.coefficients)]) @ self.weights)
 
     def scalar(self, s: ArrayLike) -> Array:
         return sum((w * x for w, x in zip(self.weights, self.iterates(s), strict=True)), np.zeros(()))
