@@ -14,6 +14,8 @@ from inexact_muon import polar, schedules
 @pytest.mark.parametrize("shape", [(16, 16), (16, 20), (16, 64), (64, 16)])
 @pytest.mark.parametrize("form", ["auto", "direct", "gram"])
 def test_flops_of_compositions(name: str, shape: tuple[int, int], form: str) -> None:
+    if form == "gram" and not POLARS[name].map.gram_dtypes:
+        pytest.skip("a tilted composition has no Gram form")
     method = replace(POLARS[name], form=form)
     with FlopCounterMode(display=False) as counter:
         method(torch.randn(shape))

@@ -11,7 +11,7 @@ from inexact_muon.polar.iteration import expand_about, factors_of, polynomial, r
 from inexact_muon.schedules.scalar_map import restarts
 from matrices import SPECTRA, matrix
 
-COMPOSED = {name: m for name, m in POLARS.items() if isinstance(m.map, schedules.Schedule)}
+COMPOSED = {name: m for name, m in POLARS.items() if isinstance(m.map, schedules.Schedule) and m.map.gram_dtypes}
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3}
 """Documented in `runs_gram`."""
 
@@ -58,6 +58,18 @@ def test_the_gram_form_by_dtype() -> None:
         polar.PolarExpress(5, dtype=torch.bfloat16, form="gram")
     with pytest.raises(ValueError, match=r"the Gram form diverges in float16: use form='direct', or dtype float32"):
         polar.PolarExpress(4, degree=9, dtype=torch.float16, form="gram")
+
+
+def test_a_tilted_composition_has_the_direct_form_alone() -> None:
+    tilted = polar.PolarExpress(5, power=-0.1)
+    assert not tilted.runs_gram(8, 80, torch.float32)
+    a = matrix(16, 64, "power-law", seed=7, dtype=torch.float32)
+    assert torch.equal(tilted(a), replace(tilted, form="direct")(a))
+    (q,) = tilted.multiplier((a.double() @ a.double().mT)[None])
+    assert float(torch.linalg.matrix_norm(q @ a.double() - tilted(a).double(), 2)) <= 1e-3
+    for form in ({"form": "gram"}, {"form": "gram", "dtype": torch.float32}):
+        with pytest.raises(ValueError, match="has no Gram form: leave form out"):
+            replace(tilted, **form)  # type: ignore[arg-type]
 
 
 def test_the_gram_form_is_priced_with_the_restarts_of_its_dtype() -> None:

@@ -28,7 +28,7 @@ DESCRIBED = {name: method for name, method in POLARS.items() if method.name in o
 
 def variants(method: polar.PolarMethod) -> list[polar.PolarMethod]:
     wide = [replace(method, dtype=dtype) for dtype in method.dtypes]
-    forms = [replace(method, form=form) for form in method.forms]
+    forms = [replace(method, form=form) for form in method.forms if form != "gram" or method.map.gram_dtypes]
     exact = isinstance(method, polar.ExactSVD)
     return [method, *wide, *forms, *(() if exact else (replace(method, normalise="schatten8"),))]
 

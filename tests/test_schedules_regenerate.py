@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from inexact_muon import schedules
 from inexact_muon.schedules.design import CUSHION
@@ -139,3 +140,20 @@ def test_without_a_tilt_it_is_zolotarevs_function() -> None:
 def test_a_tilt_has_limits(given: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         schedules.zolotarev(1, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("steps", "lower", "power"), [(5, 3e-3, -0.2), (6, 1e-3, -0.1), (5, 1e-2, 0.2), (1, 0.1, -0.1)]
+)
+def test_weights_of_iterates_are_nearly_those_of_a_linear_programme(steps: int, lower: float, power: float) -> None:
+    """Slow twin: min E such that |sum_k w_k x_k(s)/s^p - 1| <= E at every point."""
+    made = schedules.polar_express(steps, lower, power=power)
+    s = np.geomspace(lower, 1.0, 1500)
+    basis = np.stack(made.iterates(s), axis=1) / s[:, None] ** power
+    ones = np.ones((len(s), 1))
+    table, limit = np.block([[basis, -ones], [-basis, -ones]]), np.concatenate((ones, -ones))
+    costs = [*[0.0] * (steps + 1), 1.0]
+    found = linprog(costs, A_ub=table, b_ub=limit, bounds=[(None, None)] * (steps + 1) + [(0, None)])
+    assert np.abs(made.scalar(s) / s**power - 1.0).max() <= 1.15 * found.fun
+    fine = made.scalar(np.geomspace(lower, 1.0, 200_001))
+    assert made.image(lower, 1.0) == pytest.approx((fine.min(), fine.max()), rel=1e-3)
