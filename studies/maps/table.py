@@ -20,7 +20,7 @@ from drawing import figure
 from functionals import NUMBERS, ranks
 from grids import Grid, Setting, declared, grid, momenta
 from shifts import PAPER, Shift, shifts
-from transfer import KEEP, SOURCES, against_keeping, tried
+from transfer import FIVE, KEEP, against_keeping, tried
 
 from inexact_muon.lab.errors import LabError
 from inexact_muon.report.load import RunRecord, StudyRecord, load
@@ -103,7 +103,8 @@ def moves(bodies: dict[str, Grid], layers: list[spectra.Layer]) -> str:
         more = ["", ""] if name == KEEP else more
         lines.append(f"| {name} | {error:.3f} | {more[0]} | {regret:.4f} | {more[1]} |")
     parts = ", ".join(f"{name} {len(some) // len(lines[2:])}" for name, some in found.items() if some)
-    lines += ["", f"Targets, carried to from five Polar Express steps: {parts}. Intervals are over targets."]
+    source = "from five Polar Express steps or, without such runs, three poles"
+    lines += ["", f"Targets, carried to {source}: {parts}. Intervals are over targets."]
     return "\n".join(lines) + "\n"
 
 
@@ -151,7 +152,7 @@ def size(run: RunRecord) -> tuple[int, ...]:
 
 def counted(runs: Iterable[RunRecord]) -> dict[tuple[int, ...], float]:
     """Flops of five Polar Express steps by the size of a run, from whichever study has such runs."""
-    five = [run for run in runs if run.problem == "nanogpt" and run.spec.optimizer.polar in SOURCES]
+    five = [run for run in runs if run.problem == "nanogpt" and run.spec.optimizer.polar in FIVE]
     return {size(run): run.result.get("oracle_flops") or 0.0 for run in five}
 
 

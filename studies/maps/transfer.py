@@ -1,8 +1,8 @@
 """Which rule predicts how the best step size moves from one oracle to another: against keeping it.
 
-The step size that is best for five Polar Express steps is carried to every other oracle of a grid. Error: the distance
-of the logarithm of what a rule asks for to that of the oracle's own best. Regret: how much higher the parabola through
-the oracle's mean losses is there than at its lowest point, nothing trained.
+The step size that is best for five Polar Express steps, or for three poles, is carried to every other oracle of a grid.
+Error: the distance of the logarithm of what a rule asks for to that of the oracle's own best. Regret: how much higher
+the parabola through the oracle's mean losses is there than at its lowest point, nothing trained.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from grids import Grid, between, lowest
 
 from inexact_muon.statistics import Interval, interval
 
-SOURCES = ("polar-express(steps=5)", "polar-express(steps=5, normalise=frobenius)")
+FIVE = ("polar-express(steps=5)", "polar-express(steps=5, normalise=frobenius)")
 """Five Polar Express steps, with either normaliser."""
+SOURCES = (*FIVE, "zolotarev(poles=3)")
+"""The first that a grid has: nearly exact oracles, all with the same best step size."""
 KEEP = "keep"
 
 
