@@ -68,8 +68,8 @@ def region_widens(grid: Grid) -> Finding:
 def _stable(grid: Grid, count: int, seed: int) -> float | None:
     """Stable fraction of the range of log lr, loss linear between step sizes; the mean over momenta.
 
-    Diverged runs are unstable up to the neighbouring step size. None if a run has not ended; nan if the smallest or the
-    largest step size is stable, since the region may go on beyond it.
+    Diverged runs are unstable up to the neighbouring step size. None if a run has not ended; nan if there is one step
+    size only, or if the smallest or the largest is stable, since the region may go on beyond it.
     """
     runs = [run for run in grid.by_count[count] if run.seed == seed]
     table = grid.table(count, seed, "loss")
@@ -77,9 +77,10 @@ def _stable(grid: Grid, count: int, seed: int) -> float | None:
         return None
     limit = NEAR * min(table.values())
     shares = []
-    for momentum in {run.momentum for run in runs}:
-        row = sorted((log2(run.lr), table.get((run.lr, momentum), inf)) for run in runs if run.momentum == momentum)
-        if min(row[0][1], row[-1][1]) <= limit:
+    for momentum in grid.momenta:
+        rates = sorted({run.lr for run in runs if run.momentum == momentum})
+        row = [(log2(lr), table.get((lr, momentum), inf)) for lr in rates]
+        if len(row) < 2 or min(row[0][1], row[-1][1]) <= limit:
             return nan
         parts = [_share_below(y0, y1, limit) * (x1 - x0) for (x0, y0), (x1, y1) in pairwise(row)]
         shares.append(sum(parts) / (row[-1][0] - row[0][0]))
