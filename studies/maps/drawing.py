@@ -8,24 +8,30 @@ import altair as alt
 import numpy as np
 
 from inexact_muon import polar
-from inexact_muon.report.charts import GREY, NAMED
+from inexact_muon.report.charts import GREY
 
-SHOWN = ("zolotarev(poles=1, lower=0.003)", "zolotarev(poles=3)", "polar-express(steps=5)", "jordan(steps=5)")
-"""Oracles whose maps are drawn."""
+SHOWN = {
+    "zolotarev(poles=3)": "#495057",
+    "polar-express(steps=5)": "#4263eb",
+    "zolotarev(poles=1, lower=0.003)": "#f08c00",
+    "zolotarev(poles=3, lower=0.002, power=-0.2)": "#2b8a3e",
+    "polar-express(steps=5, lower=0.003, power=-0.2)": "#82c91e",
+}
+"""Oracles whose maps are drawn, and their colours."""
 COLOURS = {"better": "#2b8a3e", "enough": "#74b816", "open": "#f08c00", "worse": "#e03131"}
 FAR = 0.06
 """Differences above this are cut, and the axis says so."""
 
 
 def maps() -> alt.Chart:
-    """f of some oracles, relative to their own normaliser."""
+    """f of some oracles, relative to their own normaliser, on logarithmic axes."""
     grid = np.geomspace(1e-4, 1.0, 500)
     values = [
         {"oracle": text, "sigma": float(s), "f": float(f)}
         for text in SHOWN
         for s, f in zip(grid, polar.parse(text).scalar(grid), strict=True)
     ]
-    scale = alt.Scale(domain=list(SHOWN), range=[NAMED[0], NAMED[2], "#4263eb", NAMED[1]])
+    scale = alt.Scale(domain=list(SHOWN), range=list(SHOWN.values()))
     return (
         alt.Chart(alt.Data(values=values), title="what an oracle makes of a singular value")
         .mark_line(strokeWidth=2)
@@ -36,9 +42,11 @@ def maps() -> alt.Chart:
                 title="singular value, over the norm",
                 axis=alt.Axis(format="~g"),
             ),
-            y=alt.Y("f:Q", title="f"),
+            y=alt.Y(
+                "f:Q", title="f", scale=alt.Scale(type="log", domain=[0.1, 4.0], clamp=True), axis=alt.Axis(format="~g")
+            ),
             color=alt.Color(
-                "oracle:N", scale=scale, title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=260)
+                "oracle:N", scale=scale, title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=420)
             ),
         )
         .properties(width=420, height=230)
