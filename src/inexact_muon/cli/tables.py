@@ -73,7 +73,7 @@ def transfer(lr: float, momentum: float, source: str, target: str, rule: str, sp
     _print(console, title, (*titles, *formulas), rows)
     console.print(taken.why, soft_wrap=True)
     console.print(
-        "In training no rule beat keeping both clearly; descent came closest to the best lr (docs/which-oracle.md).",
+        "In training descent came closer to the best lr than keeping it, no other rule did (docs/which-oracle.md).",
         soft_wrap=True,
     )
 
