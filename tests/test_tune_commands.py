@@ -33,7 +33,7 @@ def test_transfer_shows_every_rule_and_marks_one(run, rule: str | None) -> None:
         assert row.source in line
     assert transfer(0.05, 0.95, "polar-express:5", "polar-express:2", rule or DEFAULT).why in out
     assert "judged on gpt-late" in out
-    assert "no rule beat keeping both clearly; descent came closest to the best lr" in out
+    assert "descent came closer to the best lr than keeping it, no other rule did" in out
 
 
 def test_transfer_on_a_run_of_ones_own(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
