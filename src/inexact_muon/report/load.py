@@ -17,7 +17,7 @@ import msgspec
 from inexact_muon.lab.errors import LabError, LabWarning, warn
 from inexact_muon.lab.spec.study import Decide, field_of
 from inexact_muon.lab.store import store
-from inexact_muon.lab.store.curves import Record
+from inexact_muon.lab.store.curves import Record, thin
 from inexact_muon.lab.store.store import REFERENCE, Outcome
 from inexact_muon.report import tables
 from inexact_muon.report.tables import Tables
@@ -99,7 +99,7 @@ class RunRecord:
         The median over the parts of the run between two records, since a shared machine is slow for a while; the mean
         if the run has fewer than LEAST_PARTS.
         """
-        times = {int(record["step"]): _stepped(record) for record in self.records("time")}
+        times = {int(record["step"]): _stepped(record) for record in thin(self.records("time"))}
         parts = [(b - a) / (t - s) for (s, a), (t, b) in pairwise(sorted(times.items()))]
         if len(parts) < LEAST_PARTS:
             parts = [_stepped(self.seconds) / self.step] if self.step else []

@@ -59,8 +59,9 @@ class Content(Section, frozen=True):
 
 
 def thinned(records: Sequence[Record]) -> list[Record]:
-    """Records without wall times; losses thinned to what a page plots, records without losses unchanged."""
+    """Losses and wall times thinned to what a page plots and judges, other records unchanged."""
     kept: list[Record] = [r for r in records if r["kind"] not in (*THINNED, "time")]
+    kept += thin([r for r in records if r["kind"] == "time"])
     for kind in THINNED:
         mine = [r for r in records if r["kind"] == kind]
         plotted = [r for r in mine if (r.get("loss") or 0) > 0]
