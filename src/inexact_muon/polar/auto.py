@@ -36,8 +36,8 @@ class AutoTarget:
 def trained() -> tuple[PolarMethod, ...]:
     """Cheap oracles with a final loss no higher than the exact one's in some study (docs/figures/precision-study.md).
 
-    One pole was better with four layers and not with two (docs/which-oracle.md). Three steps of degree 9 are meant for half precision:
-    they raise small singular values more than four quintics and oscillate less about 1.
+    One pole was better with four layers and not with two (docs/which-oracle.md). Three steps of degree 9 are meant for
+    half precision: they raise small singular values more than four quintics and oscillate less about 1.
     """
     lower = 3e-3
     return Zolotarev(1, lower), PolarExpress(4, lower), PolarExpress(3, lower, degree=9)
