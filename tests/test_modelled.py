@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pages import load_module
+from torch_features import needs_torch_muon
 
 ROOT = Path(__file__).parent.parent
 MODELLED = load_module(ROOT / "benchmarks/modelled.py")
@@ -27,6 +28,7 @@ def committed(model: str) -> dict[str, list[float]]:
     return table([line for line in TEXT.splitlines() if line.startswith(f"| {model} |")])
 
 
+@needs_torch_muon
 @pytest.mark.parametrize(
     "model", [pytest.param(m, marks=[pytest.mark.slow] if m.startswith("Llama") else []) for m in MODELLED.MODELS]
 )

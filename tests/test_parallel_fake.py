@@ -18,6 +18,7 @@ from inexact_muon import Muon
 from inexact_muon.optim import finite
 from inexact_muon.polar import batching
 from inexact_muon.polar.scaling import to_unit_entries
+from torch_features import needs_fake_collectives
 
 fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
 
@@ -52,6 +53,7 @@ def pieces(shape: tuple[int, ...], dim: int) -> tuple[torch.Tensor, torch.Tensor
     return torch.empty(mine), torch.empty(mine)
 
 
+@needs_fake_collectives
 @pytest.mark.usefixtures("four_ranks")
 def test_copies_on_a_gpu_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_h100(monkeypatch):
@@ -66,6 +68,7 @@ def test_copies_on_a_gpu_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert recorded.copies == []
 
 
+@needs_fake_collectives
 @pytest.mark.usefixtures("four_ranks")
 @pytest.mark.parametrize("strategy", ["replicated", "owner-rank", "gram-reduced", "block-periodic:2"])
 @pytest.mark.parametrize("dim", [0, 1])

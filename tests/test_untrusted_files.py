@@ -76,7 +76,7 @@ def written(path: Path, made: tuple[nn.Module, Any], **more: Any) -> Path:
     weights, state = get_state_dict(*made)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that nothing is distributed here
-        checkpoint.save({"model": weights, "optim": state, **more}, checkpoint_id=path, no_dist=True)
+        checkpoint.save({"model": weights, "optim": state, **more}, checkpoint_id=path)
     return path
 
 

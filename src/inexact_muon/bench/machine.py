@@ -35,7 +35,13 @@ def native_bfloat16() -> bool:
     Both are checked: ONEDNN_MAX_CPU_ISA=AVX2 only disables the library, and a CPU with AVX512 may lack bfloat16.
     """
     library = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    return any("bf16" in name and bool(has) for name, has in torch.cpu.get_capabilities().items()) and bool(library())
+    return any("bf16" in name and bool(has) for name, has in capabilities().items()) and bool(library())
+
+
+def capabilities() -> dict[str, Any]:
+    """What torch reports about this CPU; torch 2.6 only reports the AVX512 instructions for bfloat16."""
+    report = getattr(torch.cpu, "get_capabilities", None)
+    return dict(report()) if report else {"avx512_bf16": torch.cpu._is_avx512_bf16_supported()}
 
 
 def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
@@ -43,7 +49,7 @@ def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
     if device.type == "cpu":
         found |= {
-            "device": str(torch.cpu.get_capabilities().get("cpu_name", platform.machine())),
+            "device": str(capabilities().get("cpu_name", platform.machine())),
             "threads": torch.get_num_threads(),
             "bfloat16 products": "native" if native_bfloat16() else "emulated",
             "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -57,7 +63,8 @@ def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
             "cuda": str(torch.version.cuda or torch.version.hip),
         }
     if peers:
-        found |= {peer.package: version_of(peer.package) for peer in PEERS.values() if version_of(peer.package)}
+        versions = {peer.package: version_of(peer.package) for peer in PEERS.values()}
+        found |= {package: text for package, text in versions.items() if text and package not in found}
     return found
 
 

@@ -122,6 +122,7 @@ def _single(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor 
     rate, kept = group["lr"], group["lr"] * group["weight_decay"]
     if on is not None:
         gradient, square = torch.where(on > 0, gradient, first), torch.where(on > 0, square, second)
+        on = on.to(torch.promote_types(p.dtype, on.dtype))  # a float32 rate would round float64 updates
         rate, kept = rate * on, kept * on
     first.lerp_(gradient, 1.0 - group["momentum"])
     second.lerp_(square, 1.0 - group["beta2"])

@@ -54,7 +54,7 @@ def _compiled(
     def solve(xs: list[Tensor]) -> list[Tensor]:
         return method.solve(xs, dtype)
 
-    solve([torch.ones(1, 1, 1)])  # evaluates cached properties, which dynamo cannot trace
+    solve([torch.ones(1, 1, 2)])  # evaluates cached properties, which dynamo cannot trace; wide: also of the Gram form
     code = solve.__code__.replace(co_name=f"solve_{next(_numbers)}")
     own = FunctionType(code, solve.__globals__, code.co_name, solve.__defaults__, solve.__closure__)
     made: Callable[[list[Tensor]], list[Tensor]] = torch.compile(own, backend=backend, dynamic=False)

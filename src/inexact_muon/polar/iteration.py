@@ -53,7 +53,7 @@ def run(
         if weights and bound is not None:
             bounds = torch.split(bound, [len(x) for x in stacks])
             sums = [x * (weights[0] / b).to(x.dtype) for x, b in zip(stacks, bounds, strict=True)]
-        for total, x in zip(sums, moved, strict=False):
+        for total, x in zip(sums, moved[: len(sums)], strict=True):  # torch 2.6 compiles no zip of other lengths
             total.add_(x, alpha=weights[k + 1])
         stacks = moved
     stacks = sums or stacks
@@ -135,7 +135,7 @@ class Segment:
     def __call__(self, r: Tensor) -> tuple[float, Tensor]:
         """(a, B) from R, where Q = a I + B."""
         (step, upper), *later = self.steps
-        a, rest = polynomial(r, step, upper, kept=bool(later))
+        a, rest = polynomial(r, step, upper, kept=len(later) > 0)  # not bool(later): torch 2.6 cannot compile it
         if not later and not self.weights:
             return a, rest
         q = rest.clone()
