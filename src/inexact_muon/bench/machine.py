@@ -40,8 +40,8 @@ def native_bfloat16() -> bool:
 
 def capabilities() -> dict[str, Any]:
     """What torch reports about this CPU; torch 2.6 only reports the AVX512 instructions for bfloat16."""
-    report = getattr(torch.cpu, "get_capabilities", None)
-    return dict(report()) if report else {"avx512_bf16": torch.cpu._is_avx512_bf16_supported()}
+    known = hasattr(torch.cpu, "get_capabilities")
+    return dict(torch.cpu.get_capabilities()) if known else {"avx512_bf16": torch.cpu._is_avx512_bf16_supported()}
 
 
 def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
             "cuda": str(torch.version.cuda or torch.version.hip),
         }
     if peers:
-        versions = {peer.package: version_of(peer.package) for peer in PEERS.values()}
-        found |= {package: text for package, text in versions.items() if text and package not in found}
+        packages = (peer.package for peer in PEERS.values() if peer.package not in found)
+        found |= {package: version_of(package) for package in packages if version_of(package)}
     return found
 
 
