@@ -58,7 +58,9 @@ class Flags:
         full = [g if g.numel() else g.new_zeros(1) for g in _cast(gradients, dtypes)]  # amax needs an entry
         norms = torch._foreach_norm(full, inf)
         same = len({norm.dtype for norm in norms}) == 1
-        return cls.from_vector(torch.stack(norms if same else [norm.double() for norm in norms]) < inf)
+        vector = torch.stack(norms if same else [norm.double() for norm in norms]) < inf
+        on = vector.to(torch.float32)
+        return cls(vector, on, 1.0 - on)
 
     @classmethod
     def from_vector(cls, vector: Tensor) -> Flags:
