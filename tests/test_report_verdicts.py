@@ -326,3 +326,13 @@ def test_a_busy_minute_does_not_change_the_time_of_a_step(tmp_path: Path) -> Non
         case.seconds = {"forward": total}
     write(tmp_path, made)
     assert {round(run.milliseconds or 0.0, 6) for run in load(tmp_path).studies[0].runs} == {10.0}
+
+
+def test_a_seed_counts_when_its_whole_grid_has_ended(tmp_path: Path) -> None:
+    """The best of the cells so far is not the best of all."""
+    cases = grid(accuracy({2: 0.8, 5: 0.9}, {2: 0.1, 5: 0.1}), 3, images=True)
+    whole = verdict(tmp_path / "whole", "best-accuracy", cases)
+    late = next(case for case in reversed(cases) if case.fields["seed"] == 2)
+    late.state = "waiting"
+    part = verdict(tmp_path / "part", "best-accuracy", cases)
+    assert (whole.interval.n, part.interval.n) == (3, 2)

@@ -21,8 +21,13 @@ EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
 def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> dict[int, tuple[T, T]]:
-    """of(iterations, seed) for the crudest and the most precise oracle, for each seed that has both."""
-    found = {seed: (of(grid.counts[0], seed), of(grid.counts[-1], seed)) for seed in grid.seeds}
+    """of(iterations, seed) for the crudest and the most precise oracle, for each seed whose runs have all ended.
+
+    The best cell of an unfinished grid may be another one than that of the whole.
+    """
+    few, many = grid.counts[0], grid.counts[-1]
+    waiting = {run.seed for count in (few, many) for run in grid.by_count[count] if run.state not in ENDED}
+    found = {seed: (of(few, seed), of(many, seed)) for seed in grid.seeds if seed not in waiting}
     return {seed: (a, b) for seed, (a, b) in found.items() if a is not None and b is not None}
 
 
@@ -68,12 +73,12 @@ def region_widens(grid: Grid) -> Finding:
 def _stable(grid: Grid, count: int, seed: int) -> float | None:
     """Stable fraction of the range of log lr, loss linear between step sizes; the mean over momenta.
 
-    Diverged runs are unstable up to the neighbouring step size. None if a run has not ended; nan if there is one step
-    size only, or if the smallest or the largest is stable, since the region may go on beyond it.
+    Diverged runs are unstable up to the neighbouring step size. None if none has a loss; nan if there is one step size
+    only, or if the smallest or the largest is stable, since the region may go on beyond it.
     """
     runs = [run for run in grid.by_count[count] if run.seed == seed]
     table = grid.table(count, seed, "loss")
-    if not table or any(run.state not in ENDED for run in runs):
+    if not table:
         return None
     limit = NEAR * min(table.values())
     shares = []
