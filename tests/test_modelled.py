@@ -57,7 +57,13 @@ def test_torch_is_priced_as_it_was() -> None:
 @pytest.mark.slow
 def test_with_better_accuracy() -> None:
     rows = MODELLED.accuracy()
-    assert all(row in TEXT for row in rows)
+    kept = {cells(line)[0]: cells(line)[1:] for line in TEXT.splitlines() if line.startswith("| ") and ", " in line}
+    for row in rows:  # rounding in half precision differs between CPUs in the last digit
+        name, *found = cells(row)
+        for new, old in zip(found, kept[name], strict=True):
+            assert [float(x) for x in new.split(", ") if x != "-"] == pytest.approx(
+                [float(x) for x in old.split(", ") if x != "-"], abs=0.002
+            )
     values = {cells(row)[0]: [c.split(", ") for c in cells(row)[1:] if c != "-"] for row in rows}
     worst = {name: [max(abs(float(c[i]) - i) for c in some) for i in (0, 1)] for name, some in values.items()}
     for other in ("torch.optim.Muon", "dion"):

@@ -82,9 +82,13 @@ def scatter(case: Any, statement: str, key: str) -> float:
     problem, *rest = case.args
     values = []
     for seed in range(4):
-        moved = copy.copy(problem)
-        noise = torch.randn(problem.start.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        vars(moved)["start"] = problem.start + 1e-15 * noise
+        moved, generator = copy.copy(problem), torch.Generator().manual_seed(seed)
+        parts = [copy.copy(part) for part in getattr(problem, "parts", ())]  # one problem for each layer, or itself
+        for part in parts or [moved]:
+            noise = torch.randn(part.start.shape, generator=generator, dtype=torch.float64)
+            vars(part)["start"] = part.start + 1e-15 * noise
+        if parts:
+            vars(moved)["parts"] = tuple(parts)
         (found,) = (r for r in cases.measure([("", partial(case.func, moved, *rest))]) if r["statement"] == statement)
         values.append(found[key])
     return max(values) - min(values)

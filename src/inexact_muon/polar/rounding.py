@@ -53,8 +53,8 @@ GRAM = 12.0
 LOST = 0.25
 """Error above 1 + E beyond which the iteration of a steep minimax polynomial diverges."""
 
-RATIONAL, POLISHED = 0.05, 0.2
-"""Factors of rational functions without and with polish, for spread spectra."""
+RATIONAL, POLISHED = 0.05, 0.4
+"""Factors of rational functions without and with polish, for spread spectra; CPUs differ by a factor of two."""
 
 
 def _amplification(method: Composition, eps: float) -> float:
