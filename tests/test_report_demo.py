@@ -18,7 +18,7 @@ from inexact_muon.lab.store import store
 from inexact_muon.report import load, tables
 from inexact_muon.report.claims import CLAIMS, judge, overall
 from inexact_muon.report.cotuning import paper_beats_keep
-from inexact_muon.statistics import UNDECIDED
+from inexact_muon.statistics import CONFIRMED, REFUTED, UNDECIDED
 from report_tables import cotuning, precision, write_tables
 
 ROOT = Path(__file__).parent.parent
@@ -82,6 +82,17 @@ def test_evidence_that_comes_with_the_package_can_be_read() -> None:
             assert load.load(path).runs
     for place in {path.parent for path in demo.reference_files() if path.suffix == ".json"}:
         assert tables.read(place).problems == ()
+
+
+@pytest.mark.data
+def test_the_evidence_decides_twelve_claims(tmp_path: Path) -> None:
+    """After Holm's correction, beside the demo's own runs and bounds"""
+    demo.copy_reference(tmp_path)
+    judged = judge(load.load(tmp_path / "reference"))
+    found = overall(judged)
+    assert sum(verdict != UNDECIDED for verdict in found.values()) >= 12
+    assert {found[name] for name in ("lr-moves", "best-accuracy", "lower-loss")} == {CONFIRMED}
+    assert {found[name] for name in ("region", "accuracy-gap")} == {REFUTED}
 
 
 @pytest.mark.slow
