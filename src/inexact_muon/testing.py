@@ -54,7 +54,7 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
     if isinstance(method, ExactSVD):
         return rounding
     bound = float(_normaliser(method, m.double(), compute))
-    overshoot = method.map.image(1e-9, 1.0)[1] - 1.0
+    overshoot = 0.0 if bool(kept.all()) else method.map.image(1e-9, 1.0)[1] - 1.0
     return max(method.error_bound(min(1.0, smallest / bound)), overshoot) + rounding
 
 
