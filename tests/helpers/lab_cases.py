@@ -22,6 +22,7 @@ SHORT = {"steps": 12, "batch": 8, "record_every": 5, "checkpoint_every": 4, "eva
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "muon": {"name": "muon", "lr": 0.05},
     "muon, plain": {"name": "muon", "lr": 0.05, "nesterov": False, "weight_decay": 0.1, "polar": "zolotarev:2"},
+    "hyperball": {"name": "hyperball", "lr": 0.05},
     "scion": {"name": "scion", "lr": 0.01},
     "scion, constrained": {"name": "scion", "lr": 0.01, "constrained": True},
     "sign-sgd": {"name": "sign-sgd", "lr": 0.01},

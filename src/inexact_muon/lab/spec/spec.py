@@ -160,6 +160,18 @@ class MuonSpec(Named, frozen=True, tag="muon"):
     betas: tuple[Decay, Decay] = (0.9, 0.95)
 
 
+class HyperballSpec(Named, frozen=True, tag="hyperball"):
+    """Muon on the hidden matrices, with weights and updates of fixed Frobenius norm; AdamW on the rest."""
+
+    lr: Positive = 0.05
+    """Frobenius norm of an update over that of its weight."""
+    momentum: Decay = 0.95
+    nesterov: bool = True
+    polar: str = "auto"
+    adamw_lr: Positive = ADAMW_LR
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+
+
 class ScionSpec(Named, frozen=True, tag="scion"):
     """Scion: spectral balls for hidden layers, the sign ball for the output, both scaled by shape."""
 
@@ -195,7 +207,7 @@ class AdamW(Named, frozen=True, tag="adamw"):
     weight_decay: NotNegative = 0.0
 
 
-Optimizer = MuonSpec | ScionSpec | SignSGD | SGD | AdamW
+Optimizer = MuonSpec | HyperballSpec | ScionSpec | SignSGD | SGD | AdamW
 
 
 # the rest -------------------------------------------------------------------------------------------------------------

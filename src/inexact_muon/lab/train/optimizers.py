@@ -12,7 +12,8 @@ from torch import nn
 from inexact_muon import lmo, optim, polar
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.problems.noisy import Point
-from inexact_muon.lab.spec.spec import SGD, AdamW, MuonSpec, RunSpec, ScionSpec, SignSGD
+from inexact_muon.lab.spec.spec import SGD, AdamW, HyperballSpec, MuonSpec, RunSpec, ScionSpec, SignSGD
+from inexact_muon.lab.train.hyperball import Hyperball
 from inexact_muon.routing.routes import Rules
 
 
@@ -23,7 +24,7 @@ def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
 
 def check(spec: RunSpec) -> None:
     """Raise if the oracle's text cannot be parsed."""
-    if isinstance(spec.optimizer, MuonSpec | ScionSpec):
+    if isinstance(spec.optimizer, MuonSpec | HyperballSpec | ScionSpec):
         oracle(spec.optimizer.polar)
 
 
@@ -55,6 +56,13 @@ def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
     )
 
 
+def hyperball(model: nn.Module, options: HyperballSpec) -> torch.optim.Optimizer:
+    """Muon without weight decay, its matrices on spheres."""
+    made = muon(model, MuonSpec(**asdict(options), weight_decay=0.0))
+    Hyperball(made, [p for group in made.param_groups if group["algorithm"] == "lmo" for p in group["params"]])
+    return made
+
+
 def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
     """Spectral balls for hidden matrices, the sign ball for the output, and sign balls of radius 1 for everything else.
 
@@ -79,6 +87,7 @@ def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
 
 BUILDERS: dict[type, Callable[[nn.Module, Any], torch.optim.Optimizer]] = {
     MuonSpec: muon,
+    HyperballSpec: hyperball,
     ScionSpec: scion,
     SignSGD: lambda model, options: optim.sign_sgd(model.named_parameters(), **asdict(options)),
     SGD: lambda model, options: torch.optim.SGD(model.parameters(), **asdict(options)),
