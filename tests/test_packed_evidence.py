@@ -16,7 +16,7 @@ from inexact_muon import cli
 from inexact_muon.lab import data
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.spec.spec import Digits, Nothing, Stdlib
-from inexact_muon.lab.spec.study import StudyRuns
+from inexact_muon.lab.spec.study import Decide, StudyRuns
 from inexact_muon.lab.store import pack, packing, store
 from inexact_muon.lab.sweep.listing import records
 from inexact_muon.report.claims import judge
@@ -266,7 +266,36 @@ def test_a_sweep_goes_on_from_a_file(tmp_path: Path) -> None:
     assert listed(second) == listed(third)
     assert packing.import_packed([file], second, PLAN) == 0
     with pytest.raises(LabError, match="no run of the study 'other'"):
-        packing.import_packed([file], tmp_path / "x", msgspec.structs.replace(PLAN, name="other"))
+        packing.import_packed([file], tmp_path / "x", msgspec.structs.replace(PLAN, name="other", runs=PLAN.runs[2:]))
+
+
+def test_runs_of_another_study_are_taken_if_the_plan_has_them(tmp_path: Path) -> None:
+    run_all(tmp_path / "first", PLAN)
+    other = msgspec.structs.replace(PLAN, name="other", runs=PLAN.runs[1:])
+    assert packing.import_packed([packed(tmp_path, tmp_path / "first")], tmp_path / "second", other) == 2
+    assert {run.id for run in store.runs(tmp_path / "second")} == set(IDS[1:])
+
+
+FIRST = Decide(family=("time",), width={"time": 0.1}, pilot=(0, 1), most=4)
+LATER = msgspec.structs.replace(FIRST, most=8)
+
+
+@pytest.mark.parametrize(("then", "changed"), [(FIRST, False), (LATER, True), (None, False)])
+def test_a_changed_declaration_is_marked_through_files(tmp_path: Path, then: Decide | None, changed: bool) -> None:
+    run_all(tmp_path / "first", msgspec.structs.replace(PLAN, decide=FIRST, runs=PLAN.runs[:2]))
+    file = packed(tmp_path, tmp_path / "first")
+    packing.import_packed([file], tmp_path / "second", msgspec.structs.replace(PLAN, decide=then))
+    again = tmp_path / "again.pack"
+    packing.pack_all([tmp_path / "second"], again, QUIET)
+    for place in (tmp_path / "second", again):
+        found = load(place).studies[0]
+        assert (found.declared, found.redeclared) == (then or FIRST, changed)
+    both = tmp_path / "both.pack"
+    packing.pack_all([file, again], both, QUIET)
+    assert load(both).studies[0].redeclared == changed
+    third = msgspec.structs.replace(PLAN, decide=then)
+    packing.import_packed([again], tmp_path / "third", third)
+    assert load(tmp_path / "third").studies[0].redeclared == changed, "the mark stays"
 
 
 def test_nothing_to_pack_is_one_sentence(tmp_path: Path) -> None:

@@ -49,7 +49,9 @@ def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
     by_name: dict[str, dict[str, PackedRun]] = {}
     about: dict[str, dict[str, str]] = {}
     for one in stores:
-        about.setdefault(one.name, one.about)
+        first = about.setdefault(one.name, one.about)
+        if "redeclared" in one.about or one.about.get("decide", first.get("decide")) != first.get("decide"):
+            about[one.name] = first | {"redeclared": "yes"}
         runs = by_name.setdefault(one.name, {})
         for run in one.runs:
             kept = runs.get(run.id)
@@ -69,10 +71,13 @@ def names(file: Path) -> set[str]:
 def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
     """Import finished runs from packed evidence into the plan's store; returns the number of new ones.
 
-    Runs of the same study that the plan does not have, such as other seeds, are imported as well.
+    Runs of the same study that the plan does not have, such as other seeds, are imported as well, and runs of other
+    studies that it has. A declaration that differs from the evidence's is marked as changed.
     """
     stores = merged(packed(place) for file in files for place in store.places(file))
-    ended = {run.id: run for one in stores if one.name == plan.name for run in one.runs if run.outcome}
+    ids = {spec.id for spec in plan.runs}
+    found = [run for one in stores for run in one.runs if run.outcome and (one.name == plan.name or run.id in ids)]
+    ended = {run.id: run for run in found}
     if not ended:
         raise LabError(f"{', '.join(map(str, files))}: no run of the study {plan.name!r} to go on from")
     new = 0
@@ -87,5 +92,6 @@ def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
         write_outcome(place, msgspec.structs.replace(run.outcome, curves=made))
         new += 1
     union = {spec.id: spec for spec in (*plan.runs, *(run.spec for run in ended.values()))}
-    Store(folder, msgspec.structs.replace(plan, runs=tuple(union.values()))).close()
+    earlier = next((one.about for one in stores if one.name == plan.name), {})
+    Store(folder, msgspec.structs.replace(plan, runs=tuple(union.values())), earlier).close()
     return new

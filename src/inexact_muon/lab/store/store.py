@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,12 @@ commit;
 class Store:
     """The store of a study, opened for writing by one process at a time."""
 
-    def __init__(self, folder: Path, plan: StudyRuns) -> None:
-        """Open or create the store, add missing runs, and recover what a killed sweep left."""
+    def __init__(self, folder: Path, plan: StudyRuns, earlier: Mapping[str, str] | None = None) -> None:
+        """Open or create the store, add missing runs, and recover what a killed sweep left.
+
+        Args:
+            earlier: description of the evidence that the runs in the folder were imported from, with its declaration.
+        """
         self.folder = folder
         _same_study(folder, plan)
         with writing(folder):
@@ -106,7 +110,7 @@ class Store:
                 self._index.text_factory = readable
                 self._index.execute("pragma journal_mode = wal")
                 self._index.executescript(_SCHEMA)  # an index without tables was left by a kill or a full disk
-            self._add(plan)
+            self._add(plan, earlier or {})
             self._recover()
         except BaseException as error:
             self._lock.release()
@@ -114,9 +118,9 @@ class Store:
                 raise damaged_index(folder / INDEX, error) from None
             raise
 
-    def _add(self, plan: StudyRuns) -> None:
+    def _add(self, plan: StudyRuns, earlier: Mapping[str, str]) -> None:
         texts = {"name": plan.name, "title": plan.title, "figure": plan.figure, "varied": ",".join(plan.varied)}
-        texts |= self._declaration(plan)
+        texts |= self._declaration(plan, earlier)
         with self._transaction():
             self._index.executemany(
                 "insert into runs (id, position, spec, state) values (?, ?, ?, 'waiting') "
@@ -128,15 +132,17 @@ class Store:
             self._index.execute("delete from about")
             self._index.executemany("insert into about values (?, ?)", texts.items())
 
-    def _declaration(self, plan: StudyRuns) -> dict[str, str]:
+    def _declaration(self, plan: StudyRuns, earlier: Mapping[str, str]) -> dict[str, str]:
         """The declared claims; a declaration that was changed after runs had ended is marked permanently."""
-        old = dict(self._index.execute("select key, value from about where key in ('decide', 'redeclared')").fetchall())
+        rows = self._index.execute("select key, value from about where key in ('decide', 'redeclared')").fetchall()
+        olds = [dict(rows), {key: earlier[key] for key in ("decide", "redeclared") if key in earlier}]
         if plan.decide is None:
-            return old
-        new = {"decide": msgspec.json.encode(plan.decide, order="sorted").decode()}
+            return olds[1] | olds[0]
+        new = msgspec.json.encode(plan.decide, order="sorted").decode()
         ended = self._index.execute("select count(*) from runs where outcome is not null").fetchone()[0]
-        changed = "decide" in old and old["decide"] != new["decide"] and ended
-        return new | ({"redeclared": "yes"} if changed or "redeclared" in old else {})
+        changed = (ended or earlier) and any(old.get("decide", new) != new for old in olds)
+        marked = changed or any("redeclared" in old for old in olds)
+        return {"decide": new} | ({"redeclared": "yes"} if marked else {})
 
     def _recover(self) -> None:
         """Update the index from the files: record ended runs; running, lost or damaged ones wait again."""
