@@ -140,7 +140,7 @@ def ladders(results: Results) -> list[Ladder]:
 def grids(results: Results, momenta: int = 2) -> list[Grid]:
     """For each study, setting and family: its grid, if at least two step sizes and `momenta` were tried.
 
-    One momentum makes a grid if every count has at least three step sizes: those of a parabola.
+    One momentum makes a grid of the counts with at least three step sizes: those of a parabola.
     """
     found = []
     pilots = _pilots(results)
@@ -149,11 +149,11 @@ def grids(results: Results, momenta: int = 2) -> list[Grid]:
         for run in runs:
             if run.momentum is not None:
                 cells[_count(run)][run.lr, run.momentum].append(run)
-        grid = Grid(
-            study, family, pilots[study], {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells)}
-        )
-        line = momenta == 1 and all(len(by_cell) >= 3 for by_cell in cells.values())
-        if cells and len(grid.rates) >= 2 and (len(grid.momenta) >= 2 or line):
+        line = len({momentum for by_cell in cells.values() for _, momentum in by_cell}) == 1
+        least = 3 if line else 1
+        kept = {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells) if len(cells[c]) >= least}
+        grid = Grid(study, family, pilots[study], kept)
+        if kept and len(grid.rates) >= 2 and len(grid.momenta) >= momenta:
             found.append(grid)
     return found
 

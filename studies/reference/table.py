@@ -1,0 +1,200 @@
+"""The paper's claims at two sizes: effects from the packed runs of this folder, beside the paper's numbers.
+
+`python studies/reference/table.py --page docs/claims.md` puts the tables between the marks of the page.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, isfinite
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+from scipy.special import stdtrit
+
+from inexact_muon.cli.demo import copy_reference
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.store.store import REFERENCE
+from inexact_muon.report import paper
+from inexact_muon.report.claims import CLAIMS, Judged, judge
+from inexact_muon.report.load import StudyRecord, load
+from inexact_muon.statistics import LEVEL, UNDECIDED
+
+HERE = Path(__file__).parent
+GPT, IMAGES = ("2 layers", "2 layers, enwik8", "4 layers"), ("widths 8, 16, 16", "widths 16, 32, 32")
+FAMILY = 12
+"""Claims that the studies of this folder declare together."""
+MOST = 10_000
+"""More seeds than this are not counted: the effect is too small to be told from the edge of the claim."""
+GAIN = {count: paper.LOSS[1] - loss for count, loss in paper.LOSS.items()}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What is measured for a claim, the paper's number, and how its value is shown."""
+
+    what: str
+    paper: str
+    shown: Callable[[float], str] = lambda value: f"{value:+.3f}"
+
+
+def _power(value: float) -> str:
+    return f"{2.0**value:.2f}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:.2f}"
+
+
+EFFECTS = {
+    "lower-loss": Effect("loss of 1 iteration minus that of 8", f"{GAIN[8]:+.3f}"),
+    "first-steps": Effect("gain of 3 iterations minus half of that of 8", f"{GAIN[3] - GAIN[8] / 2:+.3f}"),
+    "saturates": Effect("gain of 5 iterations minus 0.9 of that of 8", f"{GAIN[5] - 0.9 * GAIN[8]:+.3f}"),
+    "time": Effect("time of a step, 8 iterations over 1", f"{paper.MINUTES[8] / paper.MINUTES[1]:.2f}", _plain),
+    "lr-moves": Effect("best lr, 2 iterations over 5", f"{paper.LR_RATIO:.2f}", _power),
+    "alpha-moves": Effect("best alpha, 2 iterations over 5", "above 1", _power),
+    "region": Effect("share of log lr within 5 % of the best loss, 5 iterations minus 2", "above 0"),
+    "error-ordered": Effect("smallest fall of log LMO error by a further iteration", "above 0"),
+    "error-constant": Effect("p90/p10 of the LMO error in training, worst count", "1.1 to 2.1", _plain),
+    "bounds": Effect("layers outside of the bounds", "0", lambda value: f"{value:.0f}"),
+    "cnn-loss": Effect("training loss of 1 iteration minus that of 8", "above 0"),
+    "best-accuracy": Effect("best accuracy of 8 iterations minus that of 1", "above 0"),
+    "accuracy-gap": Effect("best minus worst accuracy over momentum, 1 iteration minus 8", "above 0"),
+}
+
+
+def size(study: StudyRecord) -> str:
+    """The column of a study."""
+    return column(study.runs[0].spec)
+
+
+def column(spec: RunSpec) -> str:
+    """The column of a run."""
+    if hasattr(spec.problem, "widths"):
+        return f"widths {', '.join(map(str, spec.problem.widths))}"
+    return f"{spec.problem.layers} layers" + (", enwik8" if hasattr(spec.data, "path") else "")
+
+
+def chosen(items: list[Judged], studies: dict[str, StudyRecord]) -> Judged:
+    """Of studies of one size that which declares the claim and has its seeds, or the longest runs, or most seeds."""
+
+    def rank(item: Judged) -> tuple[bool, int, int]:
+        study, found = studies[item.study], item.finding
+        planned = study.declared is not None and item.claim.id in study.declared.width
+        kept = planned and found.interval.n >= found.wanted > 0
+        return kept, study.runs[0].spec.steps, found.interval.n
+
+    return max(items, key=rank)
+
+
+def seeds_to_decide(item: Judged, margin: float | None) -> int:
+    """Seeds of which a t test tells the effect seen so far from the end of the claim or from the margin; 0 if not MOST.
+
+    At the strictest level of Holm's procedure.
+    """
+    found, zone = item.finding.interval, item.finding.zone
+    distance = min(abs(found.mean - end) for end in zone if isfinite(end))
+    if margin is not None:
+        distance = max(distance, margin - (found.mean if zone[1] == inf else -found.mean))
+    for n in range(max(found.n, 2), MOST):
+        if float(stdtrit(n - 1, 1.0 - LEVEL / FAMILY)) * found.spread <= distance * n**0.5:
+            return n
+    return 0
+
+
+def seconds(study: StudyRecord) -> float:
+    """Of one run, the mean."""
+    return fmean(sum(run.seconds.values()) for run in study.runs if run.outcome)
+
+
+def cost(item: Judged, study: StudyRecord) -> str:
+    """What deciding would take, by the spread so far."""
+    margin = study.declared.margin.get(item.claim.id) if study.declared else None
+    wanted, has = seeds_to_decide(item, margin), item.finding.interval.n
+    if not wanted:
+        return f"open: {MOST} seeds would not tell"
+    wanted = max(wanted, has + 1)
+    hours = (wanted - has) * len(study.runs) / len({run.seed for run in study.runs}) * seconds(study) / 3600
+    alone = f"{item.finding.verdict} by itself, " if item.finding.verdict != UNDECIDED else ""
+    return f"open: {alone}{wanted} seeds would tell ({hours:.1f} core-hours more)"
+
+
+def cell(item: Judged, study: StudyRecord) -> str:
+    """Effect, interval, seeds and verdict."""
+    found, shown = item.finding, EFFECTS[item.claim.id].shown
+    words = item.verdict if item.verdict != UNDECIDED else cost(item, study)
+    if found.counted:
+        return f"{found.statistic.split(' measured')[0]}; {words}"
+    span = f"{shown(found.interval.low)} to {shown(found.interval.high)}"
+    return f"{shown(found.interval.mean)} ({span}), {found.interval.n} seeds; {words}"
+
+
+def table(judged: list[Judged], studies: dict[str, StudyRecord], columns: tuple[str, ...]) -> str:
+    """A row a claim, a column a size."""
+    lines = [f"| claim | effect | the paper | {' | '.join(columns)} |", "|---" * (3 + len(columns)) + "|"]
+    for claim in (claim for claim in CLAIMS if claim.id in EFFECTS):
+        mine = [item for item in judged if item.claim.id == claim.id and item.finding.statistic]
+        by_size = [[item for item in mine if size(studies[item.study]) == name] for name in columns]
+        if any(by_size):
+            best = [chosen(items, studies) if items else None for items in by_size]
+            cells = [cell(item, studies[item.study]) if item else "not run" for item in best]
+            effect = EFFECTS[claim.id]
+            lines.append(f"| {claim.sentence} | {effect.what} | {effect.paper} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def others(judged: list[Judged]) -> str:
+    """Claims that have no size: bounds, and rules and policies from tables."""
+    rest = [item for item in judged if item.claim.id not in EFFECTS and item.finding.statistic]
+    lines = ["| claim | evidence | verdict |", "|---|---|---|"]
+    lines += [f"| {i.claim.sentence} | {i.finding.statistic} {i.finding.range} | {i.verdict} |" for i in rest]
+    return "\n".join(lines) + "\n"
+
+
+def left(studies: dict[str, StudyRecord]) -> str:
+    """Studies of this folder that have no runs yet, and what they cost."""
+    plans = [plan for plan in map(study.load, sorted(HERE.glob("*.toml"))) if plan.name not in studies]
+    each: dict[str, float] = {}
+    for found in studies.values():
+        each[size(found)] = max(seconds(found), each.get(size(found), 0.0))
+    lines = []
+    for plan in plans:
+        one = each.get(column(plan.runs[0]))
+        lines.append(f"- `{plan.name}`: {len(plan.runs)} runs" + (f" of {one:.0f} s." if one else "."))
+    return "\n".join(lines or ["- None."]) + "\n"
+
+
+def made() -> dict[str, str]:
+    """The parts of the page by name, from the evidence that the demo copies."""
+    with TemporaryDirectory() as folder:
+        copy_reference(Path(folder))
+        results = load(Path(folder) / REFERENCE)
+        judged = judge(results)
+        studies = {study.name: study for study in results.studies}
+        return {
+            "language models": table(judged, studies, GPT),
+            "images": table(judged, studies, IMAGES),
+            "claims without a size": others(judged),
+            "not run": left(studies),
+        }
+
+
+def main() -> None:
+    """The command."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, required=True)
+    given = parser.parse_args()
+    page = given.page.read_text()
+    for name, text in made().items():
+        before, after = f"<!-- {name}: python studies/reference/table.py -->\n", f"<!-- end of {name} -->"
+        head, rest = page.split(before)
+        page = head + before + text + after + rest.split(after)[1]
+    given.page.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
