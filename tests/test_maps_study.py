@@ -25,7 +25,7 @@ ONE_POLE, TILT = "zolotarev(poles=1, lower=0.003)", "zolotarev(poles=3, lower=0.
 RATES = (0.01, 0.016, 0.0256)
 
 table = load_module(STUDIES / "table.py")
-compare, grids, transfer = (sys.modules[name] for name in ("compare", "grids", "transfer"))
+compare, defaults, grids, transfer = (sys.modules[name] for name in ("compare", "defaults", "grids", "transfer"))
 
 
 def parabola(lr: float, best: float, lowest: float) -> float:
@@ -41,7 +41,8 @@ def grid(best: float = 0.016, worse: float = 0.0, noise: float = 0.001, seeds: i
         }
         for oracle, place, level, sign in ((EXACT, 0.016, 1.0, 0), (CRUDE, best, 1.0 + worse, 1))
     }
-    return grids.Grid(losses, {EXACT: 2.0, CRUDE: 1.0}, 2 * len(RATES) * seeds, 0.0)
+    times = {EXACT: dict.fromkeys(range(seeds), 2.0), CRUDE: {s: 1.0 + s for s in range(seeds)}}
+    return grids.Grid(losses, {EXACT: 2.0, CRUDE: 1.0}, times, 2 * len(RATES) * seeds, 0.0)
 
 
 SETTING = grids.Setting(study="s", label="toy", reference=EXACT, margin=0.01, matched=0.016)
@@ -59,6 +60,11 @@ def test_the_best_step_size_of_a_parabola_is_found(best: float) -> None:
     assert row.shift.mean == pytest.approx(best / 0.016, rel=1e-3)
     assert row.own.mean == pytest.approx(0.05, abs=1e-4)
     assert row.matched.mean == pytest.approx(0.05 + 0.2 * log(0.016 / best) ** 2, abs=1e-4)
+
+
+def test_the_time_is_the_median_over_seeds() -> None:
+    assert judged(grid(seeds=3)).time == 1.0
+    assert judged(grid(seeds=4)).time == 1.25
 
 
 @pytest.mark.parametrize(
@@ -163,20 +169,26 @@ def test_what_the_page_says_in_words_is_in_its_tables() -> None:
     assert not {"measured", "paper", "deterministic"} & set(surely), "the other rules of the command"
 
 
+def found_in(words: dict[str, str], more: tuple[str, ...] = ()) -> Any:
+    rows = {kind: replace(judged(grid()), verdict=word) for kind, word in words.items()}
+    return defaults.Verdicts(CRUDE, rows, (*words.values(), *more))
+
+
+def test_an_oracle_is_enough_in_three_kinds_of_runs_if_it_is_worse_in_no_study() -> None:
+    three = dict(zip(defaults.KINDS, ("enough", "better", "enough"), strict=False))
+    assert found_in(three).passes
+    assert found_in(three | {defaults.KINDS[3]: "open"}).passes
+    assert not found_in(three, ("worse",)).passes
+    assert not found_in(three | {defaults.KINDS[0]: "open"}).passes
+
+
 def test_auto_takes_what_the_study_finds_enough() -> None:
-    """An oracle passes if it is as good as the reference in three settings or more, and worse in none."""
-    found = rows_by_setting().values()
-
-    def passes(oracle: str) -> bool:
-        verdicts = [by[oracle]["verdict"] for by in found if oracle in by and by[oracle]["verdict"]]
-        good = [verdict for verdict in verdicts if verdict in ("better", "enough", "reference")]
-        return len(good) >= 3 and "worse" not in verdicts
-
+    enough = json.loads((FIGURES / "maps.json").read_text())["enough"]
     fast = str(polar.Auto("fast").at(192, 768))
     assert fast == ONE_POLE
-    assert auto.AUTO_TARGET == ("fast" if passes(fast) else "accurate")
+    assert auto.AUTO_TARGET == ("fast" if enough[fast] else "accurate")
     for accurate in (EXACT, "polar-express(steps=5)"):
-        assert passes(accurate)
+        assert enough[accurate]
     chosen = polar.Auto("accurate").at(192, 768)
     assert chosen.error_bound(1e-3) <= polar.parse("polar-express(steps=5)").error_bound(1e-3)
 

@@ -12,10 +12,13 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from compare import WORDS, Row, rows
+from defaults import matrix
+from defaults import verdicts as by_kind
 from drawing import figure
 from functionals import NUMBERS, ranks
 from grids import Grid, Setting, declared, grid, momenta
@@ -24,6 +27,7 @@ from transfer import FIVE, KEEP, against_keeping, tried
 
 from inexact_muon.lab.errors import LabError
 from inexact_muon.report.load import RunRecord, StudyRecord, load
+from inexact_muon.statistics import Interval
 from inexact_muon.tune import spectra
 
 HERE = Path(__file__).parent
@@ -39,8 +43,8 @@ def oracles(setting: Setting, found: list[Row]) -> str:
     """The oracles of a setting."""
     matched = "" if setting.matched is None else f" at lr {setting.matched:g} |"
     lines = [
-        f"| oracle | best lr | over the reference's | loss more, at its own lr |{matched} verdict | flops |",
-        "|---|---:|---:|---:|" + "---:|" * bool(matched) + "---|---:|",
+        f"| oracle | best lr | over the reference's | loss more, at its own lr |{matched} verdict | flops | time |",
+        "|---|---:|---:|---:|" + "---:|" * bool(matched) + "---|---:|---:|",
     ]
     for row in found:
         shift = "" if row.shift is None else ratio(row.shift)
@@ -48,7 +52,8 @@ def oracles(setting: Setting, found: list[Row]) -> str:
         best = "" if row.lr is None else f"{row.lr:.3g}{' (edge)' if row.edge else ''}"
         cells = [f"`{row.oracle}`", best, shift, first]
         cells += [str(row.matched or "")] * bool(matched)
-        lines.append(f"| {' | '.join([*cells, row.verdict, '' if row.flops is None else f'{row.flops:.2f}'])} |")
+        spent = ["" if number is None else f"{number:.2f}" for number in (row.flops, row.time)]
+        lines.append(f"| {' | '.join([*cells, row.verdict, *spent])} |")
     seeds = sorted({row.seeds for row in found})
     margin = f"{setting.margin:.1%}".replace(".0%", "%")
     lines += ["", f"{setting.label}; {' or '.join(map(str, seeds))} seeds; margin {margin} of the reference's loss."]
@@ -89,23 +94,38 @@ def orders(settings: list[Setting], found: dict[str, list[Row]], layers: list[sp
 
 
 def moves(bodies: dict[str, Grid], layers: list[spectra.Layer]) -> str:
-    """Rules of transfer against keeping the step size, over the targets of all grids."""
+    """Rules of transfer against keeping the step size, over the targets of all grids, and by size."""
     found = {name: tried(made, layers) for name, made in bodies.items()}
-    every = [replace(one, target=f"{name}: {one.target}") for name, some in found.items() for one in some]
+    every = {name: [replace(one, target=f"{name}: {one.target}") for one in some] for name, some in found.items()}
+    sizes = {size: [one for name, some in every.items() if bodies[name].kind.startswith(size) for one in some]
+             for size in ("2 layers", "4 layers")}  # fmt: skip
+    both = [one for some in sizes.values() for one in some]
     lines = [
-        "| rule | error of log lr | minus keeping's | regret | minus keeping's |",
-        "|---|---:|---:|---:|---:|",
+        f"| rule | {' | '.join(f'error of log lr, {size} | minus keeping' for size in sizes)} | regret | more |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name in dict.fromkeys(one.rule for one in every):
-        mine = [one for one in every if one.rule == name]
-        error, regret = (sum(values) / len(mine) for values in zip(*((m.error, m.regret) for m in mine), strict=True))
-        more = [f"{i.mean:+.4f} ({i.low:+.4f} to {i.high:+.4f})" for i in against_keeping(every, name)]
-        more = ["", ""] if name == KEEP else more
-        lines.append(f"| {name} | {error:.3f} | {more[0]} | {regret:.4f} | {more[1]} |")
-    parts = ", ".join(f"{name} {len(some) // len(lines[2:])}" for name, some in found.items() if some)
-    source = "from five Polar Express steps or, without such runs, three poles"
-    lines += ["", f"Targets, carried to {source}: {parts}. Intervals are over targets."]
+    for name in dict.fromkeys(one.rule for one in both):
+        cells = []
+        for some in sizes.values():
+            more = against_keeping(some, name)[0]
+            cells += [
+                f"{fmean(one.error for one in some if one.rule == name):.3f}",
+                "" if name == KEEP else signed(more),
+            ]
+        more = against_keeping(both, name)[1]
+        regret = fmean(one.regret for one in both if one.rule == name)
+        lines.append(f"| {' | '.join([name, *cells, f'{regret:.4f}', '' if name == KEEP else signed(more)])} |")
+    count = {size: len({one.target for one in some}) for size, some in sizes.items()}
+    lines += [
+        "",
+        f"Targets: {', '.join(f'{size} {number}' for size, number in count.items())}. Intervals are over targets.",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def signed(span: Interval) -> str:
+    """A difference with its interval."""
+    return f"{span.mean:+.4f} ({span.low:+.4f} to {span.high:+.4f})"
 
 
 def iterations(moved: list[Shift]) -> str:
@@ -169,14 +189,18 @@ def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     settings = [s for s in settings if found[s.study]]
     layers = spectra.load(SPECTRA)
     bodies = {s.label: grids[s.study] for s in settings if not s.tuned_by} | beside(settings, studies.values())
+    bodies = {name: one for name, one in bodies.items() if "hyperball" not in one.kind}
     parts = {f"oracles of {s.study}": oracles(s, found[s.study]) for s in settings}
     parts |= {"what orders losses": orders(settings, found, layers), "rules": moves(bodies, layers)}
     parts["verdicts"] = verdicts(settings, found)
+    every = by_kind(settings, found, grids)
+    parts["which oracle is enough"] = matrix(every)
     parts["effort"] = effort(settings, {s.study: grids[s.study] for s in settings})
     moved = shifts(studies.values())
     parts["two and five iterations"] = iterations(moved)
     table = {s.study: {"label": s.label, "rows": [asdict(row) for row in found[s.study]]} for s in settings}
-    return {"settings": table, "shifts": [asdict(one) for one in moved]}, parts
+    enough = {one.oracle: one.passes for one in every}
+    return {"settings": table, "shifts": [asdict(one) for one in moved], "enough": enough}, parts
 
 
 def main() -> None:

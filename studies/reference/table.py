@@ -183,17 +183,21 @@ def made() -> dict[str, str]:
         }
 
 
+def written(page: str, parts: dict[str, str]) -> str:
+    """The page with each part between its marks."""
+    for name, text in parts.items():
+        before, after = f"<!-- {name}: python studies/reference/table.py -->\n", f"<!-- end of {name} -->"
+        head, rest = page.split(before)
+        page = head + before + text + after + rest.split(after)[1]
+    return page
+
+
 def main() -> None:
     """The command."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, required=True)
     given = parser.parse_args()
-    page = given.page.read_text()
-    for name, text in made().items():
-        before, after = f"<!-- {name}: python studies/reference/table.py -->\n", f"<!-- end of {name} -->"
-        head, rest = page.split(before)
-        page = head + before + text + after + rest.split(after)[1]
-    given.page.write_text(page)
+    given.page.write_text(written(given.page.read_text(), made()))
 
 
 if __name__ == "__main__":
