@@ -137,7 +137,7 @@ def test_the_committed_figures_are_those_of_the_packed_evidence(tmp_path: Path) 
         assert part in (FIGURES / "maps.md").read_text()
     page = PAGE.read_text()
     assert table.written(page, parts) == page
-    table.figure(found["settings"]).save(tmp_path / "maps.svg")
+    table.figure(found["kinds"]).save(tmp_path / "maps.svg")
     assert (tmp_path / "maps.svg").read_text() == (FIGURES / "maps.svg").read_text()
 
 

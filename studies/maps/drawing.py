@@ -19,8 +19,8 @@ SHOWN = {
 }
 """Oracles whose maps are drawn, and their colours."""
 COLOURS = {"better": "#2b8a3e", "enough": "#74b816", "open": "#f08c00", "worse": "#e03131"}
-FAR = 0.06
-"""Differences above this are cut, and the axis says so."""
+NEAR, FAR = -0.045, 0.045
+"""Ends of the axis of differences, one for all kinds of runs; what lies beyond is cut, and the axis says so."""
 
 
 def maps() -> alt.Chart:
@@ -56,11 +56,12 @@ def maps() -> alt.Chart:
 def differences(part: dict[str, Any]) -> alt.LayerChart:
     """Loss minus the reference's with its interval, each oracle at its own step size."""
     values = [
-        {"oracle": row["oracle"], "verdict": row["verdict"], "cut": row["own"]["mean"] > FAR}
-        | {name: min(FAR, row["own"][name]) for name in ("mean", "low", "high")}
+        {"oracle": row["oracle"], "verdict": row["verdict"]}
+        | {name: min(FAR, max(NEAR, row["own"][name])) for name in ("mean", "low", "high")}
         for row in part["rows"]
         if row["own"] and row["own"]["low"] is not None
     ]
+    values.sort(key=lambda value: value["mean"])
     base = alt.Chart(alt.Data(values=values), title=part["label"]).encode(
         y=alt.Y("oracle:N", sort=[v["oracle"] for v in values], title=None, axis=alt.Axis(labelLimit=420)),
         color=alt.Color(
@@ -70,13 +71,14 @@ def differences(part: dict[str, Any]) -> alt.LayerChart:
             legend=alt.Legend(orient="bottom"),
         ),
     )
-    title = f"loss more than the reference, each at its own lr (cut at {FAR:g})"
-    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    title = f"loss more than the reference, each at its own lr (cut at +-{FAR:g})"
+    x = alt.X("low:Q", title=title, scale=alt.Scale(domain=[NEAR, FAR]))
+    spans = base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q")
     points = base.mark_point(filled=True, size=60, opacity=1).encode(x="mean:Q")
     zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(color=GREY, strokeDash=[3, 3]).encode(x="x:Q")
     return alt.layer(zero, spans, points).properties(width=420, height=22 * max(2, len(values)))
 
 
-def figure(table: dict[str, Any]) -> alt.VConcatChart:
-    """Everything, one below the other."""
-    return alt.vconcat(maps(), *(differences(part) for part in table.values())).resolve_scale(color="independent")
+def figure(kinds: dict[str, Any]) -> alt.VConcatChart:
+    """Maps, then the oracles in each kind of run, one below the other."""
+    return alt.vconcat(maps(), *(differences(part) for part in kinds.values())).resolve_scale(color="independent")

@@ -17,11 +17,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from compare import WORDS, Row, rows
-from defaults import matrix
+from defaults import KINDS, matrix
 from defaults import verdicts as by_kind
 from drawing import figure
 from functionals import NUMBERS, ranks
 from grids import Grid, Setting, declared, grid, momenta
+from properties import properties
 from shifts import PAPER, Shift, shifts
 from transfer import FIVE, KEEP, against_keeping, tried
 
@@ -35,6 +36,16 @@ SPECTRA = HERE.parent / "cotuning/gpt-carried.npz"
 EARLIER = HERE.parents[1] / "docs/figures/held-out.json"
 """Losses of other oracles at one step size each, from before: studies/precision/held_out.py."""
 WHERE = {"own": "each at its own lr", "matched": "all at one lr"}
+ON_PAGE = (
+    "which oracle is enough",
+    "one property at a time",
+    "fixed norms",
+    "two and five iterations",
+    "rules",
+    "what orders losses",
+    "effort",
+)
+"""Parts of the page; maps.md has the others, too."""
 LEAST_RANKED = 8
 """A setting with fewer oracles has no rank correlations."""
 
@@ -140,22 +151,34 @@ def iterations(moved: list[Shift]) -> str:
     return "\n".join([*lines, "", f"The paper's heat maps (124M parameters): {PAPER:.2f}."]) + "\n"
 
 
-def effort(settings: list[Setting], grids: dict[str, Grid]) -> str:
+def effort(studies: Iterable[StudyRecord]) -> str:
     """What was spent."""
-    runs, seconds = sum(g.runs for g in grids.values()), sum(g.seconds for g in grids.values())
-    each = ", ".join(f"{s.label} {grids[s.study].runs}" for s in settings)
-    return f"{runs} runs ({each}); {seconds / 3600:.1f} hours of one worker on a busy machine.\n"
+    ended = [run for study in studies for run in study.runs if run.outcome]
+    hours = sum(sum(run.seconds.values()) for run in ended) / 3600
+    number = len({run.study for run in ended})
+    return f"{len(ended)} runs in {number} studies, {hours:.0f} hours of one core on busy machines.\n"
 
 
 def written(page: str, parts: dict[str, str]) -> str:
     """The page with each part between its marks."""
-    for name, text in parts.items():
+    for name, text in ((name, parts[name]) for name in ON_PAGE if name in parts):
         before, after = f"<!-- {name}: python studies/maps/table.py -->\n", f"<!-- end of {name} -->"
         if page.count(before) != 1 or page.count(after) != 1:
             raise SystemExit(f"the page must have {before.strip()} and {after} once")
         head, rest = page.split(before)
         page = head + before + text + after + rest.split(after)[1]
     return page
+
+
+def fixed_norms(moved: list[Shift], rows: list[Row]) -> str:
+    """Best step sizes with weights and updates of fixed norm, over those of a nearly exact oracle."""
+    shift = next(one for one in moved if "hyperball" in one.study)
+    tilt = next(row for row in rows if "power" in row.oracle)
+    return (
+        "| from | to | best lr, over | loss more, each at its own lr |\n|---|---|---:|---:|\n"
+        f"| five Polar Express steps | two | {ratio(shift.ratio)} | {shift.own} |\n"
+        f"| three poles | with s^-0.2 | {ratio(tilt.shift)} | {tilt.own} |\n\n{shift.seeds} seeds.\n"
+    )
 
 
 def beside(settings: list[Setting], studies: Iterable[StudyRecord]) -> dict[str, Grid]:
@@ -195,12 +218,18 @@ def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     parts["verdicts"] = verdicts(settings, found)
     every = by_kind(settings, found, grids)
     parts["which oracle is enough"] = matrix(every)
-    parts["effort"] = effort(settings, {s.study: grids[s.study] for s in settings})
+    parts["one property at a time"] = properties(settings, found)
+    parts["effort"] = effort(studies.values())
     moved = shifts(studies.values())
-    parts["two and five iterations"] = iterations(moved)
+    parts["two and five iterations"] = iterations([one for one in moved if "hyperball" not in one.study])
+    if "maps-tiny-hyperball" in found:
+        parts["fixed norms"] = fixed_norms(moved, found["maps-tiny-hyperball"])
     table = {s.study: {"label": s.label, "rows": [asdict(row) for row in found[s.study]]} for s in settings}
+    kinds = {
+        kind: {"label": kind, "rows": [asdict(one.cells[kind]) for one in every if kind in one.cells]} for kind in KINDS
+    }
     enough = {one.oracle: one.passes for one in every}
-    return {"settings": table, "shifts": [asdict(one) for one in moved], "enough": enough}, parts
+    return {"settings": table, "kinds": kinds, "enough": enough, "shifts": [asdict(one) for one in moved]}, parts
 
 
 def main() -> None:
@@ -218,7 +247,7 @@ def main() -> None:
     (given.out / "maps.json").write_text(json.dumps(table, indent=1) + "\n")
     text = "\n".join(f"## {name.capitalize()}\n\n{part}" for name, part in parts.items())
     (given.out / "maps.md").write_text(text)
-    figure(table["settings"]).save(given.out / "maps.svg")
+    figure(table["kinds"]).save(given.out / "maps.svg")
     if given.page:
         given.page.write_text(written(given.page.read_text(), parts))
     print(text)

@@ -40,7 +40,8 @@ def alpha_moves_up(grid: Grid) -> Finding:
     """log2 of the best alpha of the crudest oracle over that of the most precise one, by seed."""
     if len(grid.momenta) < 2:
         return Finding(grid.title, "", grid.interval({}), OPEN, "needs two momenta or more")
-    return _shift(grid, "alpha", lambda best: best.alpha, lambda best: best.alpha_edge, Interval.above)
+    # on the edge of the step sizes the best alpha is that of one step size, not of the grid
+    return _shift(grid, "alpha", lambda best: best.alpha, lambda best: best.alpha_edge or best.edge, Interval.above)
 
 
 def _shift(
