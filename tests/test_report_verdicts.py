@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from inexact_muon.lab.spec.study import Decide
+from inexact_muon.report import grid_claims
 from inexact_muon.report.claims import CLAIMS, findings, judge, overall
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.load import load
@@ -312,6 +313,21 @@ def test_one_momentum_tells_the_best_step_size_and_nothing_of_momentum(tmp_path:
     assert found["lr-moves"].verdict == CONFIRMED
     assert found["lr-moves"].interval.mean == pytest.approx(-1.0, abs=0.05)
     assert (found["alpha-moves"].verdict, found["alpha-moves"].statistic) == (UNDECIDED, "")
+
+
+def test_counts_with_one_step_size_do_not_hide_the_grid_of_the_others(tmp_path: Path) -> None:
+    surface = bowl({1: MIDDLE, 2: (0.025, 0.8), 5: MIDDLE, 8: MIDDLE}, {count: 1.0 for count in (1, 2, 5, 8)})
+    more = grid(surface, momenta=(0.8,), rates=(0.05,), counts=(1, 8))
+    found = verdict(tmp_path, "lr-moves", [*grid(surface, momenta=(0.8,)), *more])
+    assert found.verdict == CONFIRMED
+    assert "at 2 iterations over that at 5" in found.statistic
+
+
+def test_the_best_momentum_of_the_last_step_size_is_not_that_of_the_grid(tmp_path: Path) -> None:
+    surface = bowl({2: (0.05, 0.6), 5: MIDDLE}, SAME)
+    assert verdict(tmp_path / "inside", "alpha-moves", grid(surface)).verdict == CONFIRMED
+    found = verdict(tmp_path / "edge", "alpha-moves", grid(surface, rates=(0.0125, 0.025, 0.05)))
+    assert (found.verdict, found.note) == (UNDECIDED, grid_claims.EDGE)
 
 
 def test_a_busy_minute_does_not_change_the_time_of_a_step(tmp_path: Path) -> None:
