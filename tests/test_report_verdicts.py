@@ -316,7 +316,7 @@ def test_one_momentum_tells_the_best_step_size_and_nothing_of_momentum(tmp_path:
 
 
 def test_counts_with_one_step_size_do_not_hide_the_grid_of_the_others(tmp_path: Path) -> None:
-    surface = bowl({1: MIDDLE, 2: (0.025, 0.8), 5: MIDDLE, 8: MIDDLE}, {count: 1.0 for count in (1, 2, 5, 8)})
+    surface = bowl({1: MIDDLE, 2: (0.025, 0.8), 5: MIDDLE, 8: MIDDLE}, dict.fromkeys((1, 2, 5, 8), 1.0))
     more = grid(surface, momenta=(0.8,), rates=(0.05,), counts=(1, 8))
     found = verdict(tmp_path, "lr-moves", [*grid(surface, momenta=(0.8,)), *more])
     assert found.verdict == CONFIRMED
@@ -324,7 +324,7 @@ def test_counts_with_one_step_size_do_not_hide_the_grid_of_the_others(tmp_path: 
 
 
 def test_the_best_momentum_of_the_last_step_size_is_not_that_of_the_grid(tmp_path: Path) -> None:
-    surface = bowl({2: (0.05, 0.6), 5: MIDDLE}, SAME)
+    surface = bowl({2: (0.05, 0.8), 5: (0.05, 0.9)}, SAME)
     assert verdict(tmp_path / "inside", "alpha-moves", grid(surface)).verdict == CONFIRMED
     found = verdict(tmp_path / "edge", "alpha-moves", grid(surface, rates=(0.0125, 0.025, 0.05)))
     assert (found.verdict, found.note) == (UNDECIDED, grid_claims.EDGE)
