@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from compare import BETTER, ENOUGH, WORSE, Row
 from grids import Grid, Setting
 
-KINDS = tuple(f"{layers} layers, {text}" for layers in (2, 4) for text in ("Python's library", "enwik8"))
+KINDS = (
+    *(f"{layers} layers, {text}" for layers in (2, 4) for text in ("Python's library", "enwik8")),
+    "conv net, CIFAR-10",
+)
 FEWEST_KINDS = 3
 """Kinds of runs in which an oracle must be as good as the reference, two sizes and two texts among them."""
 

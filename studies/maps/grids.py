@@ -188,6 +188,6 @@ def grid(runs: Iterable[RunRecord], five: float = 0.0) -> Grid:
 def kind(run: RunRecord) -> str:
     """Size and text of a run, and its optimizer unless it is Muon."""
     if run.problem != "nanogpt":
-        return run.problem
+        return "conv net, CIFAR-10" if run.problem == "cnn" else run.problem
     text = "enwik8" if hasattr(run.spec.data, "path") else "Python's library"
     return f"{run.spec.problem.layers} layers, {text}" + ("" if run.optimizer == "muon" else f", {run.optimizer}")
