@@ -188,12 +188,12 @@ def beside(settings: list[Setting], studies: Iterable[StudyRecord]) -> dict[str,
     return {f"{study.name}, momentum {m:g}": grid(r for r in study.runs if r.momentum == m) for study, m in others}
 
 
-def size(run: RunRecord) -> tuple[int, ...]:
-    """What the flops of a run depend on beside its oracle: layers, width and steps."""
-    return run.spec.problem.layers, run.spec.problem.width, run.spec.steps
+def size(run: RunRecord) -> tuple[str, int]:
+    """What the flops of a run depend on beside its oracle: the model and the steps."""
+    return repr(run.spec.problem), run.spec.steps
 
 
-def counted(runs: Iterable[RunRecord]) -> dict[tuple[int, ...], float]:
+def counted(runs: Iterable[RunRecord]) -> dict[tuple[str, int], float]:
     """Flops of five Polar Express steps by the size of a run, from whichever study has such runs."""
     five = [run for run in runs if run.problem == "nanogpt" and run.spec.optimizer.polar in FIVE]
     return {size(run): run.result.get("oracle_flops") or 0.0 for run in five}
@@ -212,7 +212,7 @@ def made(*folders: Path) -> tuple[dict[str, Any], dict[str, str]]:
     settings = [s for s in settings if found[s.study]]
     layers = spectra.load(SPECTRA)
     bodies = {s.label: grids[s.study] for s in settings if not s.tuned_by} | beside(settings, studies.values())
-    bodies = {name: one for name, one in bodies.items() if "hyperball" not in one.kind}
+    bodies = {name: one for name, one in bodies.items() if "hyperball" not in one.kind}  # there lr is another quantity
     parts = {f"oracles of {s.study}": oracles(s, found[s.study]) for s in settings}
     parts |= {"what orders losses": orders(settings, found, layers), "rules": moves(bodies, layers)}
     parts["verdicts"] = verdicts(settings, found)
