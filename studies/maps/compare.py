@@ -38,7 +38,6 @@ class Row:
         own: loss minus the reference's, each at its own best step size.
         matched: the same at one step size.
         flops: of the oracle's calls, over those of five Polar Express steps; None if no study has such runs.
-        time: of the oracle's calls, over that of three poles; None if the study has no such runs.
     """
 
     oracle: str
@@ -51,7 +50,6 @@ class Row:
     matched: Span | None
     verdict: str
     flops: float | None
-    time: float | None
 
 
 def span(found: Interval) -> Span:
@@ -100,17 +98,11 @@ def _partly(setting: Setting, grid: Grid, oracle: str) -> Row | None:
         matched=None if itself else span(matched),
         verdict="reference" if itself else "",
         flops=_flops(grid, oracle),
-        time=_time(grid, oracle),
     )
 
 
 def _flops(grid: Grid, oracle: str) -> float | None:
     return round(grid.flops[oracle] / grid.five, 2) if grid.five else None
-
-
-def _time(grid: Grid, oracle: str) -> float | None:
-    found = grid.time(oracle)
-    return None if found is None else round(found, 2)
 
 
 def _tuned(setting: Setting, grid: Grid, oracle: str) -> Row:
@@ -158,7 +150,6 @@ def _row(
         matched=None if itself or matched is None else span(matched),
         verdict="reference" if itself else verdict(own, margin),
         flops=_flops(grid, oracle),
-        time=_time(grid, oracle),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from compare import BETTER, ENOUGH, WORSE, Row
 from grids import Grid, Setting
@@ -12,6 +14,7 @@ KINDS = (
     *(f"{layers} layers, {text}" for layers in (2, 4) for text in ("Python's library", "enwik8")),
     "conv net, CIFAR-10",
 )
+TIMES = Path(__file__).parent / "times.json"
 FEWEST_KINDS = 3
 """Kinds of runs in which an oracle must be as good as the reference, two sizes and two texts among them."""
 
@@ -32,8 +35,12 @@ class Verdicts:
     @property
     def passes(self) -> bool:
         """As good as the reference in FEWEST_KINDS kinds or more, and worse in no study."""
-        good = [row for row in self.cells.values() if row.verdict in (BETTER, ENOUGH, "reference")]
-        return len(good) >= FEWEST_KINDS and WORSE not in self.every
+        return len(self.good) >= FEWEST_KINDS and WORSE not in self.every
+
+    @property
+    def good(self) -> list[Row]:
+        """Where it is as good as the reference."""
+        return [row for row in self.cells.values() if row.verdict in (BETTER, ENOUGH, "reference")]
 
     @property
     def flops(self) -> float | None:
@@ -41,9 +48,11 @@ class Verdicts:
         return next((row.flops for row in reversed(self.cells.values()) if row.flops is not None), None)
 
     @property
-    def time(self) -> float | None:
-        """Over that of three poles, of the largest model that it was tried on."""
-        return next((row.time for row in reversed(self.cells.values()) if row.time is not None), None)
+    def word(self) -> str:
+        """What the last column says."""
+        if self.passes:
+            return "yes"
+        return "no" if WORSE in self.every else f"in {len(self.good)} of {FEWEST_KINDS} kinds"
 
 
 def verdicts(settings: Iterable[Setting], found: Mapping[str, list[Row]], grids: Mapping[str, Grid]) -> list[Verdicts]:
@@ -76,14 +85,16 @@ def plain(oracle: str) -> str:
 
 def matrix(made: Iterable[Verdicts]) -> str:
     """Oracle x kind of run."""
+    times = json.loads(TIMES.read_text())["times"]
     lines = [
         f"| oracle | flops | time | {' | '.join(KINDS)} | enough |",
         "|---|---:|---:|" + "---:|" * len(KINDS) + "---|",
     ]
     for one in made:
         cells = [f"{_text(one.cells[kind])}" if kind in one.cells else "" for kind in KINDS]
-        spent = ["" if number is None else f"{number:.2f}" for number in (one.flops, one.time)]
-        lines.append(f"| {' | '.join([f'`{one.oracle}`', *spent, *cells, 'yes' if one.passes else 'no'])} |")
+        flops = "" if one.flops is None else f"{one.flops:.2f}"
+        time = f"{times[one.oracle][1]:.2f}" if one.oracle in times else ""
+        lines.append(f"| {' | '.join([f'`{one.oracle}`', flops, time, *cells, one.word])} |")
     return "\n".join(lines) + "\n"
 
 

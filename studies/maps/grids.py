@@ -6,9 +6,8 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log, nan, prod
+from math import exp, log, prod
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +18,7 @@ from inexact_muon.report.load import RunRecord, StudyRecord
 FEWEST = 2
 """Seeds of an oracle that is judged: the step size of one is chosen by the others."""
 THREE_POLES = "zolotarev(poles=3)"
-"""What times are relative to: nearly every study has it."""
+"""What times are relative to."""
 RATES = 3
 """Step sizes of an oracle that is judged: those of a parabola."""
 
@@ -57,8 +56,6 @@ class Grid:
     """Oracle -> lr -> seed -> validation loss at the end."""
     flops: dict[str, float]
     """Oracle -> flops of all its calls in one run."""
-    seconds_of: dict[str, dict[int, float]]
-    """Oracle -> seed -> seconds of all its calls in one run, the mean over step sizes."""
     runs: int
     seconds: float
     five: float = 0.0
@@ -116,12 +113,6 @@ class Grid:
         """A seed's loss at a step size, between its runs by the parabola through the nearest three."""
         return between({rate: by[seed] for rate, by in self.losses[oracle].items() if seed in by}, lr)
 
-    def time(self, oracle: str) -> float | None:
-        """Seconds of the oracle's calls over those of three poles, the median over seeds that have both."""
-        mine, theirs = (self.seconds_of.get(name, {}) for name in (oracle, THREE_POLES))
-        ratios = [mine[seed] / theirs[seed] for seed in mine.keys() & theirs.keys()]
-        return median(ratios) if ratios else None
-
     def matched(self, oracle: str, lr: float) -> dict[int, float]:
         """Each seed's loss at a step size of the grid; nothing if the oracle has no run there."""
         return dict(self.losses.get(oracle, {}).get(lr, {}))
@@ -171,18 +162,15 @@ def grid(runs: Iterable[RunRecord], five: float = 0.0) -> Grid:
     """The grid of runs of one momentum; those that have not finished are not in it."""
     losses: dict[str, dict[float, dict[int, float]]] = {}
     flops: dict[str, float] = {}
-    seconds: dict[str, dict[int, list[float]]] = {}
     ended = [run for run in runs if run.value("loss") is not None]
     for run in ended:
         options: Any = run.spec.optimizer
         losses.setdefault(options.polar, {}).setdefault(options.lr, {})[run.seed] = run.result["loss"] or 0.0
         flops[options.polar] = run.result.get("oracle_flops") or 0.0
-        seconds.setdefault(options.polar, {}).setdefault(run.seed, []).append(run.seconds.get("oracle") or nan)
     if len({run.momentum for run in ended}) > 1 or len({run.setting for run in ended}) > 1:
         raise ValueError(f"{ended[0].study}: runs of several momenta or settings do not make one grid")
-    times = {oracle: {seed: fmean(some) for seed, some in by.items()} for oracle, by in seconds.items()}
     spent = sum(sum(run.seconds.values()) for run in ended)
-    return Grid(losses, flops, times, len(ended), spent, five, kind(ended[0]) if ended else "")
+    return Grid(losses, flops, len(ended), spent, five, kind(ended[0]) if ended else "")
 
 
 def kind(run: RunRecord) -> str:

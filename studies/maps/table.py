@@ -54,8 +54,8 @@ def oracles(setting: Setting, found: list[Row]) -> str:
     """The oracles of a setting."""
     matched = "" if setting.matched is None else f" at lr {setting.matched:g} |"
     lines = [
-        f"| oracle | best lr | over the reference's | loss more, at its own lr |{matched} verdict | flops | time |",
-        "|---|---:|---:|---:|" + "---:|" * bool(matched) + "---|---:|---:|",
+        f"| oracle | best lr | over the reference's | loss more, at its own lr |{matched} verdict | flops |",
+        "|---|---:|---:|---:|" + "---:|" * bool(matched) + "---|---:|",
     ]
     for row in found:
         shift = "" if row.shift is None else ratio(row.shift)
@@ -63,8 +63,7 @@ def oracles(setting: Setting, found: list[Row]) -> str:
         best = "" if row.lr is None else f"{row.lr:.3g}{' (edge)' if row.edge else ''}"
         cells = [f"`{row.oracle}`", best, shift, first]
         cells += [str(row.matched or "")] * bool(matched)
-        spent = ["" if number is None else f"{number:.2f}" for number in (row.flops, row.time)]
-        lines.append(f"| {' | '.join([*cells, row.verdict, *spent])} |")
+        lines.append(f"| {' | '.join([*cells, row.verdict, '' if row.flops is None else f'{row.flops:.2f}'])} |")
     seeds = sorted({row.seeds for row in found})
     margin = f"{setting.margin:.1%}".replace(".0%", "%")
     lines += ["", f"{setting.label}; {' or '.join(map(str, seeds))} seeds; margin {margin} of the reference's loss."]
