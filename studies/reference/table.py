@@ -30,6 +30,7 @@ FAMILY = 12
 """Claims that the studies of this folder declare together."""
 MOST = 10_000
 """More seeds than this are not counted: the effect is too small to be told from the edge of the claim."""
+NOT_RUN = "[not run](#declared-and-not-run)"
 GAIN = {count: paper.LOSS[1] - loss for count, loss in paper.LOSS.items()}
 
 
@@ -141,7 +142,7 @@ def table(judged: list[Judged], studies: dict[str, StudyRecord], columns: tuple[
         by_size = [[item for item in mine if size(studies[item.study]) == name] for name in columns]
         if any(by_size):
             best = [chosen(items, studies) if items else None for items in by_size]
-            cells = [cell(item, studies[item.study]) if item else "not run" for item in best]
+            cells = [cell(item, studies[item.study]) if item else NOT_RUN for item in best]
             effect = EFFECTS[claim.id]
             lines.append(f"| {claim.sentence} | {effect.what} | {effect.paper} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
