@@ -21,6 +21,7 @@ from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.store.store import REFERENCE
 from inexact_muon.report import paper
 from inexact_muon.report.claims import CLAIMS, Judged, judge
+from inexact_muon.report.grid_claims import EDGE
 from inexact_muon.report.load import StudyRecord, load
 from inexact_muon.statistics import LEVEL, UNDECIDED
 
@@ -114,6 +115,8 @@ def seconds(study: StudyRecord) -> float:
 
 def cost(item: Judged, study: StudyRecord) -> str:
     """What deciding would take, by the spread so far."""
+    if EDGE in item.finding.note:
+        return "open: an optimum lies at the end of its grid, [further step sizes](#declared-and-not-run) would tell"
     margin = study.declared.margin.get(item.claim.id) if study.declared else None
     wanted, has = seeds_to_decide(item, margin), item.finding.interval.n
     if not wanted:
