@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from compare import WORDS, Row, rows
 from defaults import KINDS, matrix
@@ -22,6 +23,7 @@ from defaults import verdicts as by_kind
 from drawing import figure
 from functionals import NUMBERS, ranks
 from grids import Grid, Setting, declared, grid, momenta
+from marks import between
 from properties import properties
 from shifts import PAPER, Shift, shifts
 from transfer import FIVE, KEEP, against_keeping, tried
@@ -159,14 +161,9 @@ def effort(studies: Iterable[StudyRecord]) -> str:
 
 
 def written(page: str, parts: dict[str, str]) -> str:
-    """The page with each part between its marks."""
-    for name, text in ((name, parts[name]) for name in ON_PAGE if name in parts):
-        before, after = f"<!-- {name}: python studies/maps/table.py -->\n", f"<!-- end of {name} -->"
-        if page.count(before) != 1 or page.count(after) != 1:
-            raise SystemExit(f"the page must have {before.strip()} and {after} once")
-        head, rest = page.split(before)
-        page = head + before + text + after + rest.split(after)[1]
-    return page
+    """The page with its parts between their marks."""
+    shown = {name: parts[name] for name in ON_PAGE if name in parts}
+    return between(page, shown, "python studies/maps/table.py")
 
 
 def fixed_norms(moved: list[Shift], rows: list[Row]) -> str:

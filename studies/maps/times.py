@@ -33,6 +33,7 @@ def measured(oracles: list[str]) -> dict[str, list[float]]:
     methods = {text: polar.parse(text) for text in dict.fromkeys([THREE_POLES, *oracles])}
     ratios: dict[str, list[float]] = {text: [] for text in methods}
     for turn in range(WARM + ROUNDS):
+        print(f"round {turn + 1} of {WARM + ROUNDS}", end="\r", file=sys.stderr)
         seconds = {}
         for text, method in methods.items():
             start = time.perf_counter()
@@ -47,6 +48,8 @@ def main() -> None:
     """The command."""
     from table import made
 
+    if len(sys.argv) == 1:
+        raise SystemExit("name the folders of packed evidence: studies/maps studies/reference")
     oracles = list(made(*map(Path, sys.argv[1:]))[0]["enough"])
     content = {"threads": torch.get_num_threads(), "rounds": ROUNDS, "times": measured(oracles)}
     FILE.write_text(json.dumps(content, indent=1) + "\n")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 
 from scipy.special import stdtrit
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from marks import between
 
 from inexact_muon.cli.demo import copy_reference
 from inexact_muon.lab.spec import study
@@ -188,12 +192,8 @@ def made() -> dict[str, str]:
 
 
 def written(page: str, parts: dict[str, str]) -> str:
-    """The page with each part between its marks."""
-    for name, text in parts.items():
-        before, after = f"<!-- {name}: python studies/reference/table.py -->\n", f"<!-- end of {name} -->"
-        head, rest = page.split(before)
-        page = head + before + text + after + rest.split(after)[1]
-    return page
+    """The page with its parts between their marks."""
+    return between(page, parts, "python studies/reference/table.py")
 
 
 def main() -> None:
