@@ -7,15 +7,17 @@ condition; the answer is the cheapest oracle that meets it. `python benchmarks/c
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+from marks import between
+
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/choose-oracle.md")
-MARKS = "<!-- oracles: python benchmarks/choose.py -->\n", "<!-- end of oracles -->"
 PRODUCTS = ("polar-express", "jordan", "you", "cesista", "newton-schulz")
 """Families that are products only and bear half precision."""
 
@@ -88,13 +90,7 @@ def table(oracles: list[Record], bench: Record) -> str:
 
 def written(page: str, made: str) -> str:
     """The page with the table between its marks."""
-    before, after = MARKS
-    found = re.subn(
-        f"({re.escape(before)}).*?({re.escape(after)})", lambda m: m[1] + made + m[2], page, flags=re.DOTALL
-    )
-    if found[1] != 1:
-        raise ValueError(f"the page must have {before.strip()} and {after} once")
-    return found[0]
+    return between(page, {"oracles": made}, "python benchmarks/choose.py")
 
 
 def load() -> tuple[list[Record], Record]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+from marks import between
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "README.md"
-MARKS = "<!-- speed: python benchmarks/speed.py -->\n", "<!-- end of speed -->"
 SETS = ("18 small matrices", "24 of width 256", "GPT-2 layer")
 FAST = "auto:fast"
 
@@ -60,9 +63,7 @@ def tables() -> str:
 
 def written(page: str, made: str) -> str:
     """The page with the tables between their marks."""
-    before, after = MARKS
-    head, rest = page.split(before)
-    return head + before + made + after + rest.split(after)[1]
+    return between(page, {"speed": made}, "python benchmarks/speed.py")
 
 
 if __name__ == "__main__":

@@ -9,17 +9,20 @@ half-width of the 95% t interval of their mean.
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from marks import between
+
 from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
 from inexact_muon.lab.store import store
 from inexact_muon.statistics import interval, paired
 
-MARKS = "<!-- defaults: python studies/defaults/table.py -->\n", "<!-- end of defaults -->"
 BETAS, DECAY = [0.9, 0.95], 0.1
 """Held while adamw_lr varies; cells that differ in one of them have a table of their own."""
 
@@ -152,11 +155,7 @@ def about(cells: list[Cell]) -> list[str]:
 
 def written(page: str, made: str) -> str:
     """The page with the tables between its marks."""
-    before, after = MARKS
-    if page.count(before) != 1 or page.count(after) != 1:
-        raise SystemExit(f"the page must have {before.strip()} and {after} once")
-    head, rest = page.split(before)
-    return head + before + made + after + rest.split(after)[1]
+    return between(page, {"defaults": made}, "python studies/defaults/table.py")
 
 
 def main() -> None:

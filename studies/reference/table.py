@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from scipy.special import stdtrit
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between
 
 from inexact_muon.cli.demo import copy_reference
