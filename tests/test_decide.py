@@ -279,6 +279,24 @@ def test_it_goes_on_from_packed_evidence(tmp_path: Path) -> None:
     assert not need.runs
 
 
+def test_it_takes_the_runs_of_another_study(tmp_path: Path) -> None:
+    path, loss = study_file(tmp_path), ladder_loss(7)
+    settle(path, tmp_path / "a", Simulated(loss))
+    packing.pack_all([tmp_path / "a"], tmp_path / "a.pack", Console(quiet=True))
+    other = study_file(tmp_path, LADDER.replace("simulated", "renamed"))
+    again = Simulated(loss)
+    settle(other, tmp_path / "b", again, packed=[tmp_path / "a.pack"])
+    pilot = {spec.id for spec in study.load(other).runs}
+    assert not pilot & {spec.id for spec in again.trained}
+
+
+def test_evidence_of_no_use_is_refused(tmp_path: Path) -> None:
+    settle(study_file(tmp_path, GRID), tmp_path / "a", Simulated(grid_loss({2: 0.1, 5: 0.1})))
+    packing.pack_all([tmp_path / "a"], tmp_path / "a.pack", Console(quiet=True))
+    with pytest.raises(LabError, match=r"a\.pack: no run of simulated"):
+        settle(study_file(tmp_path), tmp_path / "b", Simulated(ladder_loss(7)), packed=[tmp_path / "a.pack"])
+
+
 def test_runs_that_do_not_compare_are_not_asked_for_again(tmp_path: Path) -> None:
     """One arm of one seed was trained elsewhere: the pair is refused, and training it again is no use."""
     path, out = study_file(tmp_path), tmp_path / "out"

@@ -106,7 +106,7 @@ def decide(
         workers: concurrent runs; default: one per core, or what the cluster has.
         engine: local, ray or slurm.
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
-        packed: evidence to start from.
+        packed: evidence to start from: its ended runs that a study has are not repeated.
     """
     from inexact_muon.decide import command
     from inexact_muon.lab.sweep.commands import engine_of

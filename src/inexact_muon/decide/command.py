@@ -63,8 +63,7 @@ def decide(
     for plan in plans:
         if plan.decide:
             console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
-        if files := [file for file in packed if plan.name in packing.names(file)]:
-            packing.import_packed(files, out / plan.name, plan)
+    _import(plans, out, packed)
     if page:
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -82,6 +81,17 @@ def decide(
     if page:
         announce(build(out, console), console)
     return found
+
+
+def _import(plans: Sequence[StudyRuns], out: Path, packed: Sequence[Path]) -> None:
+    """Give each study the evidence's runs that it can use."""
+    served = {file: [plan for plan in plans if packing.serves(file, plan)] for file in packed}
+    for file, users in served.items():
+        if not users:
+            raise LabError(f"{file}: no run of {', '.join(plan.name for plan in plans)} to go on from")
+    for plan in plans:
+        if files := [file for file, users in served.items() if plan in users]:
+            packing.import_packed(files, out / plan.name, plan)
 
 
 def _spend(

@@ -63,9 +63,16 @@ def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
     return [PackedStore(about=about[name], runs=list(runs.values())) for name, runs in by_name.items()]
 
 
-def names(file: Path) -> set[str]:
-    """The studies in packed evidence, or in the stores of a folder."""
-    return {packed(place).name for place in store.places(file)}
+def serves(file: Path, plan: StudyRuns) -> bool:
+    """Whether `import_packed` finds a run for this plan in the packed evidence, or in the stores of a folder."""
+    return bool(_ended([packed(place) for place in store.places(file)], plan))
+
+
+def _ended(stores: Sequence[PackedStore], plan: StudyRuns) -> dict[str, PackedRun]:
+    """Finished runs by id: all of the same study, and those of other studies that the plan has."""
+    ids = {spec.id for spec in plan.runs}
+    found = (run for one in stores for run in one.runs if one.name == plan.name or run.id in ids)
+    return {run.id: run for run in found if run.outcome}
 
 
 def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
@@ -75,9 +82,7 @@ def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
     studies that it has. A declaration that differs from the evidence's is marked as changed.
     """
     stores = merged(packed(place) for file in files for place in store.places(file))
-    ids = {spec.id for spec in plan.runs}
-    found = [run for one in stores for run in one.runs if run.outcome and (one.name == plan.name or run.id in ids)]
-    ended = {run.id: run for run in found}
+    ended = _ended(stores, plan)
     if not ended:
         raise LabError(f"{', '.join(map(str, files))}: no run of the study {plan.name!r} to go on from")
     new = 0
