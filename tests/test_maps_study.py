@@ -129,6 +129,7 @@ def test_a_rule_is_judged_by_where_it_lands() -> None:
     assert found["keep"].asked == pytest.approx(0.016, rel=1e-6)
     assert found["keep"].error == pytest.approx(log(0.016 / 0.012), rel=1e-6)
     assert found["keep"].regret == pytest.approx(0.2 * log(0.016 / 0.012) ** 2, rel=1e-6)
+    assert transfer.third_of_keeping(list(found.values()), "keep").mean == pytest.approx(-2 * found["keep"].regret / 3)
 
 
 def test_the_committed_figures_are_those_of_the_packed_evidence(tmp_path: Path) -> None:
@@ -171,9 +172,15 @@ def test_what_the_page_says_in_words_is_in_its_tables() -> None:
         assert one["ratio"]["mean"] > table.PAPER
 
 
+def test_runs_that_two_studies_share_count_once() -> None:
+    rows = {(one["study"], one["momentum"]) for one in json.loads((FIGURES / "maps.json").read_text())["shifts"]}
+    assert ("gpt-small-region", 0.85) in rows
+    assert ("gpt-small-alpha", 0.85) not in rows, "a part of the former"
+
+
 def test_descent_alone_surely_predicts_better_than_keeping() -> None:
-    lines = table.made(STUDIES, REFERENCE)[1]["rules"].splitlines()[2:-2]
-    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in lines}
+    lines = table.made(STUDIES, REFERENCE)[1]["rules"].splitlines()[2:]
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in lines if line.startswith("|")}
     surely = [name for name, row in cells.items() if all(" to -" in row[k] for k in (2, 6))]
     assert "descent" in surely, "in error with two layers, where there are targets enough, and in regret"
     assert not {"measured", "paper", "deterministic"} & set(surely), "the other rules of the command"

@@ -147,6 +147,24 @@ def test_a_family(true: int, bodies: int) -> None:
     assert right > 0.8 * true * REPEATS or not true
 
 
+def test_a_family_of_claims_that_hold_in_one_study_and_not_in_others() -> None:
+    """Any wrong verdict among 8 claims, each true by much in one of five studies and on its threshold in the others."""
+    rng, seeds, claims, bodies = np.random.default_rng(3), 10, 8, 5
+    values = rng.standard_normal((REPEATS, claims, bodies, seeds))
+    values[:, :, 0] += 8.0
+    wrong = right = 0
+    for study in values:
+        members = [
+            ClaimPValues(str(k), tuple(interval(body.tolist()).above() for body in claim))
+            for k, claim in enumerate(study)
+        ]
+        found = holm(members).values()
+        right += sum(parts[0].verdict() == CONFIRMED for parts in found)
+        wrong += any(p.verdict() != UNDECIDED for parts in found for p in parts[1:])
+    assert lower_limit(wrong) <= ALPHA
+    assert right == claims * REPEATS
+
+
 def test_holm_by_hand() -> None:
     """p of .001, .01, .02 and .2 times 4, 3, 2 and 1; none below the one before."""
     ps = {"a": 0.01, "b": 0.001, "c": 0.014, "d": 0.2}
@@ -160,6 +178,11 @@ def test_holm_by_hand() -> None:
     assert found["b"][0].verdict() == CONFIRMED
     assert holm([ClaimPValues("one", (PValues(0.01, 0.99),))], size=4)["one"][0].confirm == 0.04
     assert holm([ClaimPValues("two", (PValues(0.01, 0.99), PValues(0.5, 0.5)))])["two"][0].confirm == 0.02
+    two = ClaimPValues("two", (PValues(0.001, 0.999), PValues(0.02, 0.98)))
+    found = holm([two, ClaimPValues("one", (PValues(0.008, 0.992),))])
+    assert found["two"][0].confirm == pytest.approx(2 * 2 * 0.001), "half of the share of one of two claims"
+    assert found["one"][0].confirm == pytest.approx(1.5 * 0.008), "half a share has been freed"
+    assert found["two"][1].confirm == pytest.approx(2 * 0.5 * 0.02), "all but half a share"
 
 
 @pytest.mark.parametrize("pilot", [6, 10])

@@ -153,9 +153,14 @@ def between(points: Mapping[float, float], lr: float) -> float:
     return sum(points[a] * prod(log(lr / b) / log(a / b) for b in near if b != a) for a in near)
 
 
-def momenta(study: StudyRecord) -> list[float]:
-    """Those of a study's runs."""
-    return sorted({float(run.momentum or 0.0) for run in study.runs})
+def by_momentum(studies: Iterable[StudyRecord]) -> dict[tuple[str, float], list[RunRecord]]:
+    """The runs of each study by momentum, without those that are only a part of what another study has."""
+    found: dict[tuple[str, float], list[RunRecord]] = {}
+    for study in studies:
+        for momentum in sorted({float(run.momentum or 0.0) for run in study.runs}):
+            found[study.name, momentum] = [run for run in study.runs if run.momentum == momentum]
+    ids = {key: {run.id for run in runs} for key, runs in found.items()}
+    return {key: runs for key, runs in found.items() if not any(ids[key] < other for other in ids.values())}
 
 
 def grid(runs: Iterable[RunRecord], five: float = 0.0) -> Grid:

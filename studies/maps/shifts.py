@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from compare import Span, span
-from grids import Grid, grid, momenta
+from grids import Grid, by_momentum, grid
 
 from inexact_muon.report.load import StudyRecord
 from inexact_muon.statistics import Interval, interval, paired
@@ -39,12 +39,10 @@ class Shift:
 def shifts(studies: Iterable[StudyRecord]) -> list[Shift]:
     """Of every study and momentum that has both, and three step sizes of each."""
     found = []
-    for study in studies:
-        for momentum in momenta(study):
-            runs = [run for run in study.runs if run.momentum == momentum]
-            made = grid(runs)
-            if {FEW, MANY} <= set(made.judged):
-                found.append(_shift(study.name, runs[0].spec.problem.layers, momentum, made))
+    for (name, momentum), runs in by_momentum(studies).items():
+        made = grid(runs)
+        if {FEW, MANY} <= set(made.judged):
+            found.append(_shift(name, runs[0].spec.problem.layers, momentum, made))
     return found
 
 

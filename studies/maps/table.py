@@ -22,11 +22,11 @@ from defaults import KINDS, matrix
 from defaults import verdicts as by_kind
 from drawing import figure
 from functionals import NUMBERS, ranks
-from grids import Grid, Setting, declared, grid, momenta
+from grids import Grid, Setting, by_momentum, declared, grid
 from marks import between
 from properties import properties
 from shifts import PAPER, Shift, shifts
-from transfer import FIVE, KEEP, against_keeping, tried
+from transfer import BEST, FIVE, KEEP, against_keeping, third_of_keeping, tried
 
 from inexact_muon.lab.errors import LabError
 from inexact_muon.report.load import RunRecord, StudyRecord, load
@@ -131,6 +131,7 @@ def moves(bodies: dict[str, Grid], layers: list[spectra.Layer]) -> str:
     lines += [
         "",
         f"Targets: {', '.join(f'{size} {number}' for size, number in count.items())}. Intervals are over targets.",
+        f"A third of the regret of keeping minus that of {BEST}: {signed(third_of_keeping(both, BEST))}.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -154,9 +155,10 @@ def iterations(moved: list[Shift]) -> str:
 
 def effort(studies: Iterable[StudyRecord]) -> str:
     """What was spent."""
-    ended = [run for study in studies for run in study.runs if run.outcome]
+    every = [run for study in studies for run in study.runs if run.outcome]
+    ended = {run.id: run for run in every}.values()  # some studies share runs
     hours = sum(sum(run.seconds.values()) for run in ended) / 3600
-    number = len({run.study for run in ended})
+    number = len({run.study for run in every})
     return f"{len(ended)} runs in {number} studies, {hours:.0f} hours of one core on busy machines.\n"
 
 
@@ -180,8 +182,8 @@ def fixed_norms(moved: list[Shift], rows: list[Row]) -> str:
 def beside(settings: list[Setting], studies: Iterable[StudyRecord]) -> dict[str, Grid]:
     """Grids of studies that no setting has, by momentum."""
     taken = {name for s in settings for name in (s.study, s.beside)}
-    others = [(study, m) for study in studies if study.name not in taken for m in momenta(study)]
-    return {f"{study.name}, momentum {m:g}": grid(r for r in study.runs if r.momentum == m) for study, m in others}
+    others = by_momentum(study for study in studies if study.name not in taken)
+    return {f"{name}, momentum {momentum:g}": grid(runs) for (name, momentum), runs in others.items()}
 
 
 def size(run: RunRecord) -> tuple[str, int]:

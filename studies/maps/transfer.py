@@ -22,7 +22,7 @@ FIVE = ("polar-express(steps=5)", "polar-express(steps=5, normalise=frobenius)")
 """Five Polar Express steps, with either normaliser."""
 SOURCES = (*FIVE, "zolotarev(poles=3)")
 """The first that a grid has: nearly exact oracles, all with the same best step size."""
-KEEP = "keep"
+KEEP, BEST = "keep", "descent"
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,9 @@ def against_keeping(found: list[Carried], rule: str) -> tuple[Interval, Interval
         interval([one.error - kept[one.target].error for one in mine]),
         interval([one.regret - kept[one.target].regret for one in mine]),
     )
+
+
+def third_of_keeping(found: list[Carried], rule: str) -> Interval:
+    """A third of keeping's regret minus that of a rule, over targets: the claim `some-rule` of the page."""
+    kept = {one.target: one for one in found if one.rule == KEEP}
+    return interval([kept[one.target].regret / 3 - one.regret for one in found if one.rule == rule])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -31,8 +32,6 @@ from inexact_muon.statistics import LEVEL, UNDECIDED
 
 HERE = Path(__file__).parent
 GPT, IMAGES = ("2 layers", "2 layers, enwik8", "4 layers"), ("widths 8, 16, 16", "widths 16, 32, 32")
-FAMILY = 12
-"""Claims that the studies of this folder declare together."""
 MOST = 10_000
 """More seeds than this are not counted: the effect is too small to be told from the edge of the claim."""
 NOT_RUN = "[not run](#declared-and-not-run)"
@@ -97,17 +96,20 @@ def chosen(items: list[Judged], studies: dict[str, StudyRecord]) -> Judged:
     return max(items, key=rank)
 
 
-def seeds_to_decide(item: Judged, margin: float | None) -> int:
-    """Seeds of which a t test tells the effect seen so far from the end of the claim or from the margin; 0 if not MOST.
+def levels(judged: list[Judged]) -> dict[str, float]:
+    """One-sided level by claim before anything is decided: claims have equal shares, which their studies divide."""
+    bodies = Counter(i.claim.id for i in judged if not i.finding.counted and i.finding.interval.n >= 2)
+    return {claim: LEVEL / (len(bodies) * number) for claim, number in bodies.items()}
 
-    At the strictest level of Holm's procedure.
-    """
+
+def seeds_to_decide(item: Judged, margin: float | None, level: float) -> int:
+    """Seeds of which a t test tells the effect seen so far from the end of the claim or the margin; 0 if not MOST."""
     found, zone = item.finding.interval, item.finding.zone
     distance = min(abs(found.mean - end) for end in zone if isfinite(end))
     if margin is not None:
         distance = max(distance, margin - (found.mean if zone[1] == inf else -found.mean))
     for n in range(max(found.n, 2), MOST):
-        if float(stdtrit(n - 1, 1.0 - LEVEL / FAMILY)) * found.spread <= distance * n**0.5:
+        if float(stdtrit(n - 1, 1.0 - level)) * found.spread <= distance * n**0.5:
             return n
     return 0
 
@@ -117,12 +119,12 @@ def seconds(study: StudyRecord) -> float:
     return fmean(sum(run.seconds.values()) for run in study.runs if run.outcome)
 
 
-def cost(item: Judged, study: StudyRecord) -> str:
+def cost(item: Judged, study: StudyRecord, level: float) -> str:
     """What deciding would take, by the spread so far."""
     if EDGE in item.finding.note:
         return "open: an optimum lies at the end of its grid, [further step sizes](#declared-and-not-run) would tell"
     margin = study.declared.margin.get(item.claim.id) if study.declared else None
-    wanted, has = seeds_to_decide(item, margin), item.finding.interval.n
+    wanted, has = seeds_to_decide(item, margin, level), item.finding.interval.n
     if not wanted:
         return f"open: {MOST} seeds would not tell"
     wanted = max(wanted, has + 1)
@@ -131,10 +133,10 @@ def cost(item: Judged, study: StudyRecord) -> str:
     return f"open: {alone}{wanted} seeds would tell ({hours:.1f} core-hours more)"
 
 
-def cell(item: Judged, study: StudyRecord) -> str:
+def cell(item: Judged, study: StudyRecord, level: float) -> str:
     """Effect, interval, seeds and verdict."""
     found, shown = item.finding, EFFECTS[item.claim.id].shown
-    words = item.verdict if item.verdict != UNDECIDED else cost(item, study)
+    words = item.verdict if item.verdict != UNDECIDED else cost(item, study, level)
     if found.counted:
         return f"{found.statistic.split(' measured')[0]}; {words}"
     span = f"{shown(found.interval.low)} to {shown(found.interval.high)}"
@@ -149,7 +151,8 @@ def table(judged: list[Judged], studies: dict[str, StudyRecord], columns: tuple[
         by_size = [[item for item in mine if size(studies[item.study]) == name] for name in columns]
         if any(by_size):
             best = [chosen(items, studies) if items else None for items in by_size]
-            cells = [cell(item, studies[item.study]) if item else NOT_RUN for item in best]
+            level = levels(judged).get(claim.id, LEVEL)
+            cells = [cell(item, studies[item.study], level) if item else NOT_RUN for item in best]
             effect = EFFECTS[claim.id]
             lines.append(f"| {claim.sentence} | {effect.what} | {effect.paper} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -158,8 +161,12 @@ def table(judged: list[Judged], studies: dict[str, StudyRecord], columns: tuple[
 def others(judged: list[Judged]) -> str:
     """Claims that have no size: bounds, and rules and policies from tables."""
     rest = [item for item in judged if item.claim.id not in EFFECTS and item.finding.statistic]
-    lines = ["| claim | evidence | verdict |", "|---|---|---|"]
-    lines += [f"| {i.claim.sentence} | {i.finding.statistic} {i.finding.range} | {i.verdict} |" for i in rest]
+    lines = ["| claim | runs | evidence | verdict |", "|---|---|---|---|"]
+    for item in rest:
+        found = item.finding
+        words = item.verdict if item.verdict != UNDECIDED else "open"
+        why = f": {found.note}" if found.note else ""
+        lines.append(f"| {item.claim.sentence} | {found.evidence} | {found.statistic}, {found.range} | {words}{why} |")
     return "\n".join(lines) + "\n"
 
 

@@ -19,25 +19,21 @@ class ClaimPValues:
 def holm(members: Sequence[ClaimPValues], size: int = 0) -> dict[str, tuple[PValues, ...]]:
     """Adjusted p-values: comparing them with LEVEL bounds the probability of any wrong verdict in the family by ALPHA.
 
-    A claim's p is its smallest, times its number of bodies (Bonferroni). Claims are sorted by p; the k-th is multiplied
-    by m - k + 1, and the adjusted values are made monotone.
+    Holm's procedure with weights: the m claims have equal shares of the error rate, and the n bodies of evidence of a
+    claim divide its share. Bodies are sorted by n p; each p is multiplied by n and by the shares of the bodies not yet
+    passed, and the adjusted values are made monotone.
 
     Args:
         members: the claims with their p-values.
         size: m, if more claims than these were declared.
     """
-    m = max(size, len(members))
-    ordered = sorted(members, key=_least)
-    adjusted: dict[str, tuple[PValues, ...]] = {}
+    left = float(max(size, len(members)))
+    adjusted: dict[tuple[str, int], PValues] = {}
     floor = 0.0
-    for k, member in enumerate(ordered):
-        factor = (m - k) * len(member.parts)
-        adjusted[member.claim] = tuple(
-            PValues(*(min(1.0, max(floor, factor * value)) for value in (p.confirm, p.refute))) for p in member.parts
-        )
-        floor = max(floor, min(1.0, (m - k) * _least(member)))
-    return adjusted
-
-
-def _least(member: ClaimPValues) -> float:
-    return len(member.parts) * min(p.least for p in member.parts)
+    bodies = [(one.claim, k, p, len(one.parts)) for one in members for k, p in enumerate(one.parts)]
+    for claim, k, p, n in sorted(bodies, key=lambda body: body[3] * body[2].least):
+        confirm, refute = (min(1.0, max(floor, left * n * value)) for value in (p.confirm, p.refute))
+        adjusted[claim, k] = PValues(confirm, refute)
+        floor = min(confirm, refute)
+        left -= 1.0 / n
+    return {one.claim: tuple(adjusted[one.claim, k] for k in range(len(one.parts))) for one in members}
