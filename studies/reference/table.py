@@ -85,13 +85,16 @@ def column(spec: RunSpec) -> str:
 
 
 def chosen(items: list[Judged], studies: dict[str, StudyRecord]) -> Judged:
-    """Of studies of one size that which declares the claim and has its seeds, or the longest runs, or most seeds."""
+    """Of studies of one size that which declares the claim and has its seeds, or the longest runs, or most seeds.
 
-    def rank(item: Judged) -> tuple[bool, int, int]:
+    One with an optimum inside of its grid goes before others: at the end of a grid a shift is that of the grid.
+    """
+
+    def rank(item: Judged) -> tuple[bool, bool, int, int]:
         study, found = studies[item.study], item.finding
         planned = study.declared is not None and item.claim.id in study.declared.width
         kept = planned and found.interval.n >= found.wanted > 0
-        return kept, study.runs[0].spec.steps, found.interval.n
+        return EDGE not in found.note, kept, study.runs[0].spec.steps, found.interval.n
 
     return max(items, key=rank)
 
