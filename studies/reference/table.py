@@ -167,7 +167,8 @@ def others(judged: list[Judged]) -> str:
     lines = ["| claim | runs | evidence | verdict |", "|---|---|---|---|"]
     for item in rest:
         found = item.finding
-        words = item.verdict if item.verdict != UNDECIDED else "open"
+        alone = f", {found.verdict} by itself" if found.verdict != item.verdict else ""
+        words = item.verdict if item.verdict != UNDECIDED else f"open{alone}"
         why = f": {found.note}" if found.note else ""
         lines.append(f"| {item.claim.sentence} | {found.evidence} | {found.statistic}, {found.range} | {words}{why} |")
     return "\n".join(lines) + "\n"
