@@ -26,7 +26,7 @@ from grids import Grid, Setting, by_momentum, declared, grid
 from marks import between
 from properties import properties
 from shifts import PAPER, Shift, shifts
-from transfer import BEST, FIVE, KEEP, against_keeping, third_of_keeping, tried
+from transfer import DESCENT, FIVE, KEEP, against_keeping, third_of_keeping, tried
 
 from inexact_muon.lab.errors import LabError
 from inexact_muon.report.load import RunRecord, StudyRecord, load
@@ -131,7 +131,7 @@ def moves(bodies: dict[str, Grid], layers: list[spectra.Layer]) -> str:
     lines += [
         "",
         f"Targets: {', '.join(f'{size} {number}' for size, number in count.items())}. Intervals are over targets.",
-        f"A third of the regret of keeping minus that of {BEST}: {signed(third_of_keeping(both, BEST))}.",
+        f"A third of the regret of keeping minus that of {DESCENT}: {signed(third_of_keeping(both, DESCENT))}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -22,7 +22,7 @@ FIVE = ("polar-express(steps=5)", "polar-express(steps=5, normalise=frobenius)")
 """Five Polar Express steps, with either normaliser."""
 SOURCES = (*FIVE, "zolotarev(poles=3)")
 """The first that a grid has: nearly exact oracles, all with the same best step size."""
-KEEP, BEST = "keep", "descent"
+KEEP, DESCENT = "keep", "descent"
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def chosen(items: list[Judged], studies: dict[str, StudyRecord]) -> Judged:
 
 def levels(judged: list[Judged]) -> dict[str, float]:
     """One-sided level by claim before anything is decided: claims have equal shares, which their studies divide."""
-    bodies = Counter(i.claim.id for i in judged if not i.finding.counted and i.finding.interval.n >= 2)
+    bodies = Counter(item.claim.id for item in judged if item.tested)
     return {claim: LEVEL / (len(bodies) * number) for claim, number in bodies.items()}
 
 

@@ -88,6 +88,11 @@ class Judged:
     """The study of the runs; empty for tables."""
 
     @property
+    def tested(self) -> bool:
+        """Whether it is part of the correction: counted claims and those with fewer than two seeds are exempt."""
+        return not self.finding.counted and self.finding.interval.n >= 2
+
+    @property
     def verdict(self) -> Verdict:
         """The verdict after the correction, which may leave a claim undecided but never reverses it."""
         found = self.p.verdict()
@@ -144,15 +149,14 @@ def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]
 
 
 def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
-    """Holm's correction over the tested claims; counted ones and those with fewer than two seeds are exempt.
+    """Holm's correction over the tested claims.
 
     Args:
         judged: the rows of one family.
         size: number of declared claims, if larger.
     """
-    tested = [item for item in judged if not item.finding.counted and item.finding.interval.n >= 2]
     members: dict[str, list[Finding]] = {}
-    for item in tested:
+    for item in (item for item in judged if item.tested):
         members.setdefault(item.claim.id, []).append(item.finding)
     adjusted = holm([ClaimPValues(name, tuple(f.p for f in found)) for name, found in members.items()], size)
     return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
