@@ -295,6 +295,9 @@ def test_evidence_of_no_use_is_refused(tmp_path: Path) -> None:
     packing.pack_all([tmp_path / "a"], tmp_path / "a.pack", Console(quiet=True))
     with pytest.raises(LabError, match=r"a\.pack: no run of simulated"):
         settle(study_file(tmp_path), tmp_path / "b", Simulated(ladder_loss(7)), packed=[tmp_path / "a.pack"])
+    with pytest.raises(LabError, match=r"c\.pack: no such file"):
+        settle(study_file(tmp_path), tmp_path / "b", Simulated(ladder_loss(7)), packed=[tmp_path / "c.pack"])
+    assert not (tmp_path / "b").exists()
 
 
 def test_runs_that_do_not_compare_are_not_asked_for_again(tmp_path: Path) -> None:

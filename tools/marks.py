@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
+from pathlib import Path
 
 
 def between(page: str, parts: Mapping[str, str], command: str) -> str:
@@ -14,3 +16,10 @@ def between(page: str, parts: Mapping[str, str], command: str) -> str:
         head, rest = page.split(before)
         page = head + before + text + after + rest.split(after)[1]
     return page
+
+
+def page_file(word: str) -> Path:
+    """The type of an argument that names a page to write into."""
+    if not Path(word).is_file():
+        raise ArgumentTypeError(f"{word}: no such page")
+    return Path(word)

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from marks import between
+from marks import between, page_file
 
 from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
 from inexact_muon.lab.store import store
@@ -163,7 +163,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("stores", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--page", type=Path)
+    parser.add_argument("--page", type=page_file)
     given = parser.parse_args()
     for folder in given.stores:
         if not store.is_store(folder):

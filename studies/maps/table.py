@@ -23,7 +23,7 @@ from defaults import verdicts as by_kind
 from drawing import figure
 from functionals import NUMBERS, ranks
 from grids import Grid, Setting, by_momentum, declared, grid
-from marks import between
+from marks import between, page_file
 from properties import properties
 from shifts import PAPER, Shift, shifts
 from transfer import DESCENT, FIVE, KEEP, against_keeping, third_of_keeping, tried
@@ -235,7 +235,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("evidence", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--page", type=Path)
+    parser.add_argument("--page", type=page_file)
     given = parser.parse_args()
     try:
         table, parts = made(*given.evidence)

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from scipy.special import stdtrit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from marks import between
+from marks import between, page_file
 
 from inexact_muon.cli.demo import copy_reference
 from inexact_muon.lab.spec import study
@@ -210,7 +210,7 @@ def written(page: str, parts: dict[str, str]) -> str:
 def main() -> None:
     """The command."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, required=True)
+    parser.add_argument("--page", type=page_file, required=True)
     given = parser.parse_args()
     given.page.write_text(written(given.page.read_text(), made()))
 

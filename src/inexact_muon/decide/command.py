@@ -60,10 +60,10 @@ def decide(
     """
     plans = [_plan(path) for path in paths]
     _check(plans, claims)
+    _import(plans, out, packed)
     for plan in plans:
         if plan.decide:
             console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
-    _import(plans, out, packed)
     if page:
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)

@@ -65,7 +65,13 @@ def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
 
 def serves(file: Path, plan: StudyRuns) -> bool:
     """Whether `import_packed` finds a run for this plan in the packed evidence, or in the stores of a folder."""
-    return bool(_ended([packed(place) for place in store.places(file)], plan))
+    return bool(_ended(_stores(file), plan))
+
+
+def _stores(file: Path) -> list[PackedStore]:
+    if not (file.exists() or pack.is_packed(file)):  # FILE/STUDY names one of several
+        raise LabError(f"{file}: no such file or folder of evidence")
+    return [packed(place) for place in store.places(file)]
 
 
 def _ended(stores: Sequence[PackedStore], plan: StudyRuns) -> dict[str, PackedRun]:
@@ -81,7 +87,7 @@ def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
     Runs of the same study that the plan does not have, such as other seeds, are imported as well, and runs of other
     studies that it has. A declaration that differs from the evidence's is marked as changed.
     """
-    stores = merged(packed(place) for file in files for place in store.places(file))
+    stores = merged(one for file in files for one in _stores(file))
     ended = _ended(stores, plan)
     if not ended:
         raise LabError(f"{', '.join(map(str, files))}: no run of the study {plan.name!r} to go on from")
