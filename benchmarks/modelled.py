@@ -1,8 +1,7 @@
 """Steps on an H100 by a model, nothing timed: `python benchmarks/modelled.py` writes benchmarks/results/modelled.md.
 
-Operations of a whole step are recorded on fake CUDA tensors (tests/helpers/fake_cuda.py). Each is priced by its shapes:
-products at 70 % of 989 TF/s (half precision; 67 TF/s float32) times the share of busy multiprocessors, everything else
-at 85 % of 3.35 TB/s, at least 2 us a kernel; a step takes at least 5 us of host time a launch. Good for ratios only.
+Operations of a whole step are recorded on fake CUDA tensors (`inexact_muon.plan.recorder`) and priced by their shapes
+(`inexact_muon.plan.pricing`); a step takes at least 5 us of host time a launch. Good for ratios only.
 
 A symmetric product that is a kernel costs the full product over the speed that was published for its side on that
 device (`inexact_muon.polar.kernel.PUBLISHED`), or, in the second column, half of the flops at any side.
@@ -14,7 +13,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import ceil, prod
 from pathlib import Path
 
 import pytest
@@ -25,15 +23,14 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "benchmarks" / "results" / "modelled.md"
 sys.path.insert(0, str(ROOT / "tests/helpers"))
 
-from fake_cuda import Launch, Recorder, fake_h100, on_fake_cuda  # noqa: E402
-from fake_models import GPT2, LLAMA, gpt2, llama  # noqa: E402
+from fake_models import GPT2, LLAMA, gpt2, llama, on_fake_cuda  # noqa: E402
 from inexact_muon import Muon, polar  # noqa: E402
+from inexact_muon.plan.pricing import H100, HOST, product, seconds  # noqa: E402
+from inexact_muon.plan.recorder import Recorder, fake_h100  # noqa: E402
 from inexact_muon.polar import kernel  # noqa: E402
 from matrices import SPECTRA, matrix  # noqa: E402
 from tensor_cores import TensorCores  # noqa: E402
 
-PEAK, BANDWIDTH, MULTIPROCESSORS, HOST, FLOOR = {2: 989e12, 4: 67e12, 8: 34e12}, 3.35e12, 132, 5e-6, 2e-6
-H100 = (9, 0)
 MODELS: dict[str, Callable[[], nn.Module]] = {"GPT-2 124M": gpt2, "Llama-3-8B": llama}
 OURS, FAST = "`Muon.for_model`, `auto:accurate`", "`Muon.for_model`, `auto:fast`"
 LAYERS = {"GPT-2 124M": (12, GPT2), "Llama-3-8B": (32, LLAMA)}
@@ -42,43 +39,15 @@ DION = {"GPT-2 124M": (5.7e-3, 188), "Llama-3-8B": (894e-3, 370)}
 products at half of the flops. It is not installed here."""
 
 
-def product(batch: int, n: int, k: int, m: int, size: int) -> float:
-    """Seconds of a batch of n x k x m products of entries of `size` bytes."""
-
-    def busy(rows: int, columns: int) -> float:
-        tiles = batch * ceil(n / rows) * ceil(m / columns)
-        return tiles / (ceil(tiles / MULTIPROCESSORS) * MULTIPROCESSORS)
-
-    share = max(busy(128, 128), busy(128, 256), 0.6 * busy(64, 64))
-    moved = batch * (n * k + k * m + n * m) * size
-    return max(2 * batch * n * k * m / (PEAK[size] * 0.7 * share), moved / (BANDWIDTH * 0.85), FLOOR)
-
-
-def seconds(done: Launch, halved: bool) -> float:
-    """One operation."""
-    shapes = [(shape, dtype.itemsize) for shape, dtype in done.given[0]]
-    name = done.name.rstrip("_")
-    if name not in ("bmm", "mm", "baddbmm", "addmm", "symmetric_product"):
-        return max(done.bytes / (BANDWIDTH * 0.85), FLOOR * done.launches)
-    (a, size), (b, _) = shapes[1:3] if name in ("baddbmm", "addmm") else shapes[:2]
-    batch, n, k, m = prod(a[:-2]), a[-2], a[-1], b[-1]
-    time = product(batch, n, k, m, size)
-    if name == "symmetric_product":
-        return time / (2.0 if halved else kernel.speed(n, H100))
-    copied = done.name in ("baddbmm", "addmm")  # a new tensor: a copy and a product
-    return time + (max(2 * batch * n * m * size / (BANDWIDTH * 0.85), FLOOR) if copied else 0.0)
-
-
 @contextmanager
 def gate(everywhere: bool) -> Iterator[None]:
     """The kernel as if Triton were installed; with `everywhere` for every symmetric product in half precision."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "INSTALLED", True)
         if everywhere:
             patch.setattr(kernel, "smallest_side", lambda device: 1)
             patch.setattr(kernel, "FEWEST", 1)
             patch.setattr("inexact_muon.polar.symmetric.LEAST", 1)
-        with fake_h100(patch):
+        with fake_h100(triton=True):
             yield
 
 
@@ -105,7 +74,8 @@ def step(model: str, make: Callable[[nn.Module], list[torch.optim.Optimizer]], h
             with Recorder() as found:
                 for optimizer in optimizers:
                     optimizer.step()
-    return max(sum(seconds(done, halved) for done in found.operations), found.launches * HOST), found.launches
+    price = {"symmetric": lambda n: 2.0} if halved else {}
+    return max(sum(seconds(done, **price) for done in found.operations), found.launches * HOST), found.launches
 
 
 def dion(model: str, halved: bool) -> float:

@@ -13,7 +13,7 @@ LAYERS = {
     "defaults": (),
     "dtensors": (),
     "statistics": (),
-    "terminal": (),
+    "terminal": ("_text",),
     "schedules": ("_text",),
     "theory": ("_text", "schedules"),
     "strategies": ("_text", "schedules"),
@@ -36,7 +36,7 @@ LAYERS = {
     "testing": ("lmo", "polar", "schedules"),
     "integrations": ("optim",),
     "bench": ("_text", "optim", "inexactness", "lmo", "polar", "schedules", "terminal", "tune"),
-    "plan": ("_text", "lab", "schedules", "strategies", "terminal"),
+    "plan": ("_text", "dtensors", "lab", "optim", "parallel", "polar", "strategies", "terminal"),
     "report": ("_text", "lab", "schedules", "statistics", "tune"),
     "decide": ("_text", "lab", "report", "statistics", "terminal"),
     "cli": (
@@ -49,8 +49,15 @@ LAYERS = {
 
 INSIDE_FUNCTIONS = (
     *("__init__.py", "__main__.py", "cli/evidence.py", "cli/oracles.py", "cli/runs.py", "cli/catalogue.py"),
-    *("cli/statements.py", "tune/checkpoints.py", "bench/page.py", "plan/page.py", "optim/explanation.py"),
-    *("optim/__init__.py", "optim/core.py", "polar/kernel.py", "tune/__init__.py", "schedules/zolotarev.py"),
+    *(
+        "cli/statements.py",
+        "tune/checkpoints.py",
+        "bench/page.py",
+        "plan/files.py",
+        "plan/page.py",
+        "optim/explanation.py",
+    ),
+    *("optim/__init__.py", "optim/groups.py", "polar/kernel.py", "tune/__init__.py", "schedules/zolotarev.py"),
     *("optim/probe.py", "theory/stochastic.py", "theory/measured_stochastic.py"),
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; the
@@ -58,7 +65,7 @@ optimizer, which imports `parallel` once there is a process group; the kernel, w
 with scipy, which training with another oracle does not need."""
 
 TORCH_FREE = (
-    *("_text", "defaults", "plan", "report", "schedules", "statistics", "strategies", "terminal", "theory"),
+    *("_text", "defaults", "report", "schedules", "statistics", "strategies", "terminal", "theory"),
     *("cli/statements.py",),
 )
 HEAVY = ("rich", "scipy", "msgspec", "tyro")
@@ -178,7 +185,6 @@ def test_sizes(path: Path) -> None:
         "inexact_muon.lab.sweep.listing",
         "inexact_muon.tune.rules",
         "inexact_muon.plan.files",
-        "inexact_muon.plan.page",
         "inexact_muon.report.command",
     ],
 )

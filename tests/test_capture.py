@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from fake_cuda import Recorder, fake_h100
 from inexact_muon import Muon
 from inexact_muon.optim import CapturedStep, LMOOptimizer, MomentumSchedule, Observer, finite
+from inexact_muon.plan.recorder import Recorder, fake_h100
 from test_optim_equations import problem
 
 SHAPES = ((6, 9), (9, 6), (6, 9), (5,))
@@ -47,10 +47,10 @@ def made(params: list[nn.Parameter], lr: Any = 0.02, momentum: Any = 0.9, **opti
 
 @pytest.mark.parametrize("tensors", [False, True])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_consecutive_steps_are_the_same_operations(name: str, tensors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consecutive_steps_are_the_same_operations(name: str, tensors: bool) -> None:
     """Names, shapes and numbers; nothing waits for the device. The first step also makes the states."""
     steps = []
-    with fake_h100(monkeypatch):
+    with fake_h100():
         params = [nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
         optimizer = made(params, **OPTIONS[name])
         if tensors:  # not at construction, where values are checked
@@ -68,6 +68,7 @@ def test_consecutive_steps_are_the_same_operations(name: str, tensors: bool, mon
     assert all(step.copies == [] for step in steps[1:])
 
 
+@pytest.mark.filterwarnings("ignore:all groups now have lr")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_tensors_move_as_numbers_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """lr and momentum as tensors and as floats that change, with flags; a gradient is not finite now and then."""

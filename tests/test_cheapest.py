@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adversary import Case
 from inexact_muon import lmo, measure, polar, predict
 from inexact_muon.polar import kernel
 from inexact_muon.polar.choice import _candidates, _ordered, choose
@@ -91,10 +92,26 @@ def test_what_cannot_be_reached_is_refused_with_what_can(shape: tuple[int, int],
     assert polar.cheapest(*shape, delta, lower, dtype=torch.float64).dtype == torch.float64
 
 
+SHAPES = ((16, 16), (64, 64), (64, 256), (256, 256), (768, 768), (768, 3072))
+
+
 def test_the_default_choices_are_what_they_were() -> None:
-    found = [str(polar.cheapest(n, m)) for n, m in ((16, 16), (64, 64), (64, 256), (256, 256), (768, 768), (768, 3072))]
+    """For spread spectra, which `auto` expects."""
     polished, three = "zolotarev(poles=1, polish=9)", "zolotarev(poles=3)"
-    assert found == ["cans(steps=4, degree=(5, 9, 9, 9))"] * 2 + [polished] * 2 + [three] * 2
+    expected = ["cans(steps=4, degree=(5, 9, 9, 9))"] * 2 + [polished] * 2 + [three] * 2
+    assert [str(polar.cheapest(n, m, spread=True)) for n, m in SHAPES] == expected
+    assert [str(polar.Auto().at(n, m)) for n, m in SHAPES] == expected
+
+
+@pytest.mark.parametrize("shape", [(100, 100), (128, 128), (90, 300)])
+@pytest.mark.parametrize(("delta", "lower"), [(0.065, 1e-3), (0.05, 1e-3), (0.15, 3e-3), (2e-3, 1e-2), (0.02, 1e-4)])
+def test_one_large_value_and_the_others_at_lower(shape: tuple[int, int], delta: float, lower: float) -> None:
+    """It determines the rounding error of a Gram matrix, which a rational function then divides by its shifts."""
+    method = polar.cheapest(*shape, delta, lower)
+    for seed, basis in enumerate(("haar", "last rows", "first rows", "last rows")):
+        case = Case(*shape, ((0.0, 1), (float(np.log10(lower * 1.0001)), 1)), False, basis, 4 + 3 * seed)
+        m = case.matrix().float()
+        assert float(lmo.Spectral().distance(m, -method(m))) <= delta, (str(method), basis)
 
 
 @pytest.mark.parametrize("spectrum", ["gaussian", "log-uniform-1e-3", "power-law"])

@@ -41,6 +41,19 @@ def test_committed_table_is_what_the_command_writes() -> None:
     assert (ROOT / "docs/figures/oracles.md").read_text() == catalogue.markdown(catalogue.rows())
 
 
+def test_every_promise_names_tests_that_exist() -> None:
+    files = {path.name: path.read_text() for path in (ROOT / "tests").glob("test_*.py")}
+    rows = [line for line in (ROOT / "docs/guarantees.md").read_text().splitlines() if line.startswith("| ")]
+    promises = [row for row in rows if "test_" in row]
+    assert len(promises) > 50
+    for row in promises:
+        for file, test in re.findall(r"`(?:(test_\w+\.py)(?:::)?)?(test_\w+)?`", row.rpartition(" | ")[2]):
+            assert not file or file in files, row
+            texts = [files[file]] if file else files.values()
+            assert not test or any(f"def {test}(" in text for text in texts), row
+            assert file or test, row
+
+
 @pytest.mark.data
 def test_tables_of_oracles_are_what_the_command_writes() -> None:
     made = CHOOSE.table(*CHOOSE.load())

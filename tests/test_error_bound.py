@@ -95,6 +95,24 @@ def test_slope_and_uppers(name: str) -> None:
         x = Schedule(0.0, "one step", (step,)).scalar(x)
 
 
+TILTED = [
+    *((3, 1e-3, -0.5), (1, 0.1, -0.5), (2, 1e-2, -0.3), (4, 1e-5, 0.4), (1, 0.6, -0.5)),
+    *((2, 0.9, -0.5), (3, 0.9, 0.2), (4, 0.6, -0.1), (5, 0.3, 0.5), (8, 0.1, -0.5), (8, 0.9, 0.3), (7, 0.3, -0.01)),
+]
+"""Poles, lower, power: far too few poles, and so many that the error is below rounding."""
+
+
+@pytest.mark.parametrize(("poles", "lower", "power"), TILTED)
+def test_tilted_bounds_hold_below_lower(poles: int, lower: float, power: float) -> None:
+    method = polar.Zolotarev(poles, lower, power=power)
+    for end in (lower, 0.1 * lower, 1e-2 * lower, 1e-4 * lower):
+        measured = np.abs(1.0 - method.scalar(np.geomspace(end, 1.0, 100_001))).max()
+        assert method.error_bound(end) == pytest.approx(measured, rel=1e-6, abs=1e-9)
+    grid = np.geomspace(lower, 1.0, 10_001)
+    error = np.abs(method.scalar(grid) / grid**power - 1.0).max()
+    assert error <= 1.1 * polar.Zolotarev(poles, lower).error_bound(lower) + 1e-6, "as good as without a tilt"
+
+
 def test_safety_is_for_values_above_one() -> None:
     """2.6 of the digest: six steps stay near 1 up to 1.000005 without a safety factor, 1.0109 with 1.01."""
     assert abs(polar.PolarExpress(6, safety=1.0).scalar([1.0001])[0]) > 2.0

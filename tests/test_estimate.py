@@ -117,6 +117,29 @@ def test_repeated_and_missing_singular_values_at_length(kind: str, seeds: range)
         check_hard(kind, seed, (140, 200, 256, 384))
 
 
+FEW = {
+    "one small": ((0.0, -1), (-2.2, 1)),
+    "three small": ((0.0, -1), (-2.5, 3)),
+    "one large": ((0.0, 1), (-2.2, -1)),
+    "two large, one small": ((0.0, 2), (-1.0, -1), (-2.6, 1)),
+}
+"""Levels (log10 of a singular value, how many; -1: all others): few values away from a flat bulk."""
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("levels", FEW)
+def test_few_values_away_from_a_flat_bulk(name: str, levels: str) -> None:
+    n, m = 200, 240
+    rest = n - sum(count for _, count in FEW[levels] if count > 0)
+    s = np.concatenate([np.full(count if count > 0 else rest, 10.0**level) for level, count in FEW[levels]])
+    ball = lmo.Spectral(polar=ORACLES[name])
+    a = ((orthonormal(n, n, 3) * torch.from_numpy(s)) @ orthonormal(m, n, 4).mT).float()
+    exact, found = measure(ball, a, ball(a), exact=True), measure(ball, a, ball(a))
+    if exact.delta <= 0.9:
+        assert found.delta == pytest.approx(exact.delta, rel=0.1, abs=1e-3)
+    assert found.gap == pytest.approx(exact.gap, abs=0.02)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_other_dtypes(dtype: torch.dtype) -> None:
     """In half precision delta may count directions beyond the rank threshold, never others."""

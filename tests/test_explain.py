@@ -13,12 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from fake_cuda import fake_h100, on_fake_cuda
-from fake_models import llama
+from fake_models import llama, on_fake_cuda
 from inexact_muon import Muon, Scion, explain
 from inexact_muon.optim import LMOOptimizer
 from inexact_muon.optim.explanation import COLUMNS, Line
-from inexact_muon.polar import kernel
+from inexact_muon.plan.recorder import fake_h100
 from models import MODELS
 
 LONG = "encoder_of_a_model_whose_modules_have_long_names"
@@ -56,10 +55,9 @@ def test_parameters_that_were_added_come_last() -> None:
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_products_on_an_accelerator_are_named(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_on_an_accelerator_are_named(installed: bool) -> None:
     """Dtype, form and kernel, as they run there, with the flops of that form."""
-    monkeypatch.setattr(kernel, "INSTALLED", installed)
-    with fake_h100(monkeypatch):
+    with fake_h100(triton=installed):
         optimizer = Muon.for_model(on_fake_cuda(lambda: llama(1)), 0.02)
         optimizer.step()
         found = explain(optimizer)

@@ -135,3 +135,30 @@ def test_a_loaded_second_moment_in_float16_becomes_float32() -> None:
         ours.step()
         assert bool((p < before).all()), "it has stopped"
         before = p.detach().clone()
+
+
+def few_rows(n: int, m: int, count: int, seed: int) -> torch.Tensor:
+    """Wide float16 matrices of two or three rows of nearly equal entries, the others zero: the entries of X X^T are
+    equal, so that their rounding errors add up in its small eigenvalues."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = 2 + seed % 2
+    u, v = (torch.randn(count, side, rows, generator=generator, dtype=torch.float64) for side in (rows, m))
+    u[..., 0], v[..., 0] = 1.0, 1.0
+    lowest = 10.0 ** (-2.5 * torch.rand(count, 1, generator=generator, dtype=torch.float64))
+    s = torch.cat((torch.ones(count, 1), lowest ** torch.rand(count, rows - 1, generator=generator)), -1)
+    found = torch.zeros(count, n, m, dtype=torch.float16)
+    found[:, :rows] = ((torch.linalg.qr(u)[0] * s[:, None]) @ torch.linalg.qr(v)[0].mT).half()
+    return found
+
+
+@pytest.mark.parametrize("steps", [4, 5, 6, 8])
+@pytest.mark.parametrize("n", [3, 24])
+def test_the_gram_form_in_float16_diverges_for_no_rows(n: int, steps: int) -> None:
+    """Found by the adversarial search: NaN for five in two thousand, by a singular value of 0.09."""
+    method = polar.PolarExpress(steps, dtype=torch.float16)
+    assert method.runs_gram(n, 2 * n, torch.float16)
+    end = method.map.image(1e-9, 1.0)[1]
+    for seed in range(4):
+        found = method(few_rows(n, 2 * n, 2000, seed)).float()
+        assert bool(found.isfinite().all())
+        assert float(torch.linalg.matrix_norm(found, 2).max()) <= end + 0.1

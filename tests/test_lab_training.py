@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from inexact_muon import lmo, measure, optim, polar
+from inexact_muon.inexactness import assess
 from inexact_muon.lab import problems
 from inexact_muon.lab.bounds.verify import follow
 from inexact_muon.lab.errors import LabError, LabWarning
@@ -153,6 +154,7 @@ OTHER: dict[str, Any] = {
     "radius": 3.0,
     "head_radius": 3.0,
     "constrained": True,
+    "decay": 0.3,
 }
 SECTIONS = [(kind, name) for kind in optimizers.BUILDERS for name in kind.__struct_fields__]
 WIDE = GPT | {"width": 96}
@@ -232,9 +234,75 @@ def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.Mon
     assert found == ({"oracle": 10.0, "optimizer": 2.0 * groups} if name == "muon" else {"optimizer": 8.0})
 
 
+def charged(spec: RunSpec, folder: Path, monkeypatch: pytest.MonkeyPatch, stop: int = 0) -> dict[str, float]:
+    """Seconds by part by a clock that only oracles (5 s) and measurements (100 s) advance; stopped and resumed once."""
+    now, steps = 0.0, 0
+
+    def charge(function: Any, seconds: float) -> Any:
+        def costly(*given: Any) -> Any:
+            nonlocal now
+            now += seconds
+            return function(*given)
+
+        return costly
+
+    def stopping() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps == stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr("inexact_muon.lab.train.clock.time.perf_counter", lambda: now)
+        patch.setattr(Spectral, "directions", charge(Spectral.directions, 5.0))
+        patch.setattr("inexact_muon.lab.train.observers.assess", charge(assess, 100.0))
+        folder.mkdir()
+        found = train(spec, folder, stopping=stopping)
+        found = found or train(spec, folder)
+    assert found is not None
+    return {part: value for part, value in found.seconds.items() if value}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("stop", [1, 5, 11])
+@pytest.mark.parametrize("optimizer", ["muon", "scion", "hyperball"])
+def test_a_resumed_run_books_its_time_to_the_same_parts(
+    optimizer: str, stop: int, exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = run_spec({"optimizer": OPTIMIZERS[optimizer]}, telemetry={"every": 3, "exact": exact})
+    once = charged(spec, tmp_path / "once", monkeypatch)
+    assert set(once) == {"oracle", "telemetry"}
+    assert charged(spec, tmp_path / "resumed", monkeypatch, stop) == once
+
+
 def test_without_validation_the_training_loss_is_the_result(tmp_path: Path) -> None:
     result = finish(run_spec(RUNS["custom with dropout"], evaluate_every=1), tmp_path).result
     assert result["loss"] == result["train_loss"] == results(tmp_path)[-1]["loss"]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("problem", [GPT, CNN])
+def test_every_process_reports_the_same_metrics_of_few_batches(
+    problem: dict[str, Any], size: int, tmp_path: Path
+) -> None:
+    """With fewer validation batches than processes: their sums are added, so their lists must have one length."""
+    spec = run_spec({"problem": problem}, validation=1)
+    sums: list[list[float]] = []
+
+    class Member(World):
+        def mean(self, values: list[float]) -> list[float]:
+            sums.append(values)
+            return values
+
+    for rank in range(size):
+        training = Training(spec, tmp_path, ALONE)
+        training.world = Member(rank, size, torch.device("cpu"))
+        training.evaluate()
+        training.close()
+    alone = Training(spec, tmp_path, ALONE)
+    alone.evaluate()
+    alone.close()
+    assert {len(values) for values in sums} == {len(alone.result)}
+    assert [sum(column) for column in zip(*sums, strict=True)] == list(alone.result.values())
 
 
 def test_a_record_is_the_mean_of_its_steps(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ ONE_POLE, TILT = "zolotarev(poles=1, lower=0.003)", "zolotarev(poles=3, lower=0.
 RATES = (0.01, 0.016, 0.0256)
 
 table = load_module(STUDIES / "table.py")
-compare, defaults, grids, transfer = (sys.modules[name] for name in ("compare", "defaults", "grids", "transfer"))
+NAMES = ("compare", "defaults", "grids", "shifts", "transfer")
+compare, defaults, grids, shifts, transfer = (sys.modules[name] for name in NAMES)
 
 
 def parabola(lr: float, best: float, lowest: float) -> float:
@@ -59,6 +60,23 @@ def test_the_best_step_size_of_a_parabola_is_found(best: float) -> None:
     assert row.shift.mean == pytest.approx(best / 0.016, rel=1e-3)
     assert row.own.mean == pytest.approx(0.05, abs=1e-4)
     assert row.matched.mean == pytest.approx(0.05 + 0.2 * log(0.016 / best) ** 2, abs=1e-4)
+
+
+@pytest.mark.parametrize("best", [0.003, 0.08])
+def test_a_best_step_size_at_an_end_is_open(best: float) -> None:
+    """It may lie outside, where the loss is lower: neither a shift nor "worse" is known."""
+    worse = judged(grid(best, 0.05))
+    assert (worse.edge, worse.verdict) == (True, "open")
+    assert judged(grid(0.016, 0.05)).verdict == "worse"
+    inside, outside = (
+        shifts._shift(
+            "s", 2, 0.9, replace(made, losses=dict(zip((shifts.MANY, shifts.FEW), made.losses.values(), strict=True)))
+        )
+        for made in (grid(0.012), grid(best))
+    )
+    assert (inside.edges, inside.ratio.low is None) == (0, False)
+    assert (outside.edges, outside.ratio.low, outside.ratio.high) == (4, None, None)
+    assert "open: 4 of 4 seeds at an end of the grid" in table.iterations([inside, outside])
 
 
 def test_times_are_of_every_oracle_of_the_table() -> None:
@@ -168,7 +186,7 @@ def test_what_the_page_says_in_words_is_in_its_tables() -> None:
         if row["verdict"] != "reference":
             assert row["verdict"] == next(word for name, word in words.items() if f"({name}(" in oracle)
     for one in json.loads((FIGURES / "maps.json").read_text())["shifts"]:
-        assert one["ratio"]["high"] < 1.0 or one["seeds"] < 6
+        assert one["seeds"] < 6 or one["ratio"]["high"] < 1.0
         assert one["ratio"]["mean"] > table.PAPER
 
 

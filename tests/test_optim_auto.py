@@ -30,7 +30,7 @@ def test_it_is_a_value_with_a_text() -> None:
     assert polar.parse(str(resolved)) == resolved
     assert lmo.parse(f"spectral(polar={resolved})").polar == resolved
     assert resolved.resolved([(64, 128, "cpu")]) is resolved
-    assert resolved.at(128, 64) == polar.cheapest(64, 128)
+    assert resolved.at(128, 64) == polar.cheapest(64, 128, spread=True)
     assert resolved.at(768, 3072, "cuda") == polar.cheapest(768, 3072, device="cuda")
     for text, words in (("auto:exact", "unknown target"), ("auto(dtype=float32)", "name an oracle")):
         with pytest.raises(ValueError, match=words):
@@ -114,7 +114,7 @@ def test_a_word_that_is_also_a_method_stays_a_word_where_text_is_wanted() -> Non
 def test_it_answers_as_what_it_chooses(shape: tuple[int, ...]) -> None:
     m = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     x = polar.Auto()(m)
-    assert torch.equal(x, polar.cheapest(*shape[-2:])(m) if m.numel() else m)
+    assert torch.equal(x, polar.cheapest(*shape[-2:], spread=True)(m) if m.numel() else m)
 
 
 @pytest.mark.parametrize("made", [Muon.for_model, EF21Muon.for_model], ids=["Muon", "EF21Muon"])
@@ -153,7 +153,7 @@ def test_it_is_resolved_at_the_first_step_and_stays(name: str, monkeypatch: pyte
     for line in explain(optimizer).lines:
         if line.algorithm == "spectral":
             n, m = max((tuple(map(int, s.split("x")))[-2:] for s in line.matrices.split(" + ")), key=math.prod)
-            assert line.oracle == str(polar.cheapest(n, m))
+            assert line.oracle == str(polar.cheapest(n, m, spread=True))
     monkeypatch.setattr(auto, "cheapest", lambda *_, **__: polar.Cans(7))
     later = Muon.for_model(model, 0.02)
     later.step()

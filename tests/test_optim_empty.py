@@ -22,7 +22,7 @@ def test_nothing_divides_by_an_empty_side(ball: Ball, shape: tuple[int, ...]) ->
     for scale in SCALES:
         for length in ("fixed", "steepest"):
             empty, full = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.eye(3))
-            groups = [{"params": [empty, full]}]
+            groups = [{"params": [empty, full], "view": "whole"}]
             optimizer = LMOOptimizer(groups, 0.1, 0.9, ball=ball, length=length, scale=scale, sample_every=1)
             for _ in range(2):
                 empty.grad, full.grad = torch.zeros(shape), torch.eye(3)

@@ -285,7 +285,6 @@ def test_named_parameters() -> None:
         (lambda p: Scion(p, length="cliped"), ValueError, "did you mean 'clipped'"),
         (lambda p: gluon(p, 0.0, 0.0), ValueError, "nor both zero"),
         (lambda p: Scion(p, length=3), TypeError, "length must be a Length or its text"),
-        (lambda p: Muon([{"params": p, "weight_decy": 0.1}]), ValueError, "did you mean 'weight_decay'"),
         (
             lambda p: Muon([torch.nn.Parameter(torch.ones(3))]),
             ValueError,

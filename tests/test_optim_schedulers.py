@@ -27,6 +27,7 @@ def test_defaults_have_momentum_and_no_betas() -> None:
         assert "betas" not in group
 
 
+@pytest.mark.filterwarnings("ignore:all groups now have lr")
 @pytest.mark.parametrize("kind", [OneCycleLR, CyclicLR])
 def test_momentum_cycles_in_every_group(kind: Any) -> None:
     optimizer = made()
@@ -111,3 +112,18 @@ def test_a_scheduler_survives_a_checkpoint() -> None:
         optimizer.step()
         s.step()
     assert [g["lr"] for g in again.param_groups] == [g["lr"] for g in straight.param_groups]
+
+
+def test_what_schedulers_store_in_groups_comes_from_the_file() -> None:
+    """As in torch: the next scheduler starts at the rate of the file, not at the base of one that is gone."""
+    plain = made().state_dict()
+    scheduled = made()
+    CosineAnnealingLR(scheduled, 10)
+    for source, expected in ((plain, None), (scheduled.state_dict(), 0.02)):
+        optimizer = made()
+        for group in optimizer.param_groups:
+            group["lr"] *= 5.0
+        CosineAnnealingLR(optimizer, 10)
+        optimizer.load_state_dict(source)
+        assert optimizer.param_groups[0].get("initial_lr") == expected
+        assert CosineAnnealingLR(optimizer, 10).base_lrs[0] == 0.02

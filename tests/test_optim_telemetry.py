@@ -47,7 +47,7 @@ def test_stacks_weight_the_gap_by_dual_norms() -> None:
     p.grad = torch.randn(2, 6, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     p.grad[1] *= 1e4
     ball = lmo.Spectral(polar=polar.Jordan(2))
-    optimizer = LMOOptimizer([p], 0.1, 0.0, ball=ball, sample_every=1)
+    optimizer = LMOOptimizer([{"params": [p], "view": "whole"}], 0.1, 0.0, ball=ball, sample_every=1)
     optimizer.step()
     heavy = measure(ball, p.grad[1], ball(p.grad[1]), exact=True)
     assert optimizer.inexactness()["0"].gap == pytest.approx(heavy.gap, abs=1e-3)
@@ -122,7 +122,7 @@ def test_parameters_take_turns_within_a_share_of_the_work() -> None:
     for k, step in enumerate(gradients):
         train(optimizer, params, [step])
         for i, p in enumerate(params):
-            if optimizer.telemetry.samples[id(p)].step == k + 1:
+            if optimizer.telemetry.samples[p].step == k + 1:
                 counts[i] += 1
                 spent += measuring_cost(lmo.Spectral(), p.shape) if k else 0.0
     work = sum(oracle_flops(lmo.Spectral(), p.shape) for p in params)

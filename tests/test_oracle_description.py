@@ -12,15 +12,11 @@ import torch
 from torch import Tensor
 
 from cases import POLARS
-from inexact_muon import cli, parallel, polar, schedules
-from inexact_muon.plan.layout import Layout
-from inexact_muon.plan.models import Model, Weight
-from inexact_muon.plan.strategies import all_strategies, cost
+from inexact_muon import polar, schedules
 from inexact_muon.polar.choice import choose
 from inexact_muon.schedules import Operation, ScalarMap, oracles
 from inexact_muon.schedules.operations import dtype_name
 from inexact_muon.schedules.prices import ACCELERATOR, CPU
-from inexact_muon.strategies import GramReduced, OwnerRank
 
 SHAPES = [(16, 16), (16, 24), (16, 25), (64, 16)]
 DESCRIBED = {name: method for name, method in POLARS.items() if method.name in oracles.FAMILIES}
@@ -157,26 +153,3 @@ def test_what_is_chosen_is_priced_in_the_dtype_of_the_device() -> None:
     assert choose(64, 256, dtype=torch.float64).cost == pytest.approx(
         CPU.of(polar.cheapest(64, 256, dtype=torch.float64), 256, 64)
     )
-
-
-def test_a_plan_takes_any_oracle(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(polar.POLARS, "counted", Counted)
-    for text in ("counted", "compiled(jordan:5)", "cans:5", "zolotarev:8", "exact-svd"):
-        cli.COMMANDS["plan"]("gpt2-124m", gpus=4, oracle=text)
-        assert f"strategies with {polar.parse(text)}" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(ValueError, match="auto has no map before its shape is known"):
-        cli.COMMANDS["plan"]("gpt2-124m", gpus=4, oracle="auto")
-
-
-def test_an_oracle_that_needs_the_matrix_is_not_reduced_to_its_gram_matrix() -> None:
-    model, layout = Model("one", (Weight("up_proj", (64, 16)),), 100, ""), Layout(4)
-    for oracle in (polar.ExactSVD(), Counted()):
-        assert cost(GramReduced(), model, layout, oracle).work == cost(OwnerRank(), model, layout, oracle).work
-    assert "float64" in cost(GramReduced(), model, layout, polar.Jordan()).work
-
-
-def test_a_strategy_that_only_a_plan_knows_is_refused() -> None:
-    compressed = all_strategies(5, 8, 0.05)[-1]
-    with pytest.raises(TypeError, match="strategy must be a Strategy or its text, got Compressed"):
-        parallel.Team(compressed)
-    assert {s.name for s in all_strategies(5, 8, 0.05)} - {"compressed"} == set(parallel.STRATEGIES) - {"auto"}

@@ -61,7 +61,7 @@ def trained(params: list[Any], place: Callable[[Tensor], Any], condition: float,
     """`place` lays a whole tensor out; momentum 0.5, so that conditioning stays that of the gradients."""
     stack = "adamw" if options.pop("adamw", False) else "lmo"
     plain, cut = params[: -len(CUT)], params[-len(CUT) :]
-    groups: list[dict[str, Any]] = [{"params": plain[:-1]}, {"params": plain[-1:], "algorithm": stack}]
+    groups: list[dict[str, Any]] = [{"params": plain[:-1]}, {"params": plain[-1:], "view": "whole", "algorithm": stack}]
     groups += [{"params": [p], "view": view} for p, view in zip(cut, CUT, strict=True)]
     optimizer = Muon(groups, lr=0.02, momentum=0.5, sample_every=7, **options)
     for step in range(STEPS):

@@ -19,8 +19,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from inexact_muon import Muon
-from inexact_muon.parallel import strategies
+from inexact_muon import Muon, optim
 from ranks import start
 
 SAVED, FATAL, LAST = 5, 7, 11
@@ -72,12 +71,12 @@ def doomed(rank: int, world: int, folder: str, kind: str, fate: str) -> None:
     steps(model, optimizer, SAVED, FATAL, rank, world)
     if rank == 1:
 
-        def die(*_: Any) -> Any:
+        def die(*_: Any, **__: Any) -> Any:
             if fate == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(1000)
 
-        strategies.solve = die  # type: ignore[assignment]
+        optim.LMOOptimizer.solve = die  # type: ignore[method-assign]
     began = time.monotonic()
     try:
         steps(model, optimizer, FATAL, LAST, rank, world)

@@ -42,6 +42,8 @@ CASES: dict[str, tuple[Case, str]] = {
     "ball": (lambda odd, lay: made({"a": eye(lay)}, polar="jordan:5" if odd else "polar-express:5"), "jordan"),
     "view": (lambda odd, lay: made({"a": eye(lay)}, group={"view": "split:2" if odd else "whole"}), "split"),
     "algorithm": (lambda odd, lay: made({"a": eye(lay)}, group={"algorithm": "adamw" if odd else "lmo"}), "adamw"),
+    "nesterov": (lambda odd, lay: made({"a": eye(lay)}, nesterov=odd), "nesterov=True"),
+    "weight decay": (lambda odd, lay: made({"a": eye(lay)}, weight_decay=0.3 if odd else 0.0), "weight_decay=0.3"),
     "count": (lambda odd, lay: made({name: eye(lay) for name in ("a", "b")[: 1 if odd else 2]}), "nothing"),
 }
 
@@ -104,3 +106,19 @@ def test_a_sparse_gradient_on_one_rank() -> None:
         assert said.startswith(
             "sparse gradients are not supported, got one for parameter first of shape (4, 4) on some"
         )
+
+
+def with_notes(rank: int, world: int) -> Tensor:
+    """Options that are not used, as people keep them in groups, may differ."""
+    optimizer = made({"a": eye(torch.clone)}, group={"rank": rank, "layer": object()})
+    (p,) = optimizer.param_groups[0]["params"]
+    p.grad = torch.eye(4)
+    optimizer.step()
+    return p.detach()
+
+
+@pytest.mark.slow
+def test_options_that_are_not_used_may_differ() -> None:
+    first, second = on_ranks(with_notes, 2)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, torch.ones(4, 4))

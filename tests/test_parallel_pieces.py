@@ -13,32 +13,30 @@ from torch import nn
 
 from cases import POLARS
 from inexact_muon import Muon
+from inexact_muon.lmo import Spectral
+from inexact_muon.optim.batches import Member
+from inexact_muon.optim.lengths import Fixed
+from inexact_muon.optim.ranks import assign
+from inexact_muon.optim.stepplan import interleaved
 from inexact_muon.parallel.place import Place, place_of
-from inexact_muon.parallel.shares import assign, interleaved
 from inexact_muon.parallel.wire import Wire
-from inexact_muon.plan.layout import owners
-from inexact_muon.plan.models import Weight
+from inexact_muon.polar import PolarExpress
 from inexact_muon.views import Flatten, Split, Stacked, Transposed, View, Whole, parse
 from matrices import matrix
 
 
-def copies(ranks: int) -> Place:
-    return Place((2, 3), tuple((rank,) for rank in range(ranks)), (((0, 2), (0, 3)),))
-
-
 @given(st.lists(st.integers(2, 30), min_size=1, max_size=12), st.integers(1, 5))
-def test_owners_are_the_plans(sides: list[int], ranks: int) -> None:
-    found = assign([(copies(ranks), float(n**3)) for n in sides])
-    loads = [sum(n**3 for n, owner in zip(sides, found, strict=True) if owner == rank) for rank in range(ranks)]
-    weights = [Weight(f"layer{i}", (n, n)) for i, n in enumerate(sides)]
-    assert sorted(loads) == sorted(load.flops for load in owners(weights, ranks, lambda w: w.shape[0] ** 3))
-    assert max(loads) <= sum(loads) / ranks + max(n**3 for n in sides)
-
-
-def test_what_other_ranks_do_not_know_does_not_count() -> None:
-    pair = Place((2, 3), ((1,), (2,)), (((0, 2), (0, 3)),))
-    both = assign([(pair, 100.0), (copies(3), 5.0), (copies(3), 4.0)])
-    assert both[1:] == assign([(copies(3), 5.0), (copies(3), 4.0)])
+def test_the_most_expensive_goes_to_the_least_busy(sides: list[int], ranks: int) -> None:
+    members = []
+    for n in sides:
+        p = torch.empty(n, n, device="meta")
+        place = Place((n, n), tuple((rank,) for rank in range(ranks)), (((0, n), (0, n)),))
+        members.append(Member(p, {}, {}, p, (p,), Spectral(polar=PolarExpress(5)), Fixed(), Whole(), place=place))
+    assign(members)
+    cost = {n: PolarExpress(5).flops_on(n, n, None) for n in sides}
+    loads = [sum(cost[m.p.shape[0]] for m in members if m.owner == rank) for rank in range(ranks)]
+    assert max(loads) <= sum(loads) / ranks + max(cost.values())
+    assert {m.owner for m in members} <= set(range(ranks))
 
 
 @pytest.mark.parametrize("name", [name for name, method in POLARS.items() if method.from_gram])
@@ -116,16 +114,15 @@ def test_pieces_of_views_make_up_the_whole(case: tuple[View, tuple[int, ...]], r
 def test_messages_travel_while_the_next_one_computes() -> None:
     said: list[str] = []
 
-    def run(name: str) -> Generator[None, None, list[str]]:
+    def run(name: str) -> Generator[None, None, None]:
         said.append(f"{name} sends")
         yield
         said.append(f"{name} computes")
         yield
         said.append(f"{name} ends")
-        return [name]
 
-    results = list(interleaved(([name], run(name)) for name in "abc"))  # type: ignore[misc]
-    assert [answers for _, answers in results] == [["a"], ["b"], ["c"]]  # type: ignore[comparison-overlap]
+    interleaved(run(name) for name in "abc")
+    assert [x for x in said if x.endswith(" ends")] == ["a ends", "b ends", "c ends"]
     assert said.index("b sends") < said.index("a computes") < said.index("b computes") < said.index("a ends")
     assert said.index("a ends") < said.index("c computes")
 

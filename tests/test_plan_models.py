@@ -6,11 +6,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from inexact_muon.lab.problems.nanogpt import GPT
 from inexact_muon.lab.spec import spec as lab
 from inexact_muon.plan import files
-from inexact_muon.plan.models import KNOWN, Model, Weight, from_config
+from inexact_muon.plan.models import KNOWN, Model, from_config
+from inexact_muon.plan.recorder import fake_h100
+from inexact_muon.plan.step import module
 from inexact_muon.routing.routes import routes
 
 DEEPSEEK_V3 = {
@@ -53,9 +56,9 @@ def test_experts() -> None:
     v3 = from_config(DEEPSEEK_V3, "v3", 1, "")
     assert v3.parameters == pytest.approx(671e9, rel=0.001)
     assert v3.active_parameters + 129280 * 7168 == pytest.approx(37e9, rel=0.02)
-    experts = [w for w in KNOWN["kimi-k2"].matrices if w.name.startswith("mlp.experts")]
-    assert sum(w.count for w in experts) == 3 * 60 * 384
-    assert {tuple(sorted(w.shape)) for w in experts} == {(2048, 7168)}
+    experts = [w for w in KNOWN["kimi-k2"].weights if "mlp.experts." in w.name]
+    assert sum(w.count * w.shape[0] for w in experts) == 3 * 60 * 384
+    assert {tuple(sorted(w.shape[1:])) for w in experts} == {(2048, 7168)}
 
 
 def test_a_tied_head_counts_once() -> None:
@@ -78,18 +81,31 @@ def test_the_labs_network_and_its_routing(positions: str, tmp_path: Path) -> Non
     network = GPT(size, 256)
     assert model.parameters == sum(p.numel() for p in network.parameters())
     assert model.tokens == 4 * size.context
-    built: Counter[tuple[int, ...]] = Counter()
-    for route in routes(network):
-        if route.algorithm == "lmo":
-            fused = route.name.endswith("qkv.weight")
-            rows, columns = route.parameter.shape
-            built[rows // 3 if fused else rows, columns] += 3 if fused else 1
-    assert built == shapes(model)
+    assert {w.name: w.shape for w in model.weights} == {n: tuple(p.shape) for n, p in network.named_parameters()}
+    here, there = ({route.name: route.algorithm for route in routes(m)} for m in (bare(model), network))
+    assert here == there
+
+
+def bare(model: Model) -> nn.Module:
+    """The modules that are recorded."""
+    with fake_h100():
+        return module(model.weights)
+
+
+def test_matrices_get_the_oracle_and_nothing_else() -> None:
+    for name, tables in (("gpt2-124m", {"wte", "wpe"}), ("llama3-8b", {"embed_tokens", "lm_head"})):
+        found = {route.name: route for route in routes(bare(KNOWN[name]))}
+        others = {n.split(".")[0] for n, r in found.items() if r.algorithm == "adamw" and r.parameter.ndim > 1}
+        assert others == tables
+    small = {**DEEPSEEK_V3, "num_hidden_layers": 4, "n_routed_experts": 8}
+    found = {route.name: route for route in routes(bare(from_config(small, "v3", 1, "")))}
+    assert found["layers.0.mlp.experts.down_proj"].algorithm == "lmo"
+    assert found["layers.0.mlp.experts.up_proj"].role == "expert"
 
 
 def shapes(model: Model) -> Counter[tuple[int, ...]]:
     found: Counter[tuple[int, ...]] = Counter()
-    for w in model.matrices:
+    for w in model.weights:
         found[w.shape] += w.count
     return found
 
@@ -117,8 +133,8 @@ def test_safetensors_and_config_agree(tmp_path: Path) -> None:
     assert headers.parameters == read.parameters
     assert headers.active_parameters == read.active_parameters
     assert shapes(headers) == shapes(read)
-    sides = {w.name.rsplit(".", 1)[-1]: w.tp_side for w in headers.matrices}
-    assert sides == {w.name.rsplit(".", 1)[-1]: w.tp_side for w in read.matrices}
+    sides = {w.name.split(".")[-2]: w.tp_side for w in headers.weights if len(w.shape) == 2}
+    assert sides == {w.name.split(".")[-2]: w.tp_side for w in read.weights if len(w.shape) == 2}
     assert sides["down_proj"] == sides["o_proj"] == 1 != sides["up_proj"]
 
 
@@ -126,12 +142,15 @@ def test_odd_tensors(tmp_path: Path) -> None:
     tensors = {
         "conv.weight": ("F32", [4, 3, 2, 2]),
         "experts": ("F32", [5, 6, 7]),
-        "h.0.attn.c_attn.weight": ("F32", [8, 24]),
+        **{f"layers.0.mlp.experts.{i}.up_proj.weight": ("F32", [6, 8]) for i in range(3)},
+        "h.0.attn.c_attn.weight": ("F32", [24, 8]),
     }
-    model = files.find(str(write(tmp_path / "a.safetensors", {**tensors, "bias": ("F32", [1, 9])})), tokens=7)
-    assert shapes(model) == {(4, 12): 1, (6, 7): 5, (8, 8): 3}
+    model = files.find(str(write(tmp_path / "a.safetensors", {**tensors, "h.bias": ("F32", [9])})), tokens=7)
+    assert shapes(model) == {(4, 3, 2, 2): 1, (5, 6, 7): 1, (3, 6, 8): 1, (24, 8): 1, (9,): 1}
     assert model.tokens == 7
-    assert model.parameters == 48 + 210 + 192 + 9
+    assert {name for name, _ in bare(model).named_parameters()} == {w.name for w in model.weights}
+    fused = next(route for route in routes(bare(model)) if "c_attn" in route.name)
+    assert list(fused.view.shapes((24, 8))) == [(8, 8)] * 3
 
 
 @pytest.mark.parametrize(
@@ -174,8 +193,3 @@ def test_a_missing_file() -> None:
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no .safetensors"):
         files.find(str(tmp_path))
-
-
-def test_a_vector_gets_no_oracle() -> None:
-    with pytest.raises(ValueError, match="cannot get a matrix oracle"):
-        Weight("bias", (8,))

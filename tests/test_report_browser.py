@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,7 @@ import pytest
 pytest.importorskip("altair", reason="the report needs the extra `lab`")
 pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 
-from playwright import sync_api
-
+from browsing import NEEDS_BROWSER, Seen, launched
 from inexact_muon.cli import catalogue
 from inexact_muon.report.build import build
 from inexact_muon.report.claims import CLAIMS
@@ -22,23 +19,15 @@ from report_cases import Case, grid, write
 from test_report_pages import everything
 from test_report_rows import add_reference
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="no browser on this machine: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_BROWSER]
 MARKS = "g.mark-symbol.role-mark path, g.mark-rect.role-mark path"
 """Dots and cells: every chart has one or the other."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as driver:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        started = driver.chromium.launch(executable_path=BROWSER, args=options)
+    with launched() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -47,27 +36,6 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     catalogue.save(catalogue.rows(), folder)
     add_reference(everything(folder), "lent")
     return build(folder, pictures=False).page
-
-
-class Seen:
-    """A page, and what it said and asked for."""
-
-    def __init__(self, browser: Any, path: Path, width: int = 1200, scheme: str = "light", height: int = 800) -> None:
-        self.context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
-        )
-        self.page = self.context.new_page()
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("body[data-drawn=yes]", timeout=120_000)
-
-    def clean(self, path: Path) -> None:
-        assert self.said == []
-        assert [url for url in self.asked if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

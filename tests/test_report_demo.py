@@ -85,14 +85,15 @@ def test_evidence_that_comes_with_the_package_can_be_read() -> None:
 
 
 @pytest.mark.data
-def test_the_evidence_decides_twelve_claims(tmp_path: Path) -> None:
+def test_the_evidence_decides_eleven_claims(tmp_path: Path) -> None:
     """After Holm's correction, beside the demo's own runs and bounds"""
     demo.copy_reference(tmp_path)
     judged = judge(load.load(tmp_path / "reference"))
     found = overall(judged)
-    assert sum(verdict != UNDECIDED for verdict in found.values()) >= 12
-    assert {found[name] for name in ("lr-moves", "best-accuracy", "lower-loss")} == {CONFIRMED}
-    assert {found[name] for name in ("region", "accuracy-gap")} == {REFUTED}
+    assert sum(verdict != UNDECIDED for verdict in found.values()) >= 11
+    assert {found[name] for name in ("lr-moves", "lower-loss")} == {CONFIRMED}
+    assert found["accuracy-gap"] == REFUTED
+    assert found["best-accuracy"] == UNDECIDED, "its bests lie at the ends of the grids"
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ WIDE = tuple(0.05 * 2.0**k for k in range(-4, 5))
 
 
 def accuracy(top: dict[int, float], spread: dict[int, float]) -> Callable[[int, float, float], float]:
-    return lambda count, lr, momentum: top[count] - spread[count] * (0.95 - momentum) - 0.01 * abs(lr - 0.05)
+    return lambda count, lr, momentum: top[count] - spread[count] * abs(0.8 - momentum) - 0.2 * abs(lr - 0.05)
 
 
 FLIPS: dict[str, tuple[Make, Make]] = {
@@ -61,6 +61,15 @@ FLIPS: dict[str, tuple[Make, Make]] = {
     "region": (
         lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 1.0, 5: 4.0}), n, rates=WIDE),
         lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 4.0, 5: 1.0}), n, rates=WIDE),
+    ),
+    "goes-on": (lambda n: ladder(LOSSES | {5: 1.56}, n), lambda n: ladder(LOSSES | {8: 1.56}, n)),
+    "level-region": (
+        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 1.0, 5: 4.0}), n, rates=WIDE),
+        lambda n: grid(bowl({2: MIDDLE, 5: MIDDLE}, {2: 4.0, 5: 1.0}), n, rates=WIDE),
+    ),
+    "accuracy-region": (
+        lambda n: grid(accuracy({2: 0.9, 5: 0.9}, {2: 1.0, 5: 0.1}), n, images=True),
+        lambda n: grid(accuracy({2: 0.9, 5: 0.9}, {2: 0.1, 5: 1.0}), n, images=True),
     ),
     "error-ordered": (
         lambda n: ladder(seeds=n),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html import unescape
@@ -20,6 +19,7 @@ from markdown import Markdown
 from mkdocstrings import MkdocstringsInnerExtension
 
 import test_public_api
+from browsing import NEEDS_BROWSER, Seen, launched
 from pages import ROOT, load_module
 
 REFERENCE = load_module(ROOT / "docs/reference.py")
@@ -137,14 +137,28 @@ def test_the_search_index_has_a_section_for(name: str, site: Path) -> None:
 
 
 @pytest.mark.slow
+@NEEDS_BROWSER
+@pytest.mark.parametrize("width", [1300, 390])
+def test_the_explorer_is_drawn_and_follows_the_palette(site: Path, width: int) -> None:
+    pytest.importorskip("playwright.sync_api")
+    ink = "getComputedStyle(document.getElementById('x-finding')).color"
+    with launched() as browser:
+        seen = Seen(browser, site / "explorer.html", width)
+        assert seen.page.locator("#x-plot polyline").count() == 3
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        light = seen.page.evaluate(ink)
+        seen.page.locator("label[for=__palette_1]").first.click()
+        seen.page.wait_for_selector("body[data-md-color-scheme=slate]")
+        assert seen.page.evaluate(ink) != light
+        assert seen.said == []
+        assert all(url.startswith(("file:", "data:", "blob:")) for url in seen.asked)
+
+
+@pytest.mark.slow
+@NEEDS_BROWSER
 def test_search_works_from_a_file_without_a_network(site: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    browser = next((found for name in names if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip("no browser")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+    pytest.importorskip("playwright.sync_api")
+    with launched() as opened:
         context = opened.new_context(offline=True)
         page = context.new_page()
         failed: list[str] = []
@@ -162,4 +176,3 @@ def test_search_works_from_a_file_without_a_network(site: Path) -> None:
             found = f'.md-search-result__item a[href*="use-with.html#"]:has-text("{name}")'
             page.wait_for_selector(found, state="attached", timeout=60000)
         assert not failed
-        opened.close()

@@ -26,10 +26,12 @@ from inexact_muon.statistics import (
     extended,
     holm,
     interval,
+    known_value,
     negate,
     optimum,
     paired,
     seeds_needed,
+    seeds_to_tell,
 )
 
 REPEATS = 1000
@@ -226,9 +228,52 @@ def test_the_detectable_difference_is_detected(seeds: int) -> None:
     assert found.count(CONFIRMED) / REPEATS == pytest.approx(0.8, abs=0.05)
 
 
+@pytest.mark.parametrize("level", [LEVEL, LEVEL / 12])
+@pytest.mark.parametrize("share", [0.5, 1.0, 2.0])
+def test_seeds_that_would_tell_tell_in_80_percent(share: float, level: float) -> None:
+    """Of studies with that many seeds; half of them would if only the width of the interval were looked at."""
+    n = seeds_to_tell(NOISE, share * NOISE, level=level)
+    found = [interval(study).above().confirm <= level for study in studies(share * NOISE, n, NOISES["normal"])]
+    assert 0.75 <= sum(found) / REPEATS <= 0.97  # n is whole: with few seeds the next one adds much
+    fewer = [interval(study).above().confirm <= level for study in studies(share * NOISE, n - 1, NOISES["normal"])]
+    assert sum(fewer) / REPEATS <= 0.83
+    assert seeds_to_tell(NOISE, 1e-9) == 0
+
+
 def test_a_count_is_not_known_better_than_its_rounding() -> None:
-    assert interval([0.25] * 4).above(0.24).verdict() == CONFIRMED
-    assert interval([0.25] * 4, grain=0.25).above(0.24).verdict() == UNDECIDED
+    assert interval([0.25, 0.25, 0.25, 0.2501]).above(0.24).verdict() == CONFIRMED
+    assert interval([0.25, 0.25, 0.25, 0.2501], grain=0.25).above(0.24).verdict() == UNDECIDED
+
+
+@pytest.mark.parametrize("value", [0.25, -0.1, 0.0, 3e-7, 1e6])
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+@pytest.mark.parametrize("rounding", [0.0, 3e-16])
+def test_a_sample_without_spread_decides_nothing(value: float, seeds: int, rounding: float) -> None:
+    found = interval([value * (1.0 + rounding * k) for k in range(seeds)])
+    for p in (found.above(), found.below(), found.above(value / 2), found.within(1.0), found.no_worse(1.0)):
+        assert p.verdict() == UNDECIDED
+        assert p.least >= 0.5
+    assert found.identical
+    assert known_value(value, seeds).above(value - 1.0) == TRUE, "a count is no sample"
+
+
+def test_ties_up_to_rounding_are_no_effect() -> None:
+    """0.1 + 0.2 is not 0.3: ten differences of 5e-17 and one of 1e-16 would be sure of their sign."""
+    first = dict.fromkeys(range(10), 0.1 + 0.2) | {10: 0.7 + 0.1}
+    second = dict.fromkeys(range(10), 0.3) | {10: 0.8}
+    assert set(paired(first, second).values()) == {0.0}
+
+
+def test_values_missing_on_one_side_leave_that_side_open() -> None:
+    found = interval([1.0, 1.1, 0.9])
+    assert found.above().verdict() == CONFIRMED
+    assert found.censored(below=True, above=False).above().verdict() == UNDECIDED
+    assert found.censored(below=False, above=True).above().verdict() == CONFIRMED
+    assert found.below().verdict() == REFUTED
+    assert found.censored(below=True, above=False).below().verdict() == UNDECIDED
+    assert found.censored(below=False, above=True).below().verdict() == REFUTED
+    assert found.censored(below=False, above=True).no_worse(2.0).verdict() == UNDECIDED
+    assert found.censored(below=True, above=True).above(5.0) == OPEN
 
 
 def test_composite_claims_take_the_largest_p() -> None:
@@ -274,3 +319,24 @@ def test_an_optimum_without_neighbours_is_on_the_edge() -> None:
     last = optimum({(lr, m): 1.0 + lr + m for lr in (1.0, 2.0, 3.0) for m in (0.0, 0.5)})
     assert last is not None
     assert (last.cell, last.alpha, last.alpha_edge) == ((1.0, 0.0), 1.0, False)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_tie_with_the_end_of_the_grid_is_on_the_edge(sign: float) -> None:
+    """In whichever order the cells come, and whatever lies between."""
+    row = {0.1: 1.0, 0.2: 2.0, 0.4: 1.0, 0.8: 3.0}
+    for order in (list(row), list(reversed(row))):
+        found = optimum({(lr, 0.5): sign * row[lr] for lr in order}, sign)
+        assert found is not None
+        assert (found.edge, found.cell) == (True, (0.1, 0.5))
+    flat = optimum({(lr, m): 2.0 for lr in RATES for m in MOMENTA})
+    assert flat is not None
+    assert (flat.edge, flat.alpha_edge) == (True, True)
+
+
+def test_a_tie_inside_is_halfway() -> None:
+    row = {0.1: 3.0, 0.2: 1.0, 0.4: 1.0 + 1e-16, 0.8: 1.0, 1.6: 3.0}
+    for order in (list(row), list(reversed(row))):
+        found = optimum({(lr, 0.5): row[lr] for lr in order})
+        assert found is not None
+        assert (found.edge, found.lr) == (False, pytest.approx(0.4))

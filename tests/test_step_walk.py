@@ -12,10 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from fake_cuda import fake_h100, on_fake_cuda
+from fake_models import on_fake_cuda
 from inexact_muon import Muon
+from inexact_muon.optim import finite
+from inexact_muon.plan.recorder import fake_h100
 
 FILES, FUNCTIONS, FRAMES = 16, 45, 8
+CALLS = 1300
+"""Most calls of Python functions in a step of 256 matrices."""
 
 
 def walk(step: Callable[[], Any]) -> tuple[set[tuple[str, str]], int]:
@@ -26,6 +30,8 @@ def walk(step: Callable[[], Any]) -> tuple[set[tuple[str, str]], int]:
     def profile(frame: FrameType, event: str, _: Any) -> None:
         path, code = frame.f_code.co_filename, frame.f_code
         if event != "call" or "inexact_muon/" not in path or code.co_name.startswith("<"):
+            return
+        if "inexact_muon/plan/" in path:  # the fake device
             return
         where = path.rpartition("inexact_muon/")[2]
         seen.add((where, code.co_qualname))
@@ -65,8 +71,8 @@ def test_on_a_cpu() -> None:
     check(Muon.for_model(made, lr=0.02))
 
 
-def test_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_h100(monkeypatch):
+def test_on_an_accelerator() -> None:
+    with fake_h100():
         check(Muon.for_model(on_fake_cuda(model), lr=0.02))
 
 
@@ -74,8 +80,43 @@ def test_one_process_imports_nothing_for_several() -> None:
     code = """
 import sys, torch
 from inexact_muon import Muon
+from inexact_muon.optim import finite
 p = torch.nn.Parameter(torch.eye(4)); p.grad = torch.eye(4)
 Muon([p]).step()
 assert not [name for name in sys.modules if name.startswith("inexact_muon.parallel")]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def python_calls(step: Callable[[], Any]) -> int:
+    """Calls of Python functions, of any package."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("readable", [("cpu",), ()], ids=["host", "accelerator"])
+def test_calls_grow_with_the_number_of_matrices_and_little(
+    readable: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finite, "HOST_READABLE", readable)
+    found = []
+    for count in (64, 128, 256):
+        ps = [nn.Parameter(torch.ones(8, 8)) for _ in range(count)]
+        for p in ps:
+            p.grad = torch.eye(8)
+        optimizer = Muon(ps, lr=0.02, polar="jordan:1")
+        for _ in range(2):
+            optimizer.step()
+        found.append(python_calls(optimizer.step))
+    assert found[2] <= CALLS
+    assert found[2] - found[0] <= (256 - 64) / 8, "lists are passed whole: a matrix more adds no call of its own"

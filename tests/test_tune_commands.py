@@ -1,5 +1,6 @@
 """`inexact-muon transfer` and `inexact-muon delta --checkpoint`: what they print is what the library says."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,32 @@ def test_delta_of_a_checkpoint(run, name: str, oracle: str | None, tmp_path: Pat
     worst, squared = checkpoints.bottleneck(known)
     assert f": layer {reports[worst].layer.name}, factor {squared**0.5:.4f}" in out
     assert ("does not name its oracle" in out) == (name == "keller" and oracle is None)
+
+
+@pytest.mark.parametrize("name", ["ours", "keller"])
+@pytest.mark.parametrize("oracle", [None, "you:6"])
+def test_delta_as_json(run, name: str, oracle: str | None, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    optimizer = stepped(name)[1]
+    torch.save(optimizer.state_dict(), tmp_path / "c.pt")
+    code, out, err = run("delta", *((oracle,) if oracle else ()), "--checkpoint", str(tmp_path / "c.pt"), "--json")
+    assert (code, err) == (0, "")
+    method = polar.parse(oracle) if oracle else None
+    reports = [checkpoints.examine(m, method) for m in momenta(optimizer)]
+    for shown, r in zip(json.loads(out)["layers"], reports, strict=True):
+        assert (shown["name"], tuple(shown["shape"])) == (r.layer.name, r.layer.shape)
+        assert shown["singular_values"] == r.layer.values.tolist()
+        assert ("oracle" in shown) == (r.in_use is not None)
+        if r.in_use is not None:
+            assert shown["oracle"] == str(r.oracle)
+            assert (shown["delta"], shown["gap"]) == (r.in_use.delta, r.in_use.gap)
+
+
+def test_delta_of_a_recorded_name_as_json(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run("delta", "jordan:5", "--spectrum", "gpt-late/mlp", "--json")
+    layers = json.loads(out)["layers"]
+    assert code == 0
+    assert [layer["name"] for layer in layers] == [layer.name for layer in spectra.resolve("gpt-late/mlp")[1]]
+    assert layers[0]["overshoot"] == predict(polar.Jordan(5), layers[0]["singular_values"]).overshoot
 
 
 def test_what_is_good_enough_is_kept(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -2,17 +2,20 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 
-from inexact_muon import Inexactness, polar, predict, theory, transfer
+from inexact_muon import Inexactness, lmo, measure, polar, predict, theory, transfer
 from inexact_muon.schedules.spectra import SPECTRA, power_law
 from inexact_muon.tune import Transfer, rules, spectra
 from inexact_muon.tune.rules import RULES
+from matrices import matrix
 
 PAIRS = [
     (Inexactness(0.1, 0.02, 1.1), Inexactness(0.5, 0.2, 1.3)),
@@ -87,9 +90,53 @@ def test_rules_are_ratios_of_optima(a: Inexactness, b: Inexactness) -> None:
     assert RULES["paper"](a, b) == pytest.approx((second.gamma / first.gamma, second.alpha / first.alpha))
     one, two = (theory.measured_deterministic_optimal(D0, L, K, i.gap, i.overshoot) for i in (a, b))
     assert RULES["deterministic"](a, b) == pytest.approx((two.gamma / one.gamma, 1.0))
-    factors = RULES["descent"](a, b)
-    assert factors.lr * (1.0 - b.gap) == pytest.approx(1.0 - a.gap)
-    assert factors.alpha == 1.0
+    one_step, other_step = (theory.measured_polyak_step(D0, 0.3, i.gap) for i in (a, b))
+    assert RULES["descent"](a, b) == pytest.approx((other_step / one_step, 1.0))
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda r: r.name)
+def test_the_statement_that_a_rule_cites_exists(rule: rules.Rule) -> None:
+    assert rule.source.partition(" ")[0] in theory.BOUNDS
+
+
+TARGETS = ["polar-express:1", "polar-express:2", "jordan:5", "zolotarev(poles=1)", "shaped(factors=(power(p=-0.2),))"]
+
+
+def measured(oracle: str, m: torch.Tensor) -> Inexactness:
+    ball = lmo.Spectral(polar=polar.parse(oracle))
+    return measure(ball, m, ball(m), exact=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("change", [lambda t: t + 0.8 * t**2, lambda t: t + 2.0 * abs(t) ** 3, lambda t: t + t**4])
+def test_descent_is_exact_if_the_loss_changes_along_the_momentum_only(
+    target: str, change: Callable[[float], float]
+) -> None:
+    """f(x + d) = f(x) + h(<m, d>): curvature of rank one along m, and beyond second order; best steps by a search."""
+    m = matrix(24, 40, "power-law")
+
+    def best(oracle: str) -> tuple[float, float]:
+        d_hat = -polar.parse(oracle)(m)
+        found = minimize_scalar(
+            lambda gamma: change(float((m * (gamma * d_hat)).sum())), bounds=(0.0, 10.0), options={"xatol": 1e-12}
+        )
+        return float(found.x), float(found.fun)
+
+    carried = transfer(best("exact-svd")[0], 0.9, measured("exact-svd", m), measured(target, m), rule="descent")
+    step, lowest = best(target)
+    assert carried.lr == pytest.approx(step, rel=1e-5)
+    assert lowest == pytest.approx(best("exact-svd")[1], rel=1e-6), "and every oracle reaches the same loss"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_with_curvature_in_all_directions_alike_the_gap_enters_the_other_way_round(target: str) -> None:
+    """Best steps for L |d|^2/2 in the spectral norm: what `descent` would be wrong about."""
+    m = matrix(24, 40, "power-law")
+    a, b = measured("exact-svd", m), measured(target, m)
+    dual = float(torch.linalg.svdvals(m).sum())
+    one, two = (theory.measured_adaptive_step(3.0, dual, i.gap, i.overshoot) for i in (a, b))
+    assert two / one == pytest.approx((1 - b.gap) / (1 - a.gap) * (a.overshoot / b.overshoot) ** 2, rel=1e-9)
+    assert two / one != pytest.approx(RULES["descent"](a, b).lr, rel=0.02)
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)

@@ -14,6 +14,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any
+from unicodedata import category
 
 _DASH = re.compile(r"(?<=[A-Za-z0-9_])-(?=[A-Za-z])")
 _SHORT = re.compile(r"(?<![\w-])([A-Za-z][\w-]*):([^\s,():]+)")
@@ -100,6 +101,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}known: {', '.join(names)}"
+
+
+def printable(text: str) -> str:
+    """Text of a file for a terminal or a picture, with "?" for control and format characters, which could act there."""
+    return "".join("?" if category(c)[0] == "C" and c not in "\n\t" else c for c in text)
 
 
 def _build(node: ast.expr, table: Mapping[str, type], text: str) -> Any:

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def local(x: Tensor) -> Tensor:
-    """This rank's piece, sharing memory."""
-    return x.detach().to_local() if hasattr(x, "device_mesh") else x  # type: ignore[attr-defined]
+def local(x: Any) -> Tensor:
+    """This rank's piece, sharing memory: the tensor that the DTensor holds, so that it can be recognised."""
+    return getattr(x, "_local_tensor", x)
+
+
+def local_gradients(tensors: Sequence[Any], known: dict[int, Any]) -> list[Tensor | None]:
+    """The gradients of this rank's pieces, in the layout of the parameters; communicates only if layouts differ.
+
+    Args:
+        known: index -> layout of a gradient that was found to be its parameter's; filled here.
+    """
+    found: list[Tensor | None] = []
+    for k, p in enumerate(tensors):
+        g = p.grad
+        if g is not None and hasattr(g, "_local_tensor"):
+            if g._spec is not p._spec and g._spec is not known.get(k):
+                if g.placements != p.placements:
+                    g = g.redistribute(p.device_mesh, p.placements)
+                else:
+                    known[k] = g._spec
+            g = g._local_tensor
+            g = g.wait() if hasattr(g, "wait") else g
+        found.append(g)
+    return found
 
 
 def gathered(x: Tensor) -> Tensor:
@@ -34,23 +56,6 @@ def piece_of(whole: Tensor, x: Tensor) -> Tensor:
     sharded: Any = x.detach()
     mesh = sharded.device_mesh
     return local(type(sharded).from_local(whole, mesh, run_check=False).redistribute(mesh, sharded.placements))
-
-
-def same_layout(x: Tensor, like: Tensor) -> Tensor:
-    """x laid out like `like`; communicates only if the layouts differ."""
-    if not hasattr(x, "device_mesh") or x.placements == like.placements:  # type: ignore[attr-defined]
-        return x
-    return x.redistribute(like.device_mesh, like.placements)  # type: ignore[attr-defined]
-
-
-def pieces(p: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    """This rank's piece of a parameter with its gradient, and of the state, sharing memory."""
-    if not hasattr(p, "device_mesh"):
-        return p, state
-    assert p.grad is not None
-    x, gradient = local(p), local(same_layout(p.grad, p))
-    x.grad = gradient.wait() if hasattr(gradient, "wait") else gradient
-    return x, {key: local(value) if isinstance(value, Tensor) else value for key, value in state.items()}
 
 
 def is_fake(x: Tensor) -> bool:

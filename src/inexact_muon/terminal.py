@@ -12,11 +12,13 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from inexact_muon._text import printable
 
 PROSE = 24
 """Minimum width of a column of prose."""
@@ -24,12 +26,33 @@ MOST = 4
 """Maximum number of stacked column groups; a table that needs more is written in blocks."""
 
 
+LEAST = 20
+"""Narrowest width that is laid out for; a terminal that claims less wraps the lines itself."""
+
+
+class SafeConsole(Console):
+    """A console that prints text as it is, but for control characters: names and paths come from files."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print text with its control characters replaced, and other objects as they are."""
+        super().print(*(printable(o) if isinstance(o, str) else _safe(o) for o in objects), **options)
+
+
+def _safe(shown: Any) -> Any:
+    if isinstance(shown, Text) and shown.plain != (plain := printable(shown.plain)):
+        shown = shown.copy()
+        shown.plain = plain
+    return shown
+
+
 def console(width: int) -> Console:
     """Console on standard output, as wide as COLUMNS or the terminal, else `width`."""
-    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(
-        width=None if known else width, markup=False, emoji=False
-    )  # names and paths may contain markup characters
+    columns = os.environ.get("COLUMNS", "")
+    known = columns.isdigit() or (sys.stdout is not None and sys.stdout.isatty())
+    made = SafeConsole(width=None if known else width, markup=False, emoji=False)
+    if made.width < LEAST:
+        made.width = LEAST
+    return made
 
 
 def number(value: float | None, digits: int = 6) -> str:
@@ -98,12 +121,12 @@ class Sheet:
         table = Table()
         for k, width in zip(kept, widths, strict=True):
             justify: Literal["left", "right"] = "left" if self.columns[k] in self.left else "right"
-            table.add_column(Text(self.columns[k]), justify=justify, width=width, overflow="fold")
+            table.add_column(Text(printable(self.columns[k])), justify=justify, width=width, overflow="fold")
         for i, row in enumerate(self.rows):
             if self.closing and i == len(self.rows) - self.closing:
                 table.add_section()
             cells = [row.cells[k] for k in kept]
-            table.add_row(*(Text(c) if isinstance(c, str) else c for c in cells), style=row.style or None)
+            table.add_row(*(_safe(Text(c) if isinstance(c, str) else c) for c in cells), style=row.style or None)
         return table
 
     def _fit(self, kept: Sequence[int], available: int) -> list[int] | None:

@@ -8,37 +8,41 @@ Each check raises AssertionError with the property that failed. The project's ow
 
 from __future__ import annotations
 
-import math
+from math import inf, prod
 
 import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Ball
 from inexact_muon.polar import POLARS, ExactSVD, PolarMethod, Zolotarev, parse
+from inexact_muon.polar._base import NAMES
 from inexact_muon.polar.exact import decompose
+from inexact_muon.polar.polynomial import Composition
+from inexact_muon.polar.rounding import rounding
 from inexact_muon.polar.scaling import gram_bound, guard
-from inexact_muon.schedules import Polished, Schedule
+from inexact_muon.polar.wrapping import Wrapping
+from inexact_muon.schedules import Schedule
 
 
-def rounding_term(method: PolarMethod, stored: torch.dtype, compute: torch.dtype, lower: float = 1e-3) -> float:
-    """Allowance for rounding on top of `method.error_bound`, an envelope over the spectra of the tests.
+def rounding_term(method: PolarMethod, m: Tensor, lower: float = 1e-3) -> float:
+    """Allowance for rounding on top of `method.error_bound` on m.
 
-    Polynomials: noise of a few eps is amplified like a small singular value, so eps (8 + 2 slope), but at most 0.2
-    (bfloat16) and 0.1 (float16), where it saturates. Rational: the inverse of a matrix with smallest eigenvalue `shift`
-    changes by eps/shift, amplified by a polish. Exact: the polar factor has condition number 1/lower, lower being the
-    smallest singular value over the largest. Casting adds 2 eps of its dtype.
+    Polynomials and rational functions: `inexact_muon.polar.rounding`; in half precision noise of a few eps is amplified
+    like a small singular value, so eps (8 + 2 slope), but at most 0.2 (bfloat16) and 0.1 (float16), where it saturates,
+    or eps/lower if that is more: the first factor and its product with X are rounded, by eps/2 of the largest singular
+    value each, and no method tells that from the smallest one.
+    Others: the polar factor has condition number 1/lower, lower being the smallest singular value over the largest.
+    Casting adds 2 eps of its dtype.
     """
-    eps = torch.finfo(compute).eps
-    cast = 2.0 * torch.finfo(stored).eps
-    if isinstance(method, Zolotarev):
-        shift = min(method.rational.poles)
-        eps = eps if shift >= 16.0 * eps else torch.finfo(torch.float64).eps
-        gain = sum(map(abs, method.map.step)) if isinstance(method.map, Polished) else 1.0
-        return cast + gain * (8.0 * eps + eps / (2.0 * shift))
-    if not isinstance(method.map, Schedule):
-        return cast + 32.0 * eps / lower
-    cap = {torch.bfloat16: 0.2, torch.float16: 0.1}.get(compute, math.inf)
-    return cast + min(cap, eps * (8.0 + 2.0 * abs(method.map.slope)))
+    compute = method.compute_dtype(m)
+    eps, cast = torch.finfo(compute).eps, 2.0 * torch.finfo(m.dtype).eps
+    inner = method.method if isinstance(method, Wrapping) else method
+    (n, k), cap = m.shape[-2:], {torch.bfloat16: 0.2, torch.float16: 0.1}.get(compute, inf)
+    if isinstance(inner, Composition | Zolotarev) and cap == inf:
+        return cast + rounding(inner, n, k, compute)
+    if isinstance(method.map, Schedule):
+        return cast + min(max(cap, eps / lower), eps * (8.0 + 2.0 * abs(method.map.slope)))
+    return cast + 32.0 * eps / lower
 
 
 def allowed_error(method: PolarMethod, m: Tensor) -> float:
@@ -50,12 +54,15 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
     if not bool(kept.any()):
         return 0.0
     smallest, compute = float(s[kept].min()), method.compute_dtype(m)
-    rounding = rounding_term(method, m.dtype, compute, smallest / float(s.max()))
+    allowance = rounding_term(method, m, smallest / float(s.max()))
     if isinstance(method, ExactSVD):
-        return rounding
+        return allowance
     bound = float(_normaliser(method, m.double(), compute))
+    if isinstance(method.map, Schedule):
+        gram = method.map.runs_gram(m.shape[-2], m.shape[-1], NAMES[compute], method.form)
+        bound *= prod(1.0 + margin for margin in method.map.margins(NAMES[compute], gram))
     overshoot = 0.0 if bool(kept.all()) else method.map.image(1e-9, 1.0)[1] - 1.0
-    return max(method.error_bound(min(1.0, smallest / bound)), overshoot) + rounding
+    return max(method.error_bound(min(1.0, smallest / bound)), overshoot) + allowance
 
 
 def check_polar(method: PolarMethod, m: Tensor | None = None) -> None:
@@ -104,7 +111,9 @@ def check_ball(ball: Ball, m: Tensor | None = None) -> None:
 def _normaliser(method: PolarMethod, m: Tensor, compute: torch.dtype) -> Tensor:
     if method.normaliser == "spectral":
         return torch.linalg.matrix_norm(m, 2, keepdim=True)
-    if method.normaliser == "frobenius":
-        return torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) * (1.0 + guard(compute))
     m = m.mT if m.shape[-2] > m.shape[-1] else m
-    return gram_bound(m @ m.mT, method.normaliser, compute).sqrt()
+    n, k = m.shape[-2:]
+    margin = 1.0 + guard(compute, n, k, method.normaliser)  # the norm may be high by as much as it may be low
+    if method.normaliser == "frobenius":
+        return torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) * margin**2
+    return gram_bound(m @ m.mT, method.normaliser, compute, [(max(1, m[..., 0, 0].numel()), k)]).sqrt() * margin

@@ -110,9 +110,9 @@ def _tuned(setting: Setting, grid: Grid, oracle: str) -> Row:
     mine, theirs = ({s: log(o.lr) for s, o in grid.by_seed(name).items()} for name in (oracle, setting.reference))
     shift = interval(paired(mine, theirs))
     matched = _matched(setting, grid, oracle)
-    return _row(
-        setting, grid, oracle, best.lr, best.edge, shift, matched, grid.own(oracle), grid.own(setting.reference)
-    )
+    own, theirs_own = grid.own(oracle), grid.own(setting.reference)
+    end = grid.best(setting.reference, grid.seeds(setting.reference)).edge
+    return _row(setting, grid, oracle, best.lr, best.edge, shift, matched, own, theirs_own, end)
 
 
 def _tried(setting: Setting, grid: Grid, oracle: str) -> Row | None:
@@ -134,7 +134,9 @@ def _row(
     matched: Interval | None,
     losses: Mapping[int, float],
     reference: Mapping[int, float],
+    reference_edge: bool = False,
 ) -> Row:
+    """A row; beyond the end of a grid at which its best lies the loss may be lower, so that "worse" is open."""
     itself = oracle == setting.reference
     own = interval(paired(dict(losses), dict(reference)))
     margin = setting.margin * fmean(reference.values())
@@ -148,7 +150,7 @@ def _row(
         loss=round(fmean(losses.values()), 5),
         own=None if itself else span(own),
         matched=None if itself or matched is None else span(matched),
-        verdict="reference" if itself else verdict(own, margin),
+        verdict="reference" if itself else verdict(own.censored(below=edge, above=reference_edge), margin),
         flops=_flops(grid, oracle),
     )
 

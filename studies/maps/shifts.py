@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 
 from compare import Span, span
@@ -23,7 +23,8 @@ class Shift:
 
     Attributes:
         lrs: the best step sizes of few and of many iterations.
-        ratio: the first over the second, by seed.
+        edges: seeds with a best step size at an end of its grid: the true one may lie outside, and the ratio is open.
+        ratio: the first over the second, by seed; without an interval if it is open.
         own: loss of few minus loss of many, each at its own step size.
     """
 
@@ -31,6 +32,7 @@ class Shift:
     layers: int
     momentum: float
     seeds: int
+    edges: int
     lrs: tuple[float, float]
     ratio: Span
     own: Span
@@ -47,15 +49,18 @@ def shifts(studies: Iterable[StudyRecord]) -> list[Shift]:
 
 
 def _shift(study: str, layers: int, momentum: float, made: Grid) -> Shift:
-    logs = [{seed: log(best.lr) for seed, best in made.by_seed(name).items()} for name in (FEW, MANY)]
-    moved = interval(paired(*logs))
+    bests = [made.by_seed(name) for name in (FEW, MANY)]
+    moved = interval(paired(*({seed: log(best.lr) for seed, best in one.items()} for one in bests)))
+    ends = {seed for one in bests for seed, best in one.items() if best.edge}
+    ratio = span(Interval(exp(moved.mean), exp(moved.low), exp(moved.high), moved.n))
     lrs = [made.best(name, made.seeds(name)).lr for name in (FEW, MANY)]
     return Shift(
         study,
         layers,
         momentum,
         moved.n,
+        len(ends),
         (round(lrs[0], 5), round(lrs[1], 5)),
-        span(Interval(exp(moved.mean), exp(moved.low), exp(moved.high), moved.n)),
+        replace(ratio, low=None, high=None) if ends else ratio,
         span(interval(paired(made.own(FEW), made.own(MANY)))),
     )

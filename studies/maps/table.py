@@ -148,7 +148,8 @@ def iterations(moved: list[Shift]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for one in moved:
-        cells = [one.study, one.layers, one.momentum, one.seeds, *(f"{lr:.3g}" for lr in one.lrs), ratio(one.ratio)]
+        found = f"open: {one.edges} of {one.seeds} seeds at an end of the grid" if one.edges else ratio(one.ratio)
+        cells = [one.study, one.layers, one.momentum, one.seeds, *(f"{lr:.3g}" for lr in one.lrs), found]
         lines.append(f"| {' | '.join(map(str, cells))} | {one.own} |")
     return "\n".join([*lines, "", f"The paper's heat maps (124M parameters): {PAPER:.2f}."]) + "\n"
 

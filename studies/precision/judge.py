@@ -93,7 +93,7 @@ def judged(entries: list[dict[str, Any]], margin: float | None = None) -> list[d
                 "worse": worse.mean,
                 "error": worse.error,
                 "margin": margin,
-                "reaches": WORDS.get(worse.no_worse(margin).verdict(), "open"),
+                "reaches": WORDS[CONFIRMED] if e is exact else WORDS.get(worse.no_worse(margin).verdict(), "open"),
             }
         )
     return sorted(rows, key=lambda row: row["flops"])

@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from scipy.special import stdtrit
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between, page_file
 
@@ -28,7 +26,7 @@ from inexact_muon.report import paper
 from inexact_muon.report.claims import CLAIMS, Judged, judge
 from inexact_muon.report.grid_claims import EDGE
 from inexact_muon.report.load import StudyRecord, load
-from inexact_muon.statistics import LEVEL, UNDECIDED
+from inexact_muon.statistics import LEVEL, UNDECIDED, seeds_to_tell
 
 HERE = Path(__file__).parent
 GPT, IMAGES = ("2 layers", "2 layers, enwik8", "4 layers"), ("widths 8, 16, 16", "widths 16, 32, 32")
@@ -59,15 +57,18 @@ EFFECTS = {
     "lower-loss": Effect("loss of 1 iteration minus that of 8", f"{GAIN[8]:+.3f}"),
     "first-steps": Effect("gain of 3 iterations minus half of that of 8", f"{GAIN[3] - GAIN[8] / 2:+.3f}"),
     "saturates": Effect("gain of 5 iterations minus 0.9 of that of 8", f"{GAIN[5] - 0.9 * GAIN[8]:+.3f}"),
+    "goes-on": Effect("loss of 5 iterations minus that of 8", f"{GAIN[8] - GAIN[5]:+.3f}"),
     "time": Effect("time of a step, 8 iterations over 1", f"{paper.MINUTES[8] / paper.MINUTES[1]:.2f}", _plain),
     "lr-moves": Effect("best lr, 2 iterations over 5", f"{paper.LR_RATIO:.2f}", _power),
     "alpha-moves": Effect("best alpha, 2 iterations over 5", "above 1", _power),
     "region": Effect("share of log lr within 5 % of the best loss, 5 iterations minus 2", "above 0"),
+    "level-region": Effect("share of log lr within 5 % of the lower best of both, 5 iterations minus 2", "above 0"),
     "error-ordered": Effect("smallest fall of log LMO error by a further iteration", "above 0"),
     "error-constant": Effect("p90/p10 of the LMO error in training, worst count", "1.1 to 2.1", _plain),
     "bounds": Effect("layers outside of the bounds", "0", lambda value: f"{value:.0f}"),
     "cnn-loss": Effect("training loss of 1 iteration minus that of 8", "above 0"),
     "best-accuracy": Effect("best accuracy of 8 iterations minus that of 1", "above 0"),
+    "accuracy-region": Effect("share of cells with 95 % of the best accuracy of both, 8 iterations minus 1", "above 0"),
     "accuracy-gap": Effect("best minus worst accuracy over momentum, 1 iteration minus 8", "above 0"),
 }
 
@@ -106,15 +107,12 @@ def levels(judged: list[Judged]) -> dict[str, float]:
 
 
 def seeds_to_decide(item: Judged, margin: float | None, level: float) -> int:
-    """Seeds of which a t test tells the effect seen so far from the end of the claim or the margin; 0 if not MOST."""
+    """Seeds that tell the effect seen so far from the end of the claim or the margin with 80 % power; 0 if not MOST."""
     found, zone = item.finding.interval, item.finding.zone
     distance = min(abs(found.mean - end) for end in zone if isfinite(end))
     if margin is not None:
         distance = max(distance, margin - (found.mean if zone[1] == inf else -found.mean))
-    for n in range(max(found.n, 2), MOST):
-        if float(stdtrit(n - 1, 1.0 - level)) * found.spread <= distance * n**0.5:
-            return n
-    return 0
+    return seeds_to_tell(found.spread, distance, found.n, MOST, level)
 
 
 def seconds(study: StudyRecord) -> float:
@@ -124,6 +122,8 @@ def seconds(study: StudyRecord) -> float:
 
 def cost(item: Judged, study: StudyRecord, level: float) -> str:
     """What deciding would take, by the spread so far."""
+    if not item.finding.testable:
+        return "not testable here"
     if EDGE in item.finding.note:
         return "open: an optimum lies at the end of its grid, [further step sizes](#declared-and-not-run) would tell"
     margin = study.declared.margin.get(item.claim.id) if study.declared else None

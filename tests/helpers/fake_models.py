@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -52,3 +54,20 @@ def gpt2(layers: int = 12, bias: bool = False) -> nn.Module:
 
 def llama(layers: int = 32) -> nn.Module:
     return Stacks(layers, LLAMA, 128256, tied=False, bias=False)
+
+
+def on_fake_cuda(build: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> nn.Module:
+    """The model with empty parameters and gradients on the fake device; tied ones stay tied."""
+    with torch.device("meta"):
+        model = build()
+    made: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, p in list(module._parameters.items()):
+            if p is None:
+                continue
+            if id(p) not in made:
+                made[id(p)] = nn.Parameter(torch.empty(p.shape, device="cuda", dtype=dtype))
+                made[id(p)].grad = torch.empty(p.shape, device="cuda", dtype=dtype)
+                made[id(p)]._was = p  # type: ignore[attr-defined]  # keeps its id from being used again
+            module._parameters[name] = made[id(p)]
+    return model

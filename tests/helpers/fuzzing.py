@@ -21,12 +21,24 @@ TALLY: Counter[str] = Counter()
 """How many programs, kills, files and commands there were; added to the file that `make fuzz` names."""
 
 
+WORST: dict[str, tuple[int, float]] = {}
+"""What was searched -> evaluations and the largest ratio of error to promise."""
+
+
+def worst(what: str, evaluations: int, ratio: float) -> None:
+    """Count the evaluations and remember the ratio if it is the largest so far."""
+    before, largest = WORST.get(what, (0, 0.0))
+    WORST[what] = (before + evaluations, max(ratio, largest))
+
+
 @atexit.register
 def _write_tally() -> None:
-    if TALLY and "INEXACT_MUON_FUZZ_TALLY" in os.environ:
+    if (TALLY or WORST) and "INEXACT_MUON_FUZZ_TALLY" in os.environ:
         path = Path(os.environ["INEXACT_MUON_FUZZ_TALLY"])
-        before = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(Counter(before) + TALLY))
+        before = json.loads(path.read_text()) if path.exists() else {"counts": {}, "worst": {}}
+        for what, (evaluations, ratio) in before["worst"].items():
+            worst(what, evaluations, ratio)
+        path.write_text(json.dumps({"counts": Counter(before["counts"]) + TALLY, "worst": WORST}))
 
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import log2
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from inexact_muon.lab.spec.decode import decode
 from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.spec.study import StudyRuns
+from inexact_muon.lab.store import pack
 from inexact_muon.lab.store.curves import Curves
+from inexact_muon.lab.store.pack import PackedRun, PackedStore
 from inexact_muon.lab.store.store import CURVES, Outcome, Store, write_outcome
 
 GPT = {"name": "nanogpt", "size": "tiny", "context": 64}
@@ -29,16 +32,18 @@ class Case:
     result: dict[str, float | None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"forward": 1.0, "optimizer": 0.5})
     records: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def spec(self) -> RunSpec:
         return decode({"steps": 100, **self.fields}, RunSpec, "test")
 
 
-def write(folder: Path, cases: Iterable[Case], name: str = "study", title: str = "") -> Path:
+def write(folder: Path, cases: Iterable[Case], name: str = "study", title: str = "", **declared: Any) -> Path:
     """A store with these runs."""
     kept = list(cases)
-    plan = StudyRuns(name=name, title=title, figure="", varied=("optimizer.polar",), runs=tuple(c.spec for c in kept))
+    runs = tuple(c.spec for c in kept)
+    plan = StudyRuns(name=name, title=title, figure="", varied=("optimizer.polar",), runs=runs, **declared)
     opened = Store(folder, plan)
     try:
         for case in kept:
@@ -56,11 +61,39 @@ def write(folder: Path, cases: Iterable[Case], name: str = "study", title: str =
                 result=case.result,
                 seconds=case.seconds,
                 curves=curves.mark,
+                environment=case.environment,
             )
             write_outcome(place, outcome)
             opened.end(case.spec.id, outcome)
     finally:
         opened.close()
+    return folder
+
+
+def ended_as(case: Case) -> Outcome | None:
+    if case.state == "waiting":
+        return None
+    return Outcome(state=case.state, step=100, result=case.result, seconds=case.seconds)  # type: ignore[arg-type]
+
+
+def write_packed(folder: Path, cases: Iterable[Case], name: str = "study") -> Path:
+    """A folder with these runs as packed evidence: one file, so that many stores are quick."""
+    runs = []
+    for case in cases:
+        outcome = ended_as(case)
+        curves = [{"kind": kind, "step": step, **values} for kind, step, values in case.records]
+        spec = case.spec
+        runs.append(
+            PackedRun(
+                id=spec.id,
+                spec=spec,
+                state=case.state,  # type: ignore[arg-type]
+                outcome=outcome,
+                curves=curves if outcome else [],
+            )
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    pack.write(folder / f"{name}.pack", [PackedStore(about={"name": name}, runs=runs)])
     return folder
 
 
@@ -73,9 +106,9 @@ def muon(count: int, lr: float = 0.1, momentum: float = 0.7) -> dict[str, Any]:
     }
 
 
-def noise(seed: int, count: int = 0) -> float:
-    """Small, the same every time, and not the same for two seeds."""
-    return 1e-3 * ((7 * seed + 3 * count) % 5 - 2)
+def noise(seed: int, *cell: float) -> float:
+    """Small, the same every time, and not the same for two seeds or cells."""
+    return 1e-3 * Random(repr((seed, *cell))).uniform(-2.0, 2.0)
 
 
 def lmo(delta: float, gap: float, overshoot: float) -> dict[str, Any]:
@@ -106,7 +139,7 @@ def ladder(
             records: list[tuple[str, int, dict[str, Any]]] = []
             for step in range(10, 101, 10):
                 records.append(("train", step, {"loss": final + 1 / step, "lr": 0.1}))
-                delta = error(count, step) * (1 + noise(seed, count))
+                delta = error(count, step) * (1 + noise(seed, count, step))
                 records.append(("lmo", step, lmo(delta, gap * delta, 1 + 0.5 * delta)))
                 records.append(("validation", step, {"loss": final + 10 / step - 0.1}))
             made.append(
@@ -148,7 +181,7 @@ def grid(
                     if value is None:
                         made.append(Case(fields, state="diverged", result={"train_loss": None}))
                     else:
-                        final = value + noise(seed, count)
+                        final = value + noise(seed, count, lr, momentum)
                         made.append(Case(fields, result={"loss": 1.0, metric: final, "train_loss": 1.0}))
     return made
 

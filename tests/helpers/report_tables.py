@@ -44,7 +44,7 @@ def cotuning(targets: int = 3, regrets: dict[str, float] | None = None, on_edge:
     for k in range(targets):
         rules = [
             {"rule": rule, "lr": 0.1 * factor[rule], "alpha": 0.3 / factor[rule], "loss": 2.0 + regret, "loss_sd": 0.01,
-             "regret": regret + 10 * noise(k)}
+             "regret": regret + 10 * noise(k) + noise(k, factor[rule])}
             for rule, regret in base.items()
         ]  # fmt: skip
         best = {"lr": 0.06 + 0.01 * k, "alpha": 0.3 + 0.05 * k, "loss": 2.0, "loss_sd": 0.01}

@@ -32,12 +32,12 @@ def measured(rounds: int, tick: Callable[[], object], device: torch.device = CPU
 
     works: dict[str, Work] = {}
     for n in SIDES:
-        works[f"side {n}"] = partial(cheapest(n, n, device=device).orthogonalise, normal(n, n))
+        works[f"side {n}"] = partial(cheapest(n, n, device=device, spread=True).orthogonalise, normal(n, n))
     for aspect in ASPECTS:
         works[f"aspect {aspect}"] = partial(Zolotarev(3).orthogonalise, normal(384, 384 * aspect))
     for count in COUNTS:
         ms = [normal(256, 256) for _ in range(count)]
-        works[f"count {count}"] = partial(cheapest(256, 256, device=device).orthogonalise_all, ms)
+        works[f"count {count}"] = partial(cheapest(256, 256, device=device, spread=True).orthogonalise_all, ms)
     times = interleaved(works, rounds, tick, device)
     return [{"kind": kind, "x": int(x), "seconds": times.seconds(f"{kind} {x}")} for kind, x in map(str.split, works)]
 

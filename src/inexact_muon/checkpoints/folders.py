@@ -8,6 +8,7 @@ tensor is opened with weights_only.
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -53,7 +54,7 @@ def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor
         ValueError: a part is missing or damaged, or `.metadata` names anything but the classes of torch's metadata.
     """
     try:
-        metadata = read_pickle((folder / ".metadata").read_bytes(), NAMES)
+        metadata = read_pickle(_inside(folder, ".metadata").read_bytes(), NAMES)
     except NameNotAllowed as error:
         raise ValueError(
             f"{folder}/.metadata names {_printable(str(error))}, which torch never does there: nothing was executed"
@@ -61,24 +62,26 @@ def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor
     except ValueError:
         raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be truncated") from None
     try:
-        layouts = {name: (size, pieces) for name, size, pieces in _layouts(folder, metadata) if wanted(name)}
-        everything = [piece for _, pieces in layouts.values() for piece in pieces]
-        if sum(p.length for p in everything) > sum(file.stat().st_size for file in {p.file for p in everything}):
-            raise ValueError("pieces overlap, or are longer than their files")
+        layouts = {name: (size, pieces) for name, size, pieces in _layouts(folder, metadata, wanted)}
         return {name: _assembled(size, pieces) for name, (size, pieces) in layouts.items()}
     except (KeyError, AttributeError, TypeError, IndexError):
         raise ValueError(f"{folder}/.metadata is not what torch writes: it may be damaged") from None
-    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError):
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError, zipfile.BadZipFile):
         raise ValueError(f"{folder} cannot be read: parts of it may be missing") from None
 
 
-def _layouts(folder: Path, metadata: Any) -> Iterator[tuple[str, tuple[int, ...], list[Piece]]]:
-    """(name, size, pieces) of every tensor."""
+def _layouts(
+    folder: Path, metadata: Any, wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, tuple[int, ...], list[Piece]]]:
+    """(name, size, pieces) of every tensor that is wanted; all pieces together are not longer than their files."""
     places = {
-        (key.state["fqn"], _offset(key.state)): info.state for key, info in metadata.state["storage_data"].items()
+        (_text(key.state["fqn"]), _offset(key.state)): info.state
+        for key, info in metadata.state["storage_data"].items()
     }
+    files: dict[Path, int] = {}
+    used = 0
     for name, entry in metadata.state["state_dict_metadata"].items():
-        if entry.kind.name != TENSOR or not isinstance(name, str):
+        if entry.kind.name != TENSOR or not isinstance(name, str) or not wanted(name):
             continue
         pieces = []
         for chunk in entry.state["chunks"]:
@@ -87,7 +90,11 @@ def _layouts(folder: Path, metadata: Any) -> Iterator[tuple[str, tuple[int, ...]
             if info.get("transform_descriptors"):
                 raise ValueError("stored through an extension of torch")
             file = _inside(folder, info["relative_path"])
+            files.setdefault(file, file.stat().st_size)
             pieces.append(Piece(offsets, sizes, file, _count(info["offset"]), _count(info["length"])))
+            used += max(1, pieces[-1].length)
+            if used > sum(files.values()):  # at each piece: a small file may name the same one millions of times
+                raise ValueError("pieces overlap, or are longer than their files")
         yield name, _size(entry.state["size"]), pieces
 
 
@@ -112,18 +119,30 @@ def _load(piece: Piece) -> Tensor:
     with piece.file.open("rb") as file:
         file.seek(piece.start)
         content = file.read(piece.length)
+    check_stored(io.BytesIO(content))
     found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     if not isinstance(found, Tensor) or found.layout != torch.strided or tuple(found.shape) != piece.sizes:
         raise ValueError("not the piece that was announced")
+    if found.nbytes > min(piece.length, found.untyped_storage().nbytes()):  # an expanded tensor has fewer entries
+        raise ValueError("a piece is larger than its part of the file")
     return found
 
 
+def check_stored(archive: Path | io.BytesIO) -> None:
+    """Raise if an archive of torch.save has entries that are larger than the file: torch does not compress them."""
+    with zipfile.ZipFile(archive) as opened:
+        entries = opened.infolist()
+    if any(e.compress_type != zipfile.ZIP_STORED or e.file_size > e.compress_size for e in entries):
+        raise ValueError("its entries are compressed, which torch.save never does")
+
+
 def _inside(folder: Path, relative: Any) -> Path:
-    """A regular file of the folder."""
-    path = PurePosixPath(relative)
-    if path.is_absolute() or ".." in path.parts or not (folder / path).is_file():
+    """A regular file of the folder, not by a link that leaves it."""
+    path = folder / (inner := PurePosixPath(relative))
+    outside = inner.is_absolute() or ".." in inner.parts or folder.resolve() not in path.resolve().parents
+    if outside or not path.is_file():
         raise ValueError("not a file of the folder")
-    return folder / path
+    return path
 
 
 def _offset(index: dict[str, Any]) -> tuple[int, ...] | None:
@@ -134,6 +153,12 @@ def _size(given: Constructed) -> tuple[int, ...]:
     """The numbers of a torch.Size."""
     (numbers,) = given.arguments
     return tuple(_count(n) for n in numbers)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a name is text")
+    return value
 
 
 def _count(value: Any) -> int:

@@ -152,10 +152,17 @@ class _Machine:
             items.insert(0, self.stack.pop())
         target = self.stack[-1]
         if opcode in ("SETITEM", "SETITEMS") and isinstance(target, dict):
-            target.update(zip(items[::2], items[1::2], strict=True))
+            target.update(zip(map(_key, items[::2]), items[1::2], strict=True))
         elif opcode in ("APPEND", "APPENDS") and isinstance(target, list):
             target.extend(items)
         elif opcode == "ADDITEMS" and isinstance(target, set):
-            target.update(items)
+            target.update(map(_key, items))
         else:
             raise ValueError(f"{opcode} is not expected here")
+
+
+def _key(value: Any) -> Any:
+    """A key without parts: the hash of nested tuples that share their parts takes time exponential in the file."""
+    if isinstance(value, tuple):
+        raise TypeError("a tuple is not a key of plain data")
+    return value

@@ -13,7 +13,7 @@ import tyro
 import inexact_muon
 from inexact_muon.cli.evidence import decide, demo, pack, report
 from inexact_muon.cli.oracles import bench, delta, plan, theory, transfer
-from inexact_muon.cli.process import prepare
+from inexact_muon.cli.process import discard_output, prepare, say
 from inexact_muon.cli.runs import list_runs, run, show, sweep
 from inexact_muon.cli.settings import separate_settings
 
@@ -34,6 +34,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
+LEAST = 30
+"""Narrowest width of the overview: the names of the commands take 12."""
+
 DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
 
 `inexact-muon COMMAND --help` has an example of each command, `inexact-muon --version` says which version this is, and
@@ -42,32 +45,41 @@ DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
 
 def overview() -> str:
     """The output of `--help`, without building the parser of every command."""
-    wide = shutil.get_terminal_size((120, 24)).columns
+    wide = max(LEAST, shutil.get_terminal_size((120, 24)).columns)
     rows = [f"  {name:10}{str(command.__doc__).partition(chr(10))[0]}" for name, command in COMMANDS.items()]
     lines = [textwrap.fill(line, wide, subsequent_indent=" " * 12) for line in rows]
     return "\n".join((f"usage: inexact-muon [-h] {{{','.join(COMMANDS)}}}\n", DESCRIPTION, "\ncommands:", *lines))
+
+
+def _run(words: list[str]) -> None:
+    """What the words after `inexact-muon` ask for."""
+    if words in (["--version"], ["--help"], ["-h"]):
+        print(f"inexact-muon {inexact_muon.__version__}" if words == ["--version"] else overview())
+        return
+    description, args = DESCRIPTION, separate_settings(words)
+    tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="inexact-muon", description=description, args=args)
 
 
 def main() -> None:
     """Entry point: one clear sentence and a non-zero exit code on bad input."""
     words = sys.argv[1:]
     interrupts = prepare()
-    if words in (["--version"], ["--help"], ["-h"]):
-        print(f"inexact-muon {inexact_muon.__version__}" if words == ["--version"] else overview())
-        return
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="inexact-muon", description=DESCRIPTION, args=separate_settings(words)
-        )
+        _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:  # a reader such as `head` has seen enough
+        discard_output()
     except KeyboardInterrupt as error:
-        print(f"inexact-muon: interrupted{'; ' if str(error) else ''}{error}", file=sys.stderr)
+        say(f"interrupted{'; ' if str(error) else ''}{error}")
         raise SystemExit(130) from None
     except Exception as error:
         if interrupts.triggered and not isinstance(error, ValueError):  # imports may turn Ctrl-C into other errors
-            print("inexact-muon: interrupted", file=sys.stderr)
+            say("interrupted")
             raise SystemExit(130) from None
         if not isinstance(error, ValueError | TypeError | OSError):
             raise
         path = getattr(error, "filename", None)  # an OSError prints "[Errno 17] File exists: 'x'"
-        print(f"inexact-muon: {path}: {error.args[1]}" if path else f"inexact-muon: {error}", file=sys.stderr)
+        if isinstance(error, OSError) and not path:  # of the output itself, which Python would repeat as it ends
+            discard_output()
+        say(f"{path}: {error.args[1]}" if path else str(error) or f"{type(error).__name__} without a message")
         raise SystemExit(2) from None

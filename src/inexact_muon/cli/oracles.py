@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -15,6 +15,7 @@ def delta(
     shape: str = "768x3072",
     spectrum: str = "log-uniform",
     checkpoint: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Inexactness of an oracle on a spectrum, or on the momentum of a saved optimizer.
 
@@ -30,10 +31,11 @@ def delta(
         shape: rows x columns, for the cost and the length of a synthetic spectrum.
         spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
         checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and a recommendation.
+        json: machine-readable, with the singular values; the explorer of the site opens it.
     """
     from inexact_muon.cli import tables
 
-    tables.delta(oracle, shape, spectrum, checkpoint)
+    tables.delta(oracle, shape, spectrum, checkpoint, json)
 
 
 def transfer(
@@ -123,16 +125,15 @@ def plan(
     link: float = 50.0,
     flops: float = 989.0,
     layout: Literal["fsdp", "ddp"] = "fsdp",
+    copies: int = 1,
     tokens: int | None = None,
-    oracle: str = "polar-express:5",
+    oracle: str = "auto",
+    strategies: tuple[str, ...] = ("owner-rank", "replicated", "gram-reduced", "block-periodic:5", "low-rank:8"),
     efficiency: float = 0.4,
     memory: float = 80.0,
-    period: int = 5,
-    rank: int = 8,
-    top: float = 0.05,
     plot: Path | None = None,
 ) -> None:
-    """Modelled cost at scale: flops, bytes and memory of the oracle on many devices, and a recommendation.
+    """Modelled cost at scale: the optimizer's own step on fake ranks, counted and priced, and a recommendation.
 
     Example: inexact-muon plan llama3-8b --gpus 64 --tp 8 --link 50 --flops 989 --plot plan.svg
 
@@ -143,29 +144,29 @@ def plan(
         link: GB/s that a rank sends.
         flops: peak TF of a rank in bfloat16.
         layout: fsdp divides weights and state over the other ranks, ddp replicates them.
+        copies: replicas of the weights under fsdp (HSDP).
         tokens: tokens per step; default: the model's own.
-        oracle: text of a polar method, such as polar-express:6, "polar-express(6, dtype=float32)" or zolotarev:3.
-        efficiency: fraction of the peak that products reach.
+        oracle: text of a polar method, such as auto, polar-express:6 or zolotarev:3.
+        strategies: those to record: of Muon, or compressors of EF21Muon (low-rank:8, top-k:0.05, natural).
+        efficiency: fraction of the peak that forward and backward reach.
         memory: GB of a rank.
-        period: of block-periodic (MuonBP).
-        rank: of the low-rank compressor (EF21).
-        top: fraction of entries that the top-k compressor keeps (EF21).
         plot: picture, to an .svg, .png, .html or .json file.
     """
-    from inexact_muon.plan import estimate, files, page
-    from inexact_muon.plan.layout import Layout
-    from inexact_muon.plan.strategies import all_strategies
-    from inexact_muon.schedules import oracles
+    from inexact_muon.plan import files
+
+    found = files.find(model, tokens)  # before torch is loaded
+    from inexact_muon import polar
+    from inexact_muon.plan import choice, page, pricing, step
     from inexact_muon.terminal import console as open_console
 
-    machine = estimate.Machine(flops, link, efficiency, memory)
-    where = Layout(gpus, tp, sharded=layout == "fsdp")
-    tried = all_strategies(period, rank, top)
-    reader: Any = oracles
-    if oracles.parts(oracle).family not in oracles.FAMILIES:  # plug-ins and wrappers need torch
-        from inexact_muon import polar as reader
-    made = estimate.plan(files.find(model, tokens), where, machine, reader.parse(oracle), tried)
+    machine = pricing.Machine(flops, link, efficiency, memory)
+    where = step.Layout(gpus, tp, gpus // tp if layout == "ddp" and gpus % tp == 0 else copies)
+    polar.parse(oracle)
+    if plot is not None and plot.suffix not in page.FORMATS:
+        raise ValueError(f"--plot writes {', '.join(page.FORMATS)}, got {plot.name!r}")
     console = open_console(190)
+    with console.status("recording steps on fake ranks") as status:
+        made = choice.plan(found, where, machine, oracle, strategies, status.update)
     page.show(made, console)
     if plot is not None:
         page.draw(made, plot)

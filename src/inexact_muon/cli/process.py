@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from types import FrameType
 from typing import TextIO
+
+from inexact_muon._text import printable
 
 
 def prepare() -> Interrupts:
     """Set up streams, warnings and Ctrl-C of this process."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths and exceptions may contain lone surrogates
     warnings.showwarning = show_warning
     return Interrupts()
+
+
+def discard_output() -> None:
+    """Nothing more is written to standard output, also not what is left in its buffer when Python ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(sentence: str) -> None:
+    """A sentence of this command on standard error; text from files does not control the terminal."""
+    print(f"inexact-muon: {printable(sentence)}", file=sys.stderr)
 
 
 class Interrupts:
@@ -43,6 +61,6 @@ def show_warning(
 ) -> None:
     """Print a LabWarning as one sentence, other warnings as Python does."""
     if category.__name__ == "LabWarning":
-        print(f"inexact-muon: warning: {message}", file=sys.stderr)
+        say(f"warning: {message}")
     else:
         (file or sys.stderr).write(warnings.formatwarning(message, category, filename, lineno, line))

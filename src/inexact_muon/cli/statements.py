@@ -49,6 +49,12 @@ EXAMPLE: dict[str, Any] = {
     "steps": 5.0,
     "degree": 5.0,
     "ball": "spectral",
+    "sigmas": [1.0, 0.3, 0.1, 0.03],
+    "kappa": 1.0,
+    "Lambda": 1.0,
+    "p": 0.0,
+    "r": 1.0,
+    "q": 1.2,
     "n": 768.0,
     "m": 3072.0,
 }

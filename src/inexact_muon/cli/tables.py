@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -30,9 +32,13 @@ WIDTH = 220
 """Width if the output is not a terminal."""
 
 
-def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None) -> None:
+def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None, as_json: bool = False) -> None:
     """Predicted inexactness of an oracle on a spectrum, or on the momentum in a checkpoint."""
     method = parse(oracle) if oracle is not None else None
+    if checkpoint is not None and as_json:
+        saved = checkpoints.read(checkpoint)
+        _print_json([_record(spectra.spectrum_of(m.name, m.matrix), method or m.oracle) for m in saved])
+        return
     if checkpoint is not None:
         _checkpoint(method, checkpoint)
         return
@@ -41,6 +47,9 @@ def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None
     n, m = read_shape(shape)
     method = method.at(n, m)
     name, layers = spectra.resolve(spectrum, side=min(n, m))
+    if as_json:
+        _print_json([_record(layer, method) for layer in layers])
+        return
     console = open_console(WIDTH)
     names = [f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" for layer in layers] if len(layers) > 1 else [name]
     rows = [Row([on, *_cells(predict(method, one.values))]) for on, one in zip(names, layers, strict=True)]
@@ -156,6 +165,20 @@ def read_shape(text: str) -> tuple[int, int]:
     if not found:
         raise ValueError(f"shape must look like 768x3072, got {text!r}")
     return int(found[1]), int(found[2])
+
+
+def _record(layer: spectra.Layer, method: PolarMethod | None) -> dict[str, Any]:
+    """A layer as plain data; without the three numbers if its oracle is not known."""
+    record: dict[str, Any] = {"name": layer.name, "shape": layer.shape}
+    if method is not None:
+        used = method.at(*layer.shape)
+        judged = predict(used, layer.values)
+        record |= {"oracle": str(used), "delta": judged.delta, "gap": judged.gap, "overshoot": judged.overshoot}
+    return record | {"singular_values": layer.values.tolist()}
+
+
+def _print_json(layers: Sequence[dict[str, Any]]) -> None:
+    open_console(WIDTH).file.write(json.dumps({"layers": layers}) + "\n")
 
 
 def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequence[Row], closing: int = 0) -> None:

@@ -83,6 +83,8 @@ def _missing(
 ) -> tuple[tuple[RunSpec, ...], str]:
     """(runs, why): the pilot, or cells beyond an edge, or seeds."""
     finding = item.finding
+    if not finding.testable:
+        return (), "not testable on this machine"
     if not finding.wanted:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
     if EDGE in finding.note:
@@ -133,7 +135,8 @@ def _next(grid: Grid) -> tuple[set[float], set[float]]:
     known = [1.0 - momentum for momentum in reversed(grid.momenta)]
     for count in (grid.counts[0], grid.counts[-1]):
         for seed in grid.seeds:
-            best = optimum(grid.table(count, seed, "loss"))
+            metric, sign = ("accuracy", -1.0) if grid.images else ("loss", 1.0)
+            best = optimum(grid.table(count, seed, metric), sign)
             if best is not None and best.edge:
                 rates |= {extended(grid.rates, best.cell[0]) or 0.0}
             if best is not None and best.alpha_edge:

@@ -41,7 +41,8 @@ ZERO = 1e-5
 """Ritz values of X X^T (of scale 1) below this are dominated by float32 rounding and count as zero."""
 
 DEAD = 1e6
-"""Marks the Ritz values of an exhausted space, in units of the first Rayleigh quotient."""
+"""Marks the Ritz values of an exhausted space, in units of the first Rayleigh quotient, and those that are dropped:
+far above all others, and not so far that rounding errors of an eigendecomposition matter."""
 
 NOISE = 64.0
 """A vector whose norm M reduces to this many eps of sigma_1 is numerically a null vector."""
@@ -107,8 +108,9 @@ def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[T
     n = m.shape[-2]
     heads = min(plan.leading, n - 1)
     lead, weights, top = _leading(m, x, plan.leading_steps, heads)
-    v = probes(n, plan.random + 1, m)[:, 1:].expand(m.shape[0], -1, -1)
-    v = v - lead @ (lead.mT @ v)
+    # The ends of the spectrum may be in leading directions, which are projected out for the trace only.
+    drawn = probes(n, plan.random + 1, m)[:, 1:].expand(m.shape[0], -1, -1)
+    v = drawn - lead @ (lead.mT @ drawn)
     v = v * ((n - heads) ** 0.5 / torch.linalg.vector_norm(v, dim=-2, keepdim=True))
     starts = torch.cat((lead, v), dim=-1).mT
 
@@ -120,8 +122,13 @@ def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[T
     totals = torch.stack((identity, *_squares(m, x)), dim=-1).double().sum(-2)
     residual = absolute - (controls * weights.unsqueeze(-2)).sum(-1)
     null = torch.maximum(2.0 * threshold.double(), NOISE * torch.finfo(m.dtype).eps * top)
-    ends = lanczos(lambda q: (q @ x) @ x.mT, starts[:, -plan.ends :], plan.end_steps)
+    ends = lanczos(lambda q: (q @ x) @ x.mT, drawn.mT[:, -plan.ends :], plan.end_steps)
     smallest, largest = _extremes(m, ends, null)
+    length, image, quotient = controls[:, :heads, 0], controls[:, :heads, 1], controls[:, :heads, 3]
+    size = (quotient / length.clamp(min=0.5)).sqrt()  # of X v for leading v, at hand; v = 0 in an exhausted space
+    largest = largest.maximum(size.amax(-1))
+    counted = (length > 0.5) & (image.sqrt() > null.unsqueeze(-1))
+    smallest = smallest.minimum(torch.where(counted, size, torch.inf).amin(-1))
     dual = residual[:, :heads].sum(-1) + residual[:, heads:].mean(-1) + (totals * weights).sum(-1)
     # Bounded by the descent per unit length that x achieves, and by Cauchy-Schwarz.
     least = totals[:, 2] / torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -242,6 +249,6 @@ def _extremes(m: Tensor, space: Krylov, null: Tensor) -> tuple[Tensor, Tensor]:
     residual = space.beyond * space.vectors[..., -1, :]
     unresolved = deficient | (residual.abs() > kept).any(-1, keepdim=True)
     tilt = torch.where(unresolved, residual * kept.clamp(min=ZERO).rsqrt(), 0.0)
-    quotient = torch.diag_embed(kept.clamp(max=1e30)) + tilt.unsqueeze(-1) * tilt.unsqueeze(-2)
+    quotient = torch.diag_embed(kept.clamp(max=DEAD)) + tilt.unsqueeze(-1) * tilt.unsqueeze(-2)
     smallest = torch.linalg.eigvalsh(quotient)[..., 0].amin(-1).clamp(min=0.0).sqrt()
     return torch.minimum(smallest, largest), largest

@@ -33,6 +33,7 @@ WHY = {
     errno.EFBIG: "the file has reached the largest size allowed here; raise the limit and start again",
     errno.EROFS: "it is mounted read-only; choose another --out",
     errno.EACCES: "permission is denied; choose another --out",
+    errno.ELOOP: "it is a link, which could lead anywhere; remove it",
     errno.EPERM: "permission is denied; choose another --out",
 }
 SQLITE = {

@@ -16,58 +16,52 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inexact_muon.optim.finite import Flags
+from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.telemetry import Telemetry
-
-Entry = tuple[Tensor, dict[str, Any], dict[str, Any]]
-"""(parameter, state, group)"""
 
 LARGE = 2**18
 """Number of entries from which a tensor gets its own call of the fused kernel."""
 
 
-def adamw_(entries: Sequence[Entry], flags: Flags | None, telemetry: Telemetry, keys: Sequence[int]) -> None:
-    """Update parameters of one device and dtype whose groups have equal options, and increment their step counts.
-
-    Args:
-        flags: which gradients are finite; None if all are.
-        telemetry: records the update sizes of sampled parameters.
-        keys: id of the parameter that each entry is (a piece of); 0 if another rank records it.
-    """
-    sampled = [(p, group, key) for (p, _, group), key in zip(entries, keys, strict=True) if key in telemetry.chosen]
-    before = [p.detach().clone() for p, _, _ in sampled]
-    states = [state for _, state, _ in entries]
-    fused = all(
-        p.grad is not None
-        and p.device.type in ("cpu", "cuda")
-        and p.dtype == p.grad.dtype == state["exp_avg"].dtype == state["exp_avg_sq"].dtype
-        and p.stride() == p.grad.stride() == state["exp_avg"].stride() == state["exp_avg_sq"].stride()
-        and (p.is_contiguous() or (p.ndim == 4 and p.is_contiguous(memory_format=torch.channels_last)))
-        and not isinstance(group["momentum"], Tensor)
-        for p, state, group in entries
-    )  # the kernel iterates over memory and ignores strides
+def adamw_(batch: Batch, telemetry: Telemetry) -> None:
+    """Update members of one device and dtype whose groups have equal options, and increment their step counts."""
+    members, flags = batch.members, batch.flags
+    sampled = [m for m in members if id(m.p) in telemetry.chosen and (m.place is None or m.place.copy == 0)]
+    before = [m.piece.detach().clone() for m in sampled]
+    states = [m.state for m in members]
     if flags is None:
         torch._foreach_add_([state["step"] for state in states], 1.0)
     else:
         flags.count_(states)
+    pairs = [(m.piece, x) for m in members for x in (m.gradient, *m.buffers)]
+    fused = (
+        not isinstance(members[0].group["momentum"], Tensor)
+        and members[0].piece.device.type in ("cpu", "cuda")
+        and all([p.dtype == x.dtype and p.stride() == x.stride() for p, x in pairs])  # type: ignore[union-attr]  # noqa: C419
+        and all([p.is_contiguous() or _is_channels_last(p) for p, _ in pairs])  # noqa: C419
+    )  # the kernel iterates over memory and ignores strides
     if not fused:
-        on: Sequence[Tensor | None] = [None] * len(entries) if flags is None else flags.on.unbind()
-        for (p, state, group), flag in zip(entries, on, strict=True):
-            _single(p, state, group, flag)
+        on: Sequence[Tensor | None] = [None] * len(members) if flags is None else flags.on.unbind()
+        for member, flag in zip(members, on, strict=True):
+            _single(member, flag)
     elif flags is None:
-        _fused(entries, None)
+        _fused(members, None)
     else:
-        small: list[tuple[Entry, Tensor]] = []
-        for entry, finite, skip in zip(entries, flags.vector.unbind(), flags.off.unbind(), strict=True):
-            if entry[0].numel() >= LARGE:
-                _fused([entry], skip)
+        small: list[tuple[Member, Tensor]] = []
+        for member, finite, skip in zip(members, flags.vector.unbind(), flags.off.unbind(), strict=True):
+            if member.piece.numel() >= LARGE:
+                _fused([member], skip)
             else:
-                small.append((entry, finite))
+                small.append((member, finite))
         if small:
-            _masked([entry for entry, _ in small], [finite for _, finite in small])
-    for (p, group, key), old in zip(sampled, before, strict=True):
-        update = old.double() * (1.0 - float(group["lr"]) * group["weight_decay"]) - p.double()
-        telemetry.record_sizes(key, update, old)
+            _masked([member for member, _ in small], [finite for _, finite in small])
+    for m, old in zip(sampled, before, strict=True):
+        update = old.double() * (1.0 - float(m.group["lr"]) * m.group["weight_decay"]) - m.piece.double()
+        telemetry.record_sizes(id(m.p), update, old)
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
 
 def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
@@ -75,29 +69,29 @@ def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if key == "exp_avg_sq" and dtype == torch.float16 else dtype
 
 
-def by_options(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Entries grouped so that one call of `adamw_` can update each group."""
-    found: dict[tuple[Any, ...], list[Entry]] = {}
-    for p, state, group in entries:
-        options = (group[k] for k in ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize"))
-        key = (p.device, p.dtype, state["exp_avg"].dtype, *(id(x) if isinstance(x, Tensor) else x for x in options))
-        found.setdefault(key, []).append((p, state, group))
-    return list(found.values())
+NUMBERS = ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize", "constrained")
+"""Group options that must be equal for members that are updated by one operation."""
 
 
-def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
+def by_options(members: Sequence[Member]) -> list[Batch]:
+    """Batches that one call of `adamw_` can update; those that ranks share are apart from others."""
+    alike: dict[Any, list[Member]] = {}
+    for m in members:
+        ranks = None if m.place is None else (m.place.ranks, len(m.place.groups))
+        alike.setdefault((ranks, m.piece.device, m.piece.dtype, m.buffers[0].dtype, m.numbers), []).append(m)
+    return [Batch(batch) for batch in alike.values()]
+
+
+def _fused(members: Sequence[Member], skip: Tensor | None) -> None:
     """Call torch's kernel; `skip` is 1 to leave everything unchanged."""
-    ps = [p for p, _, _ in entries]
-    gradients = [p.grad for p in ps if p.grad is not None]
-    first, second, steps = ([state[key] for _, state, _ in entries] for key in ("exp_avg", "exp_avg_sq", "step"))
-    group = entries[0][2]
+    group = members[0].group
     torch._fused_adamw_(
-        ps,
-        gradients,
-        first,
-        second,
+        [m.piece for m in members],
+        [m.gradient for m in members],  # type: ignore[misc]
+        [m.buffers[0] for m in members],
+        [m.buffers[1] for m in members],
         [],
-        steps,
+        [m.state["step"] for m in members],
         lr=group["lr"],
         beta1=group["momentum"],
         beta2=group["beta2"],
@@ -109,11 +103,12 @@ def _fused(entries: Sequence[Entry], skip: Tensor | None) -> None:
     )
 
 
-def _single(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor | None = None) -> None:
+def _single(member: Member, on: Tensor | None = None) -> None:
     """The equations for dtypes that the kernel does not support; `on` is 0 to leave everything unchanged."""
-    assert p.grad is not None
-    first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
-    gradient = p.grad.to(first.dtype)
+    p, group, step = member.piece, member.group, member.state["step"]
+    first, second = member.buffers
+    assert member.gradient is not None
+    gradient = member.gradient.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
     square = gradient.to(second.dtype).square()
     made: float | Tensor = (
@@ -133,12 +128,12 @@ def _single(p: Tensor, state: dict[str, Any], group: dict[str, Any], on: Tensor 
     p.sub_(direction * rate)
 
 
-def _masked(entries: Sequence[Entry], finite: Sequence[Tensor]) -> None:
-    """Call the kernel on all entries, then restore those whose gradient is not finite."""
-    ps = [p for p, _, _ in entries]
-    written = [*ps, *(state[key] for key in ("exp_avg", "exp_avg_sq") for _, state, _ in entries)]
+def _masked(members: Sequence[Member], finite: Sequence[Tensor]) -> None:
+    """Call the kernel on all members, then restore those whose gradient is not finite."""
+    ps = [m.piece for m in members]
+    written = [*ps, *[m.buffers[i] for i in (0, 1) for m in members]]
     before = torch.cat([x.reshape(-1) for x in written])
-    _fused(entries, None)
+    _fused(members, None)
     after = torch.cat([x.reshape(-1) for x in written])
     flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite, ps, strict=True)] * 3)
     parts = torch.split(torch.where(flag, after, before), [x.numel() for x in written])

@@ -1,78 +1,100 @@
-"""Algorithm 1 of the paper on a batch of parameters: the only file with its equations.
+"""Algorithm 1 of the paper on a batch of parameters or pieces of them: the only file with its equations.
 
     m <- mu m + (1 - mu) g                                     mu = 1 - alpha; the first m is g, or 0 if requested
     z  = direction of the ball for m, or for mu m + (1 - mu) g with Nesterov; d_hat = -radius z
     W <- (1 - lr decay) W - lr length z                       decay = 1 when constrained (Frank-Wolfe)
 
-On the CPU a batch holds only parameters with a finite gradient. On an accelerator reading values would synchronise, so
-each parameter has a flag on the device, and skipped parameters stay bitwise unchanged because lerp(x, x, w) = x and a
-zero step adds nothing. There lr and momentum may be tensors, too.
+On the CPU a batch holds only parameters with a finite gradient, and numbers are floats. On an accelerator reading
+values would synchronise: there `masked` has the same functions with a flag for each parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from inexact_muon.lmo._base import inner, sides
 from inexact_muon.optim.batches import Batch, Member, in_slot
-from inexact_muon.optim.finite import Number, map_unique
+from inexact_muon.optim.finite import Number
 from inexact_muon.optim.scales import SCALES
 
-WITH_TENSOR: dict[Any, Callable[..., Tensor]] = {
-    torch._foreach_mul_: lambda x, number: x.mul_(number),
-    torch._foreach_lerp_: lambda x, y, number: x.lerp_(y, number.to(x.dtype)),
-    torch._foreach_add_: lambda x, y, number: x.add_(y * number),
-}
-"""Foreach operation -> the same on one tensor with a tensor as number, which foreach operations do not accept."""
 
+def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:
+    """Write the LMO input of each member into `inputs`; writes no state.
 
-def lmo_inputs(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-    """(LMO input of each member, the same as the list of tensors that is passed to the ball); writes no state.
-
-    m = mu b + (1 - mu) g = lerp(b, g, 1 - mu); with Nesterov mu m + (1 - mu) g = lerp(b, g, 1 - mu^2).
+    m = mu b + (1 - mu) g; with Nesterov mu m + (1 - mu) g, which is the same with mu^2 instead of mu.
     """
-    inputs, stacks = batch.allocate()
-    buffers = [member.state["momentum_buffer"] for member in batch.members]
-    first = batch.members[0].group
-    gradients = (member.p.grad.to(b.dtype) for member, b in zip(batch.members, buffers, strict=True))  # type: ignore[union-attr]
-    if first["maximize"]:
-        gradients = (-g for g in gradients)
-    power = 2 if first["nesterov"] else 1
-    weights = _weights(batch, lambda mu: 1.0 - mu**power)
-    if batch.flags is None:
-        for b, g, w, out in zip(buffers, gradients, weights, inputs, strict=True):
-            torch.lerp(b, g, w, out=out)
-    else:
-        for flag, g, b, out in zip(batch.flags.vector.unbind(), gradients, buffers, inputs, strict=True):
-            torch.where(flag, g, b, out=out)
-        _foreach(torch._foreach_lerp_, inputs, buffers, map_unique(lambda weight: 1.0 - weight, weights))
-    return inputs, stacks if batch.stacks and None not in batch.blocks else batch.fill(stacks, inputs)
+    for part in batch.parts:
+        group = part.group
+        later = 1.0 - float(group["momentum"]) ** (2 if group["nesterov"] else 1)
+        sign, from_gradient = -1.0 if group["maximize"] else 1.0, group["momentum_init"] == "first-gradient"
+        for k, b in zip(part.index, part.buffers, strict=True):
+            weight = 1.0 if from_gradient and not float(batch.members[k].state["step"]) else later
+            # Not lerp: the difference of two large finite numbers may overflow.
+            torch.mul(b, 1.0 - weight, out=inputs[k])
+            inputs[k].add_(batch.members[k].gradient.to(b.dtype), alpha=sign * weight)  # type: ignore[union-attr]
 
 
-def step_lengths(batch: Batch, ms: Sequence[Tensor], zs: list[Tensor]) -> list[float]:
+def update_weights_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
+    """W <- (1 - lr decay) W - lr length z."""
+    for part in batch.parts:
+        lr = float(part.group["lr"])
+        decay = 1.0 if part.group["constrained"] else float(part.group["weight_decay"])
+        for k, p in zip(part.index, part.pieces, strict=True):
+            if decay:
+                p.mul_(1.0 - lr * decay)
+            p.add_(zs[k], alpha=-lr * lengths[k])
+
+
+def update_buffers_(batch: Batch, inputs: Sequence[Tensor]) -> None:
+    """b <- m.
+
+    With Nesterov m = b + (input - b) / (1 + mu), since input - b = (1 - mu^2) (g - b).
+    """
+    for part in batch.parts:
+        group = part.group
+        later = 1.0 / (1.0 + float(group["momentum"])) if group["nesterov"] else 1.0
+        from_gradient = group["momentum_init"] == "first-gradient"
+        for k, b in zip(part.index, part.buffers, strict=True):
+            if later == 1.0 or (from_gradient and not float(batch.members[k].state["step"])):
+                b.copy_(inputs[k])
+            else:
+                b.mul_(1.0 - later).add_(inputs[k], alpha=later)
+
+
+def step_lengths(batch: Batch, ms: Sequence[Tensor], zs: list[Tensor], scaled: bool) -> list[float]:
     """The factor of lr z for each member. Factors that differ among its matrices are applied to `zs` in place.
 
-    On an accelerator z is scaled while it is cast to the dtype of W; the remaining factor is -decay, or 1 without
-    decay.
+    Args:
+        scaled: scale z while it is cast to the dtype of W, as `masked.update_weights_` expects it.
     """
-    if batch.members[0].length.needs_dual:  # length * z may overflow in half precision
+    stacks, members = batch.stacks, batch.members
+    assert stacks is not None
+    if members[0].length.needs_dual:  # length * z may overflow in half precision
         zs[:] = [z.to(torch.promote_types(z.dtype, torch.float32)) for z in zs]
-    factors = batch.step_factors or [step_factors(batch, k, ms, zs) for k in range(len(batch.members))]
-    if not batch.members[0].length.needs_dual:
+    factors = batch.step_factors or [step_factors(batch, k, ms, zs) for k in range(len(members))]
+    if not members[0].length.needs_dual:
         batch.step_factors = factors
-    if batch.flags is not None:
-        left = [-member.decay or 1.0 for member in batch.members]
-        batch.scale(zs, [[factor / rest for factor in some] for some, rest in zip(factors, left, strict=True)])
-        return left
+    if scaled:
+        shared = [1.0] * len(members)
+        for part in batch.parts:
+            rest = -1.0 if part.group["constrained"] else -float(part.group["weight_decay"]) or 1.0
+            for k in part.index:
+                shared[k] = rest
+        numbers: list[list[Number]] = []
+        for row, rest in zip(factors, shared, strict=True):
+            numbers.append([*row])
+            for i, number in enumerate(row):
+                numbers[-1][i] = number / rest
+        stacks.scale(zs, numbers, members[0].piece.dtype)
+        return shared
     lengths = []
-    for slots, some in zip(batch.slots, factors, strict=True):
-        first = some[0] if some else 1.0
-        if isinstance(first, Tensor) or any(factor != first for factor in some):
-            for slot, factor in zip(slots, some, strict=True):
+    for slots, row in zip(stacks.slots, factors, strict=True):
+        first = row[0] if row else 1.0
+        if isinstance(first, Tensor) or row.count(first) != len(row):
+            for slot, factor in zip(slots, row, strict=True):
                 in_slot(zs, slot).mul_(factor)
             first = 1.0
         lengths.append(first)
@@ -81,10 +103,11 @@ def step_lengths(batch: Batch, ms: Sequence[Tensor], zs: list[Tensor]) -> list[f
 
 def step_factors(batch: Batch, k: int, ms: Sequence[Tensor], zs: Sequence[Tensor]) -> list[Number]:
     """`step_factor` of each matrix of member k."""
-    member = batch.members[k]
+    member, stacks = batch.members[k], batch.stacks
+    assert stacks is not None
     if not member.length.needs_dual:
-        return [step_factor(member, shape, None) for shape in batch.shapes(k)]
-    pairs = zip(batch.slots[k], batch.shapes(k), strict=True)
+        return [step_factor(member, shape, None) for shape in stacks.contents(k)]
+    pairs = zip(stacks.slots[k], stacks.contents(k), strict=True)
     return [step_factor(member, shape, inner(in_slot(ms, slot), in_slot(zs, slot))) for slot, shape in pairs]
 
 
@@ -93,69 +116,3 @@ def step_factor(member: Member, shape: Sequence[int], dual: Tensor | None) -> Nu
     group, radius = member.group, member.ball.radius(shape)
     length: Number = group["radius"] if dual is None else member.length(group["radius"], dual * radius)
     return radius * SCALES[group["scale"]](*sides(shape)) * length
-
-
-def update_weights_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
-    """W <- (1 - lr decay) W - lr length z; if length = -decay, W <- lerp(W, z, lr decay)."""
-    members = batch.members
-    ps = [member.p for member in members]
-    rates, decays = [member.group["lr"] for member in members], [member.decay for member in members]
-    if batch.flags is None:
-        some = [k for k, decay in enumerate(decays) if decay]
-        kept = map_unique(lambda lr, decay: 1.0 - lr * decay, [rates[k] for k in some], [decays[k] for k in some])
-        _foreach(torch._foreach_mul_, [ps[k] for k in some], None, kept)
-        _foreach(torch._foreach_add_, ps, zs, map_unique(lambda lr, length: -lr * length, rates, lengths))
-        return
-    steps = map_unique(lambda lr, decay: lr * decay if decay else lr, rates, decays)
-    for member, z, t in zip(members, zs, batch.flags.times(steps, ps[0].dtype), strict=True):
-        if member.decay:
-            member.p.lerp_(z.to(member.p.dtype), t)
-        else:
-            member.p.addcmul_(z, t, value=-1.0)
-
-
-def update_buffers_(batch: Batch, inputs: Sequence[Tensor]) -> None:
-    """b <- m, and increment the counter of steps made or skipped.
-
-    With Nesterov m = lerp(b, input, 1 / (1 + mu)), since input - b = (1 - mu^2) (g - b).
-    """
-    buffers = [member.state["momentum_buffer"] for member in batch.members]
-    if batch.members[0].group["nesterov"]:
-        _foreach(torch._foreach_lerp_, buffers, inputs, _weights(batch, lambda mu: 1.0 / (1.0 + mu)))
-    else:
-        torch._foreach_copy_(buffers, list(inputs))
-    states = [member.state for member in batch.members]
-    if batch.flags is None:
-        torch._foreach_add_([state["step"] for state in states], 1.0)
-    else:
-        batch.flags.count_(states)
-
-
-def _weights(batch: Batch, function: Callable[[Number], Number]) -> list[Number]:
-    """function(mu) of each member, or 1 at the first step if the buffer starts from the first gradient."""
-    weights = map_unique(function, [member.group["momentum"] for member in batch.members])
-    if batch.members[0].group["momentum_init"] != "first-gradient":
-        return weights
-    steps = [member.state["step"] for member in batch.members]
-    if batch.flags is None:
-        return [weight if float(step) else 1.0 for weight, step in zip(weights, steps, strict=True)]
-    precise = torch.promote_types(batch.members[0].state["momentum_buffer"].dtype, torch.float32)
-    later = (torch.stack(steps) > 0).to(precise)
-    return [made.unbind()[k] for k, made in enumerate(map_unique(lambda weight: 1.0 - later * (1.0 - weight), weights))]
-
-
-def _foreach(operation: Any, xs: Sequence[Tensor], ys: Sequence[Tensor] | None, numbers: Sequence[Number]) -> None:
-    """operation(xs, ys, number) in place, with one foreach call per distinct number."""
-    same: dict[Any, list[int]] = {}
-    for k, number in enumerate(numbers):
-        same.setdefault(number if isinstance(number, float | int) else id(number), []).append(k)
-    for some in same.values():
-        lists = [[tensors[k] for k in some] for tensors in (xs, ys) if tensors is not None]
-        number = numbers[some[0]]
-        if isinstance(number, Tensor):
-            for pair in zip(*lists, strict=True):
-                WITH_TENSOR[operation](*pair, number)
-        elif operation is torch._foreach_add_:
-            operation(*lists, alpha=number)
-        else:
-            operation(*lists, number)

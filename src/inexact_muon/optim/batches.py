@@ -1,13 +1,13 @@
-"""Batches: parameters with one ball, dtype and device, whose matrices are stacked by shape.
+"""Batches: parameters, or this rank's pieces of them, that are updated by the same operations.
 
-LMO inputs are written directly into the stacks that the oracle works on, so the number of operations grows with the
-number of shapes, not of parameters.
+LMO inputs of whole parameters are written directly into the stacks that the oracle works on, so the number of
+operations grows with the number of shapes, not of parameters.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -19,127 +19,167 @@ from torch import Tensor
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.finite import Flags, Number
 from inexact_muon.optim.lengths import Length
-from inexact_muon.polar.batching import STACKED, limit_on, within, work
-from inexact_muon.views import View
+from inexact_muon.optim.rows import Rows
+from inexact_muon.polar.batching import STACKED, work
+from inexact_muon.views import View, Whole
 
 Slot = tuple[int, int, int | None]
 """(index in the list of tensors passed to the ball, first matrix in that tensor, number of matrices or None for all)"""
 
+COMPOSING = ("algorithm", "ball", "length", "view", "nesterov", "momentum_init", "maximize", "radius", "scale")
+"""Group options that determine how batches are composed or what they cache."""
+
 
 @dataclass(eq=False)
 class Member:
-    """One parameter with its state and options."""
+    """One parameter in a step, as this rank holds it.
+
+    Attributes:
+        piece: the parameter itself, or this rank's piece, sharing memory.
+        buffers: momentum, or AdamW's two moments; pieces like `piece`.
+        gradient: of the piece, in this step.
+        place: which rank holds which piece (`parallel.place.Place`); None without other ranks.
+        owner: the rank that computes the direction.
+        numbers: members with the same one have groups with equal lr, momentum, ... (`stepplan.NUMBERS`).
+    """
 
     p: Tensor
-    state: dict[str, Any]
     group: dict[str, Any]
+    state: dict[str, Any]
+    piece: Tensor
+    buffers: tuple[Tensor, ...]
     ball: Ball
     length: Length
     view: View
+    gradient: Tensor | None = None
+    place: Any = None
+    owner: int = 0
+    numbers: int = 0
 
     @cached_property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of its matrices."""
-        return self.view.shapes(self.p.shape)
+    def whole(self) -> Cut:
+        """How the whole parameter is cut into matrices."""
+        shape = tuple(self.p.shape)
+        return Cut(self.view, shape, (0,) * len(shape), shape)
 
-    @property
-    def decay(self) -> float:
-        """Decay rate: W is multiplied by 1 - lr decay."""
-        return 1.0 if self.group["constrained"] else float(self.group["weight_decay"])
+    @cached_property
+    def here(self) -> Cut:
+        """How the piece is."""
+        return self.whole if self.place is None else Cut(self.view, self.place.size, self.place.first, self.place.shape)
+
+    @cached_property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype in which the oracle multiplies; that of the momentum for balls that do not."""
+        buffer = self.buffers[0]
+        if not isinstance(self.ball, Spectral) or not self.p.numel():
+            return buffer.dtype
+        return self.ball.polar.compute_dtype(buffer.new_empty(()).expand(self.whole.shapes[0]))
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """Key of the batch: members of one batch have equal kinds."""
         group = self.group
         switches = (group["nesterov"], group["momentum_init"], group["maximize"])
-        dtypes = (self.p.dtype, self.state["momentum_buffer"].dtype)
-        return (self.ball, self.length, *dtypes, self.p.device, *switches)
+        return (self.ball, self.length, self.piece.dtype, self.buffers[0].dtype, self.piece.device, *switches)
 
     @property
     def work(self) -> int:
-        """Bytes of work space that a step may need."""
-        buffer, dtype = self.state["momentum_buffer"], torch.float32
-        if isinstance(self.ball, Spectral) and buffer.numel():
-            dtype = self.ball.polar.compute_dtype(buffer.new_empty(()).expand(self.shapes[0]))
-        return work(buffer, dtype)
+        """Bytes of work space that a step may need where the matrices are whole."""
+        return work(self.buffers[0], self.compute_dtype if isinstance(self.ball, Spectral) else torch.float32)
 
 
-@dataclass(eq=False)
-class Batch:
-    """Members of one kind, and the positions of their matrices in the list of tensors passed to the ball.
+@dataclass(frozen=True)
+class Cut:
+    """How a tensor of this size, whole or a piece that begins at `first` of one of `shape`, is cut into matrices."""
 
-    Matrices for the spectral ball are stacked by shape; other balls get each tensor separately.
+    view: View
+    size: tuple[int, ...]
+    first: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @cached_property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the matrices."""
+        if self.size == self.shape:
+            return self.view.shapes(self.shape)
+        return [tuple(x.shape) for x in self(torch.empty(self.size, device="meta"))]
+
+    @cached_property
+    def block(self) -> tuple[int, int, int] | None:
+        """(count, rows, columns) if the matrices are consecutive in memory."""
+        return self.view.block(self.size) if self.size == self.shape or self.view == Whole() else None
+
+    def __call__(self, x: Tensor) -> list[Tensor]:
+        """The matrices."""
+        return self.view.cut_piece(x, self.first, self.shape)
+
+    def join(self, matrices: Sequence[Tensor]) -> Tensor:
+        """The tensor with these matrices."""
+        return self.view.join_piece(matrices, self.size, self.first, self.shape)
+
+
+class Stacks:
+    """Where the matrices of several tensors lie in the list of tensors passed to the ball.
+
+    Matrices for the spectral ball are stacked by shape; other balls get each matrix separately.
 
     Attributes:
-        unstacked: members are pieces of parameters; their matrices are assembled elsewhere and nothing is stacked.
-        flags: finite flags of the members, on an accelerator; None if the host knows that all gradients are finite.
-        stacks: (count, rows, columns) of each stack.
-        slots: slots of each member's matrices.
-        blocks: the slot that each member is a view of, or None if its matrices must be copied.
-        step_factors: cached `step_factor` of each matrix of each member, if it depends on shapes only.
+        shapes: (count, rows, columns) of each stack.
+        slots: slots of each tensor's matrices.
+        blocks: the slot that each tensor is a view of, or None if its matrices must be copied.
     """
 
-    members: list[Member]
-    flags: Flags | None = None
-    unstacked: bool = False
-    stacks: list[tuple[int, int, int]] = field(default_factory=list)
-    slots: list[list[Slot]] = field(default_factory=list)
-    blocks: list[Slot | None] = field(default_factory=list)
-    step_factors: list[list[Number]] | None = None
-    _factors: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.ball = self.members[0].ball
-        self.blocks = [None] * len(self.members)
-        if self.unstacked:
-            return
-        if not isinstance(self.ball, Spectral):
+    def __init__(self, ball: Ball, cuts: Sequence[Cut], like: Tensor) -> None:
+        self.ball, self.cuts, self.like = ball, cuts, like
+        self.shapes: list[tuple[int, int, int]] = []
+        self.slots: list[list[Slot]] = []
+        self.blocks: list[Slot | None] = [None] * len(cuts)
+        self._factors: dict[int, tuple[Any, Tensor]] = {}
+        if not isinstance(ball, Spectral):
             index = itertools.count()
-            self.slots = [[(next(index), 0, None) for _ in member.shapes] for member in self.members]
+            self.slots = [[(next(index), 0, None) for _ in cut.shapes] for cut in cuts]
             return
         places: dict[object, int] = {}
-        for k, member in enumerate(self.members):
-            block, slots = member.view.block(member.p.shape), list[Slot]()
-            for count, rows, columns in [block] if block else [(prod(s[:-2]), s[-2], s[-1]) for s in member.shapes]:
-                shared = member.p.device.type != "cpu" or rows * columns <= STACKED
-                place = places.setdefault((rows, columns) if shared else (k, len(slots)), len(self.stacks))
-                before = self.stacks[place][0] if place < len(self.stacks) else 0
-                self.stacks[place : place + 1] = [(before + count, rows, columns)]
+        for k, cut in enumerate(cuts):
+            slots = list[Slot]()
+            for count, rows, columns in [cut.block] if cut.block else [(prod(s[:-2]), *s[-2:]) for s in cut.shapes]:
+                shared = like.device.type != "cpu" or rows * columns <= STACKED
+                place = places.setdefault((rows, columns) if shared else (k, len(slots)), len(self.shapes))
+                before = self.shapes[place][0] if place < len(self.shapes) else 0
+                self.shapes[place : place + 1] = [(before + count, rows, columns)]
                 slots.append((place, before, count))
             self.slots.append(slots)
-            self.blocks[k] = slots[0] if block else None
+            self.blocks[k] = slots[0] if cut.block else None
 
-    def allocate(self) -> tuple[list[Tensor], list[Tensor]]:
-        """(uninitialised LMO input of each member, the stacks that most of them are views of)"""
-        like = self.members[0].state["momentum_buffer"]
-        stacks = [like.new_empty(shape) for shape in self.stacks]
+    def allocate(self, dtype: torch.dtype | None = None) -> tuple[list[Tensor], list[Tensor]]:
+        """(uninitialised tensors of the sizes of the cuts, the stacks that most of them are views of)"""
+        like = self.like
+        stacks = [like.new_empty(shape, dtype=dtype) for shape in self.shapes]
         return [
-            like.new_empty(member.p.shape)
+            like.new_empty(cut.size, dtype=dtype)
             if slot is None
-            else stacks[slot[0]].narrow(0, slot[1], slot[2] or 0).view(member.p.shape)
-            for member, slot in zip(self.members, self.blocks, strict=True)
+            else stacks[slot[0]].narrow(0, slot[1], slot[2] or 0).view(cut.size)
+            for cut, slot in zip(self.cuts, self.blocks, strict=True)
         ], stacks
 
-    def fill(self, stacks: list[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The list of tensors for the ball: the stacks, with members that are not views copied in; or the matrices."""
-        if self.unstacked:
-            return list(inputs)
-        if not self.stacks:
-            return [matrix for member, x in zip(self.members, inputs, strict=True) for matrix in member.view.cut(x)]
-        for member, x, slots, block in zip(self.members, inputs, self.slots, self.blocks, strict=True):
-            if block is None:
-                for slot, matrix in zip(slots, member.view.cut(x), strict=True):
-                    in_slot(stacks, slot).copy_(matrix.reshape(-1, *matrix.shape[-2:]))
+    def fill(self, stacks: list[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The list for the ball: the stacks, with tensors that are not views of them copied in; or the matrices."""
+        if not self.shapes:
+            return [matrix for cut, x in zip(self.cuts, tensors, strict=True) for matrix in cut(x)]
+        if None in self.blocks:
+            for cut, x, slots, block in zip(self.cuts, tensors, self.slots, self.blocks, strict=True):
+                if block is None:
+                    for slot, matrix in zip(slots, cut(x), strict=True):
+                        in_slot(stacks, slot).copy_(matrix.reshape(prod(matrix.shape[:-2]), *matrix.shape[-2:]))
         return stacks
 
-    def shapes(self, k: int) -> list[tuple[int, ...]]:
-        """Shapes of the contents of member k's slots: its matrices, or a stack of them."""
+    def contents(self, k: int) -> list[tuple[int, ...]]:
+        """Shapes of the contents of tensor k's slots: its matrices, or a stack of them."""
         block = self.blocks[k]
-        return self.members[k].shapes if block is None else [(block[2] or 0, *self.stacks[block[0]][1:])]
+        return self.cuts[k].shapes if block is None else [(block[2] or 0, *self.shapes[block[0]][1:])]
 
-    def scale(self, zs: list[Tensor], numbers: Sequence[Sequence[Number]]) -> None:
-        """Multiply the contents of each slot by its number, casting tensors narrower than W."""
-        dtype = self.members[0].p.dtype
+    def scale(self, zs: list[Tensor], numbers: Sequence[Sequence[Number]], dtype: torch.dtype) -> None:
+        """Multiply the contents of each slot by its number, casting tensors narrower than `dtype`."""
         rows: list[list[tuple[Number, int]]] = [[] for _ in zs]
         for slots, some in zip(self.slots, numbers, strict=True):
             for (place, _, count), number in zip(slots, some, strict=True):
@@ -148,7 +188,7 @@ class Batch:
         for place, row in enumerate(rows):
             z, values = zs[place], {number for number, _ in row if not isinstance(number, Tensor)}
             narrow = torch.finfo(z.dtype).bits < torch.finfo(dtype).bits
-            if self.stacks and (narrow or len(values) != 1):
+            if self.shapes and (narrow or len(values) != 1):
                 factor = self._factor(place, row, dtype)
                 zs[place] = z * factor if narrow else z.mul_(factor)
                 continue
@@ -169,41 +209,74 @@ class Batch:
         if place not in self._factors or self._factors[place][0] != values:
             few = values[:1] if all(value == values[0] for value in values) else values
             made = torch.tensor(few, dtype=torch.promote_types(dtype, torch.float32)).view(-1, 1, 1)
-            self._factors[place] = (values, made.to(self.members[0].p.device))
+            self._factors[place] = (values, made.to(self.like.device))
         return self._factors[place][1]
 
-    def per_parameter(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Stacked tensors rearranged to the members' shapes."""
+    def split(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Stacked tensors rearranged to the sizes of the cuts."""
         made = []
-        for k, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
+        for k, (cut, block) in enumerate(zip(self.cuts, self.blocks, strict=True)):
             if block is not None:
-                made.append(tensors[block[0]].narrow(0, block[1], block[2] or 0).reshape(member.p.shape))
+                made.append(tensors[block[0]].narrow(0, block[1], block[2] or 0).reshape(cut.size))
             else:
-                slots = zip(self.slots[k], self.shapes(k), strict=True)
-                made.append(
-                    member.view.join([in_slot(tensors, s).reshape(shape) for s, shape in slots], member.p.shape)
-                )
+                slots = zip(self.slots[k], self.contents(k), strict=True)
+                made.append(cut.join([in_slot(tensors, s).reshape(shape) for s, shape in slots]))
         return made
+
+
+@dataclass(eq=False)
+class Part:
+    """Members of a batch whose groups have equal numbers, so that one number serves all of them.
+
+    Attributes:
+        index: their indices in the batch.
+        group: a group with their numbers.
+        rows: cached `Rows` of their small tensors.
+    """
+
+    members: list[Member]
+    index: list[int]
+    whole: bool
+    rows: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.group = self.members[0].group
+        self.pieces = [m.piece for m in self.members]
+        self.buffers = [m.buffers[0] for m in self.members]
+        self.steps = [m.state["step"] for m in self.members]
+
+
+@dataclass(eq=False)
+class Batch:
+    """Members of one kind.
+
+    Attributes:
+        flags: finite flags of the members, on an accelerator; None if the host knows that all gradients are finite.
+        stacks: their matrices, if they are whole on this rank or it works on its own blocks.
+        route: how ranks compute the directions (`optim.owned`, `optim.collective`); None for this rank alone.
+        step_factors: cached `step_factor` of each matrix of each member, if it depends on shapes only.
+    """
+
+    members: list[Member]
+    stacks: Stacks | None = None
+    route: Any = None
+    flags: Flags | None = None
+    step_factors: list[list[Number]] | None = None
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """The members by their numbers."""
+        alike: dict[int, list[int]] = {}
+        for k, member in enumerate(self.members):
+            alike.setdefault(member.numbers, []).append(k)
+        return [Part([self.members[k] for k in index], index, len(alike) == 1) for index in alike.values()]
+
+    def __post_init__(self) -> None:
+        # Entries from which a tensor gets operations of its own; more where every rank updates all parameters.
+        self.large = Rows.LARGE if self.route is None else Rows.MANY
 
 
 def in_slot(tensors: Sequence[Tensor], slot: Slot) -> Tensor:
     """The contents of a slot."""
     place, first, count = slot
     return tensors[place] if count is None else tensors[place].narrow(0, first, count)
-
-
-def chunks(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]:
-    """Batches to be processed together within the memory limit; at least one member at a time.
-
-    Members of one kind are adjacent, in the order of their first appearance.
-    """
-    devices: dict[torch.device, dict[tuple[Any, ...], list[Member]]] = {}
-    for member in members:
-        devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
-    for device, kinds in devices.items():
-        ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.p.shape)))]
-        for chunk in within(((member, member.work) for member in ordered), limit_on(device, limit)):
-            by_kind: dict[tuple[Any, ...], list[Member]] = {}
-            for member in chunk:
-                by_kind.setdefault(member.kind, []).append(member)
-            yield [Batch(some) for some in by_kind.values()]

@@ -127,11 +127,11 @@ def _obstacles(optimizer: LMOOptimizer) -> Iterator[str]:
         yield "it has observers, which a replay does not call: remove them"
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         yield "it has step hooks (a probe), which a replay does not call: remove them"
-    shared = optimizer.shared()
+    ranks = optimizer.ranks()
     for name, p, group in optimizer.named():
         if group["keep"] < 1.0:
             yield f"keep={group['keep']} selects parameters on the host: set keep=1"
-        if shared is not None and shared.handles(p):
+        if ranks is not None and ranks.team.handles(p):
             yield f"parameter {name} is shared among ranks, which communicate in a step: call optimizer.step() instead"
         if is_host_readable(p):
             yield f"parameter {name} is on the {p.device.type}: move the model to a GPU first"

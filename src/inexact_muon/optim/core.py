@@ -5,32 +5,39 @@ A parameter whose gradient is not finite is skipped: parameter and state stay un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
-from random import Random
+from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
+from inexact_muon.dtensors import local
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.algorithm import lmo_inputs, step_lengths, update_buffers_, update_weights_
-from inexact_muon.optim.batches import Batch
+from inexact_muon.optim import algorithm, masked
+from inexact_muon.optim.adamw import adamw_
+from inexact_muon.optim.algorithm import step_lengths
+from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.lengths import Length
-from inexact_muon.optim.loading import check_structure, matched, restore_buffers
+from inexact_muon.optim.loading import BUFFERS, matched, restore_buffers
 from inexact_muon.optim.options import check_gradient
-from inexact_muon.optim.single import SingleProcess
+from inexact_muon.optim.stepplan import Entry, StepPlan, alike, dependencies, interleaved, single
+from inexact_muon.optim.structure import check_structure
 from inexact_muon.optim.telemetry import SHARE, Telemetry
 from inexact_muon.polar import Auto
-from inexact_muon.polar.auto import key as shape_key
+from inexact_muon.polar.batching import limit_on
 
 if TYPE_CHECKING:
-    from inexact_muon.optim.shared import Shared
-    from inexact_muon.parallel.team import Team
+    from inexact_muon.optim.ranks import Ranks
     from inexact_muon.strategies import Strategy
+
+
+KEEP = itemgetter("keep")
 
 
 class LMOOptimizer(Groups):
@@ -64,11 +71,10 @@ class LMOOptimizer(Groups):
             Default: 256 MiB on a CPU, 6 GiB elsewhere.
         strategy: how ranks share the work, as a value or as text (`inexact_muon.parallel`): auto, replicated,
             owner-rank, gram-reduced, block-periodic:P.
+        wire: precision of momenta that ranks send: "oracle" (the dtype in which the oracle multiplies, which rounds
+            them to it anyway; scaled, so that nothing leaves its range) or "state" (as they are).
         process_group: ranks that hold replicas of plain tensors, for strategies that divide these; default: all.
     """
-
-    own_momenta: bool = False
-    """Whether each rank keeps its own momentum."""
 
     def __init__(
         self,
@@ -91,14 +97,15 @@ class LMOOptimizer(Groups):
         on_nonfinite: str = "skip",
         memory_limit: int | None = None,
         strategy: Strategy | str = "auto",
+        wire: str = "oracle",
         process_group: Any = None,
     ) -> None:
         self._resolved: dict[int, tuple[str, int]] = {}
-        self.single = SingleProcess()
-        self._ranks: tuple[Strategy | str, Any] = (strategy, process_group)
-        self._shared: Shared | None = None
-        if strategy != "auto":
-            self._shared = self._join()
+        self.plan: StepPlan | None = None
+        self._given: tuple[Strategy | str, Any, str] = (strategy, process_group, wire)
+        self.joined: Ranks | None = None
+        if (strategy, wire) != ("auto", "oracle"):
+            self.joined = self._join()
         numbers = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "radius": radius}
         words = {"scale": scale, "momentum_init": momentum_init}
         switches = {"nesterov": nesterov, "constrained": constrained, "maximize": maximize}
@@ -116,93 +123,147 @@ class LMOOptimizer(Groups):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient. All checks run before any change."""
+        if torch.compiler.is_compiling():
+            return self._uncompiled_step(closure)
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if any(self._resolved.get(i) != (g["ball"], len(g["params"])) for i, g in enumerate(self.param_groups)):
-            self._resolve()
+        if self.rates.apart and (len(lrs := {g["lr"] for g in self.param_groups}) == 1 or Tensor in map(type, lrs)):
+            self.rates.check(lrs)
+        ranks = self.ranks() if self.joined is not None or self.own_momenta or dist.is_initialized() else None
         entries = [(group, p) for group in self.param_groups for p in group["params"]]
-        shared = self.shared() if self._shared is not None or self.own_momenta or dist.is_initialized() else None
-        if any(group["keep"] < 1.0 for group in self.param_groups):
-            entries = list(self._selected())
-        if shared is not None:
-            entries = shared.agree(self, entries)
-        ready = [(group, p) for group, p in entries if p.grad is not None]
-        for p in (p for _, p in ready if self.on_nonfinite == "raise" or p.grad.layout != torch.strided):
-            check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+        if min(map(KEEP, self.param_groups)) < 1.0:
+            entries = self._selected()
+        if ranks is not None:
+            ranks.agreement.agree(self, entries)
+        ready = []
+        for group, p in entries:
+            if p.grad is not None:
+                ready.append((group, p))
+                odd = self.on_nonfinite == "raise" or p.grad.layout != torch.strided
+                if odd and (ranks is None or not ranks.team.handles(p)):
+                    check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+        plan, members = self._planned(ready, ranks)
         if self.telemetry.every or self.observers:
-            self._begin([*ready, *(shared.entries if shared is not None else ())])
-        for chunk in self.single.batches(self, [(group, p) for group, p in ready if group["algorithm"] == "lmo"]):
-            self._lmo_step(chunk)
-        self.single.adamw(self, [(group, p) for group, p in ready if group["algorithm"] == "adamw"])
-        if shared is not None:
-            shared.step(self)
+            self._begin(ready, plan)
+        interleaved(map(self._lmo_step, plan.chunks))
+        for batch in plan.adamw:
+            adamw_(batch, self.telemetry)
         if self.telemetry.every:
-            self.telemetry.store_local_samples(p for _, p in ready)
-            if shared is not None:
-                shared.reduce_samples(self)
+            self.telemetry.store_local_samples(m.p for m in plan.members if id(m.p) not in plan.shared)
+            if ranks is not None:
+                ranks.reduce_samples(self)
+        for member in members:
+            member.gradient = None
         self.wanted = set()
         for group in self.param_groups:
             group["turn"] += 1
         return loss
 
-    def shared(self) -> Shared | None:
-        """The distributed step, or None without a process group (`parallel` is then not imported)."""
-        if self._shared is None and (self.own_momenta or dist.is_initialized()):
-            self._shared = self._join()
-        return self._shared
+    _uncompiled_step = _disable_dynamo(step)  # traced, each learning rate would be another graph
 
-    def _join(self) -> Shared:
-        from inexact_muon.optim.shared import Shared
-        from inexact_muon.parallel.team import Team
+    def _planned(self, ready: list[Entry], ranks: Ranks | None) -> tuple[StepPlan, list[Member]]:
+        """The plan of this step with its gradients and flags, and all members that hold a gradient.
 
-        return Shared(Team(*self._ranks))
+        What the host knows not to be finite is left out of the plan.
+        """
+        depends, kinds = dependencies(self, ready)
+        turns = ranks.turns(self) if ranks is not None else None
+        plan = self.plan
+        if (
+            plan is None
+            or plan.kinds != [turns, *kinds]
+            or len(plan.depends) != len(depends)
+            or not all(map(is_, depends, plan.depends))
+        ):
+            self._resolve()
+            first = dict(zip(map(id, self.param_groups), alike(self.param_groups), strict=True))
+            self.plan = plan = self._made([self._member(g, p, first[id(g)], ranks) for g, p in ready], ranks)
+            plan.depends, kinds = dependencies(self, ready)
+            plan.kinds = [turns, *kinds]
+        members = plan.members
+        bad = {id(m): m for m in plan.begin()}
+        if bad:
+            for m in bad.values():
+                m.state["skipped"] += 1
+            plan = self._made([replace(m) for m in members if id(m) not in bad], ranks)  # owners may differ
+        plan.set_flags()
+        return plan, members
 
-    @property
-    def team(self) -> Team:
-        """Strategy, ranks and communication counters."""
-        self._shared = self._shared or self._join()
-        return self._shared.team
+    def _made(self, members: list[Member], ranks: Ranks | None) -> StepPlan:
+        return ranks.plan(members, self) if ranks is not None else single(members, self.memory_limit)
 
-    def _lmo_step(self, chunk: Sequence[Batch]) -> None:
+    def _member(self, group: dict[str, Any], p: Tensor, numbers: int, ranks: Ranks | None) -> Member:
+        keys = BUFFERS[group["algorithm"]]
+        state, ball, view = self.state_of(p, keys), self.ball(group), self.view(group)
+        place = ranks.team.place(p) if ranks is not None and ranks.team.handles(p) else None
+        if place is None and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
+            chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
+            ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
+        piece, *buffers = map(local, [p, *[state[key] for key in keys]])
+        kinds = ball, self.length(group), view
+        return Member(p, group, state, piece, tuple(buffers), *kinds, place=place, numbers=numbers)
+
+    def _lmo_step(self, chunk: Sequence[Batch]) -> Generator[None, None, None]:
         """Algorithm 1 on some batches. Nothing is written until every direction is known, in case a ball raises."""
         updates = []
         for batch in chunk:
-            inputs, ms = lmo_inputs(batch)
-            directions = self.directions([batch.ball], [ms])[0]
-            if self.wanted:
-                self.single.observe(self, batch, ms, directions)
-            lengths = step_lengths(batch, ms, directions)
-            zs = batch.per_parameter(directions)
-            if self.wanted:
-                self.single.record_sizes(self, batch, zs, lengths)
+            equations = algorithm if batch.flags is None else masked
+            if batch.route is None:
+                inputs, stacks = batch.stacks.allocate()  # type: ignore[union-attr]
+                equations.lmo_inputs(batch, inputs)
+                directions, lengths = self.solve(batch, inputs, stacks, batch.flags is not None)
+                zs = batch.stacks.split(directions)  # type: ignore[union-attr]
+            else:
+                inputs, stacks = batch.route.allocate(batch.members[0].buffers[0])
+                equations.lmo_inputs(batch.route.made_here(batch), inputs)
+                zs, lengths = yield from batch.route.directions(batch, inputs, stacks, self)
+            if self.wanted and zs:
+                self._record_sizes(batch, zs, lengths)
             updates.append((batch, inputs, zs, lengths))
         for batch, inputs, zs, lengths in updates:
-            update_weights_(batch, zs, lengths)
-            update_buffers_(batch, inputs)
+            equations = algorithm if batch.flags is None else masked
+            if zs:  # EF21 has updated them
+                equations.update_weights_(batch, zs, lengths)
+            if batch.route is None:
+                equations.update_buffers_(batch, inputs)
+            else:
+                batch.route.update_buffers_(batch, inputs)
+            states = [member.state for member in batch.members]
+            if batch.flags is None:
+                torch._foreach_add_([state["step"] for state in states], 1.0)
+            else:
+                batch.flags.count_(states)
 
-    def _resolve(self) -> None:
-        """Choose an oracle for each shape that `polar="auto"` has not resolved yet."""
-        for i, group in enumerate(self.param_groups):
-            if self._resolved.get(i) == (group["ball"], len(group["params"])):
-                continue
-            ball = self.ball(group)
-            if group["algorithm"] == "lmo" and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
-                view = self.view(group)
-                seen = ((shape, p.device) for p in group["params"] for shape in view.shapes(p.shape) if 0 not in shape)
-                found = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
-                group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
-            self._resolved[i] = (group["ball"], len(group["params"]))
+    def solve(
+        self,
+        batch: Batch,
+        inputs: list[Tensor],
+        stacks: list[Tensor],
+        scaled: bool = False,
+        exact: dict[int, Tensor] | None = None,
+    ) -> tuple[list[Tensor], list[float]]:
+        """Directions of members that are whole here, as stacks, and the factor of lr that each member still needs.
 
-    def _selected(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """Parameters updated in this step, each with probability `keep`; seeded by `turn` and the position."""
-        position = 0
-        for group in self.param_groups:
-            for p in group["params"]:
-                position += 1
-                if group["keep"] >= 1.0 or Random(f"{group['turn']}/{position}").random() < group["keep"]:
-                    yield group, p
+        Args:
+            exact: id of a parameter -> what its direction is measured against, if not its input.
+        """
+        assert batch.stacks is not None
+        ms = batch.stacks.fill(stacks, inputs)
+        directions = self.directions(batch.members[0].ball, ms)
+        if self.wanted:
+            self._observe_batch(batch, ms, directions, exact)
+        return directions, step_lengths(batch, ms, directions, scaled)
+
+    def directions(self, ball: Ball, ms: Sequence[Tensor]) -> list[Tensor]:
+        """The direction of each of ms: all oracle work of a step."""
+        for observer in self.observers:
+            observer.asking()
+        zs = ball.directions(ms, limit_on(ms[0].device, self.memory_limit)) if ms else []
+        for observer in self.observers:
+            observer.answered()
+        return zs
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint of this class by parameter name, or by position if neither side has names.
@@ -230,5 +291,5 @@ class LMOOptimizer(Groups):
         restore_buffers(self, mapped)
 
     def _options(self) -> dict[str, Any]:
-        fresh = {"_resolved": {}, "single": SingleProcess(), "_shared": None, "_ranks": self._ranks}
+        fresh: dict[str, Any] = {"_resolved": {}, "plan": None, "joined": None, "_given": self._given}
         return {**super()._options(), **fresh}

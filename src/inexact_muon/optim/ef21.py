@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from inexact_muon._text import read
 from inexact_muon.defaults import ADAMW_LR
+from inexact_muon.optim.arguments import EF21Common, EF21Options
+from inexact_muon.optim.batches import Member
 from inexact_muon.optim.exchange import Exchange
-from inexact_muon.optim.presets import TORCH_EPS, Muon
-from inexact_muon.optim.shared import Shared
-from inexact_muon.optim.telemetry import SHARE
+from inexact_muon.optim.presets import Muon
+from inexact_muon.optim.ranks import Ranks
+from inexact_muon.optim.stepplan import Entry, StepPlan
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor
 from inexact_muon.parallel.team import Team
-from inexact_muon.polar import PolarMethod
 from inexact_muon.routing.groups import Recipe
 from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.strategies import OwnerRank
@@ -49,40 +50,13 @@ class EF21Muon(Muon):
         *,
         up: Compressor | str = "low-rank:8",
         down: Compressor | str | None = None,
-        ns_coefficients: tuple[float, float, float] | None = None,
-        eps: float = TORCH_EPS,
-        ns_steps: int | None = None,
-        adjust_lr_fn: str | None = None,
-        polar: PolarMethod | str | None = None,
-        state_dtype: torch.dtype | None = None,
-        maximize: bool = False,
-        sample_every: int = 0,
-        sample_share: float = SHARE,
-        on_nonfinite: str = "skip",
-        memory_limit: int | None = None,
-        process_group: Any = None,
+        **options: Unpack[EF21Common],
     ) -> None:
         self.up = _compressor(up)
         self.down = self.up if down is None else _compressor(down)
-        super().__init__(
-            params,
-            lr,
-            weight_decay,
-            momentum,
-            nesterov,
-            ns_coefficients=ns_coefficients,
-            eps=eps,
-            ns_steps=ns_steps,
-            adjust_lr_fn=adjust_lr_fn,
-            polar=polar,
-            state_dtype=state_dtype,
-            maximize=maximize,
-            sample_every=sample_every,
-            sample_share=sample_share,
-            on_nonfinite=on_nonfinite,
-            memory_limit=memory_limit,
-            process_group=process_group,
-        )
+        if "strategy" in options or "wire" in options:
+            raise TypeError("EF21Muon has compressors instead of strategy and wire: give up= and down=")
+        super().__init__(params, lr, weight_decay, momentum, nesterov, **options)
 
     @classmethod
     def for_model(  # type: ignore[override]  # there is no strategy to choose
@@ -92,52 +66,25 @@ class EF21Muon(Muon):
         *,
         up: Compressor | str = "low-rank:8",
         down: Compressor | str | None = None,
-        polar: PolarMethod | str = "auto",
         adamw: Mapping[str, Any] | None = None,
         rules: Rules = (),
         split: Splits | None = None,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] | None = None,
-        eps: float = TORCH_EPS,
-        ns_steps: int | None = None,
-        adjust_lr_fn: str | None = None,
-        state_dtype: torch.dtype | None = None,
-        maximize: bool = False,
-        sample_every: int = 0,
-        sample_share: float = SHARE,
-        on_nonfinite: str = "skip",
-        memory_limit: int | None = None,
-        process_group: Any = None,
+        **options: Unpack[EF21Options],
     ) -> Self:
         """`Muon.for_model` with compressors and without a strategy."""
-        counted = ns_steps is not None or ns_coefficients is not None
-        return cls._routed(
-            model,
-            lr,
-            Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}),
-            up=up,
-            down=down,
-            polar=None if counted and polar == "auto" else polar,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            nesterov=nesterov,
-            ns_coefficients=ns_coefficients,
-            eps=eps,
-            ns_steps=ns_steps,
-            adjust_lr_fn=adjust_lr_fn,
-            state_dtype=state_dtype,
-            maximize=maximize,
-            sample_every=sample_every,
-            sample_share=sample_share,
-            on_nonfinite=on_nonfinite,
-            memory_limit=memory_limit,
-            process_group=process_group,
-        )
+        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
+        return cls._routed(model, lr, recipe, **{"polar": "auto", "up": up, "down": down, **options})
 
-    def _join(self) -> Shared:
-        return Exchange(Team(OwnerRank(), self._ranks[1]), up=self.up, down=self.down)
+    def _join(self) -> Ranks:
+        return Exchange(Team(OwnerRank(), self._given[1], all=True), up=self.up, down=self.down)
+
+    def _planned(self, ready: list[Entry], ranks: Ranks | None) -> tuple[StepPlan, list[Member]]:
+        """Gradients of AdamW's parameters are averaged."""
+        plan, members = super()._planned(ready, ranks)
+        for m in (m for m in plan.members if m.group["algorithm"] == "adamw" and m.gradient is not None):
+            total = self.team.wire.reduce(m.gradient.clone(), m.place.groups)  # type: ignore[union-attr]
+            m.gradient = total / len(m.place.ranks)
+        return plan, members
 
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
         if hasattr(p, "device_mesh"):

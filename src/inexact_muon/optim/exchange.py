@@ -10,127 +10,150 @@ G ("server_estimate") and X ("server_weight"). W is the parameter, equal on all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from inexact_muon.optim.algorithm import update_buffers_
-from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.groups import Groups
-from inexact_muon.optim.shared import Shared, apply_directions_
+from inexact_muon.optim.algorithm import update_weights_
+from inexact_muon.optim.assembly import RankRoute
+from inexact_muon.optim.batches import Batch, Member, Stacks
+from inexact_muon.optim.owned import Found
+from inexact_muon.optim.ranks import Ranks, assign, spread
+from inexact_muon.optim.stepplan import StepPlan
 from inexact_muon.parallel.compressors import Compressor, LowRank
-from inexact_muon.parallel.shares import Share, solve
-from inexact_muon.parallel.wire import has_point_to_point
+from inexact_muon.parallel.wire import Wire, has_all_to_all
+from inexact_muon.polar.batching import limit_on
 
 
 @dataclass
-class Exchange(Shared):
-    """The distributed step of EF21-Muon."""
+class Exchange(Ranks):
+    """The ranks of EF21-Muon."""
 
     up: Compressor = field(default_factory=LowRank)
     down: Compressor = field(default_factory=LowRank)
 
     def __post_init__(self) -> None:
-        if dist.is_available() and dist.is_initialized() and not has_point_to_point(self.team.process_group):
+        super().__post_init__()
+        if dist.is_available() and dist.is_initialized() and not has_all_to_all(self.team.process_group):
             backend = dist.get_backend(self.team.process_group)
             raise ValueError(f"EF21Muon needs point-to-point messages, which backend {backend} does not support")
 
-    def handles(self, p: Tensor) -> bool:
-        return True
+    def plan(self, members: list[Member], optimizer: Any) -> StepPlan:
+        plan = super().plan([m for m in members if m.group["algorithm"] == "adamw"], optimizer)
+        kinds: dict[Any, list[Member]] = {}
+        for m in members:
+            if m.group["algorithm"] == "lmo":
+                kinds.setdefault(m.kind, []).append(m)
+        for some in kinds.values():
+            assign(some)
+            for chunk in spread(some, limit_on(some[0].piece.device, optimizer.memory_limit)):
+                plan.chunks.append([Batch(chunk, route=ErrorFeedback(chunk, self.team.wire, self.up, self.down))])
+        plan.members = members
+        return plan
 
-    def step(self, optimizer: Groups) -> None:
-        lmo_entries = [(group, p) for group, p in self.entries if group["algorithm"] == "lmo"]
-        for chunk in self._chunks(optimizer, lmo_entries):
-            for batch, inputs, shares in chunk:
-                for share, member in zip(shares, batch.members, strict=True):
-                    if share.place.shared:  # X and G stay on the rank that first served the parameter
-                        share.owner = member.state.setdefault("server", share.owner)
-                self._estimate(batch, shares)
-                self._average_momenta(shares)
-                self._update_server(optimizer, batch, shares)
-                update_buffers_(batch, inputs)
-        adamw_entries = [(group, p) for group, p in self.entries if group["algorithm"] == "adamw"]
-        own = [p.grad for _, p in adamw_entries]
-        try:
-            for _, p in adamw_entries:
-                place = self.team.place(p)
-                p.grad = self.team.wire.reduce(p.grad.clone(), place.groups) / len(place.ranks)  # type: ignore[union-attr]
-            self.adamw(optimizer, adamw_entries)
-        finally:
-            for (_, p), gradient in zip(adamw_entries, own, strict=True):
-                p.grad = gradient
 
-    def _estimate(self, batch: Batch, shares: Sequence[Share]) -> None:
+@dataclass(eq=False)
+class ErrorFeedback(RankRoute):
+    """The equations above for the members of a batch; W is updated here, and the direction that is left is zero."""
+
+    members: list[Member]
+    wire: Wire
+    up: Compressor
+    down: Compressor
+
+    def __post_init__(self) -> None:
+        for m in self.members:
+            if m.place.shared:  # X and G stay on the rank that first served the parameter
+                m.owner = m.state.setdefault("server", m.owner)
+        self.mine = [m.owner == m.place.me for m in self.members]
+        here = [m for m, mine in zip(self.members, self.mine, strict=True) if mine]
+        stacks = Stacks(here[0].ball, [m.whole for m in here], here[0].buffers[0]) if here else None
+        self.solved = Batch(here, stacks) if here else None
+
+    def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The inputs; nothing is stacked."""
+        return [torch.empty_like(m.buffers[0]) for m in self.members], []
+
+    def directions(
+        self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any
+    ) -> Generator[None, None, Found]:
+        """Exchange the changes of momenta, update the servers, and exchange the changes of weights."""
+        self._estimate(inputs)
+        self._update_servers(optimizer, self._mean_momenta(inputs, optimizer))
+        self._update_weights()
+        return [], []
+        yield  # makes this a generator, as other routes are
+
+    def _estimate(self, ms: Sequence[Tensor]) -> None:
         """R_j = C(M_j - G_j), G_j <- G_j + R_j, and G <- G + mean_j R_j on the server."""
         received, sends, receives = [], [], []
-        for share, member in zip(shares, batch.members, strict=True):
-            if not share.mine:
-                member.state.pop("server_estimate", None)
-                member.state.pop("server_weight", None)
-            mine = _state(member, "worker_estimate", torch.zeros_like(share.m))
-            message = self.up.encode(share.m - mine)
-            mine += self.up.decode(message, mine.shape)
-            if share.mine:
-                place = share.place
-                buffers = {rank: message if rank == place.me else self.up.empty(share.m) for rank in place.ranks}
-                receives += [(rank, x) for rank in place.ranks if rank != place.me for x in buffers[rank]]
-                received.append((share, member, list(buffers.values())))
+        for m, x, serves in zip(self.members, ms, self.mine, strict=True):
+            if not serves:
+                m.state.pop("server_estimate", None)
+                m.state.pop("server_weight", None)
+            estimate = _state(m, "worker_estimate", torch.zeros_like(x))
+            message = self.up.encode(x - estimate)
+            estimate += self.up.decode(message, estimate.shape)
+            if serves:
+                buffers = {rank: message if rank == m.place.me else self.up.empty(x) for rank in m.place.ranks}
+                receives += [(rank, y) for rank in m.place.ranks if rank != m.place.me for y in buffers[rank]]
+                received.append((m, x, list(buffers.values())))
             else:
-                sends += [(share.owner, x) for x in message]
-        self.team.wire.exchange(sends, receives).wait()
-        for share, member, messages in received:
-            total = _state(member, "server_estimate", torch.zeros_like(share.m))
+                sends += [(m.owner, y) for y in message]
+        self.wire.exchange(sends, receives).wait()
+        for m, x, messages in received:
+            total = _state(m, "server_estimate", torch.zeros_like(x))
             for message in messages:
                 total.add_(self.up.decode(message, total.shape), alpha=1.0 / len(messages))
 
-    def _average_momenta(self, shares: Sequence[Share]) -> None:
-        """m <- mean_j M_j (which G estimates) on the owners of sampled parameters."""
-        sends, receives, kept = [], [], []
-        for share in (share for share in shares if share.measured):
-            place = share.place
-            if share.mine:
-                parts = [share.m if rank == place.me else torch.empty_like(share.m) for rank in place.ranks]
-                receives += [(rank, x) for rank, x in zip(place.ranks, parts, strict=True) if rank != place.me]
-                kept.append((share, parts))
+    def _mean_momenta(self, ms: Sequence[Tensor], optimizer: Any) -> dict[int, Tensor]:
+        """id of a measured parameter -> mean_j M_j, which G estimates, on its server."""
+        sends, receives, known = [], [], {}
+        for m, x, serves in zip(self.members, ms, self.mine, strict=True):
+            if id(m.p) not in optimizer.wanted:
+                continue
+            if serves:
+                parts = [x if rank == m.place.me else torch.empty_like(x) for rank in m.place.ranks]
+                receives += [(rank, y) for rank, y in zip(m.place.ranks, parts, strict=True) if rank != m.place.me]
+                known[id(m.p)] = parts
             else:
-                sends.append((share.owner, share.m))
-        self.team.wire.exchange(sends, receives).wait()
-        for share, parts in kept:
-            share.m = torch.stack(parts).mean(0)
+                sends.append((m.owner, x))
+        self.wire.exchange(sends, receives).wait()
+        return {key: torch.stack(parts).mean(0) for key, parts in known.items()}
 
-    def _update_server(self, optimizer: Groups, batch: Batch, shares: Sequence[Share]) -> None:
-        """X <- (1 - lr decay) X - lr length z(G) on servers, S = D(X - W), and W <- W + S everywhere."""
-        mine = [(share, member) for share, member in zip(shares, batch.members, strict=True) if share.mine]
-        given = [member.state["server_estimate"] for _, member in mine]
-        found = solve([share for share, _ in mine], given, optimizer.directions)
-        if mine:
-            for (share, _), direction in zip(mine, found, strict=True):
-                if direction.observed is not None:
-                    direction.observed, direction.estimable = (share.m, direction.observed[1]), False
-            served = Batch([_server(member) for _, member in mine], unstacked=True)
-            apply_directions_(optimizer, served, [share for share, _ in mine], found, sole=True)
+    def _update_servers(self, optimizer: Any, means: dict[int, Tensor]) -> None:
+        """X <- (1 - lr decay) X - lr length z(G) on servers."""
+        if self.solved is None or self.solved.stacks is None:
+            return
+        estimates, stacks = self.solved.stacks.allocate()
+        for m, x in zip(self.solved.members, estimates, strict=True):
+            x.copy_(m.state["server_estimate"])
+        zs, lengths = optimizer.solve(self.solved, estimates, stacks, exact=means)
+        found = self.solved.stacks.split(zs)
+        for m, z, length in zip(self.solved.members, found, lengths, strict=True):
+            if id(m.p) in optimizer.telemetry.chosen:
+                optimizer.telemetry.record_sizes(id(m.p), z, m.piece, float(m.group["lr"]) * length)
+        servers = [replace(m, piece=_state(m, "server_weight", m.piece.detach())) for m in self.solved.members]
+        update_weights_(Batch(servers), found, lengths)
+
+    def _update_weights(self) -> None:
+        """S = D(X - W), and W <- W + S everywhere."""
         sends, receives, shifts = [], [], []
-        for share, member in zip(shares, batch.members, strict=True):
-            if share.mine:
-                message = self.down.encode(member.state["server_weight"] - member.p)
-                others = (rank for rank in share.place.ranks if rank != share.place.me)
-                sends += [(rank, x) for rank in others for x in message]
+        for m, serves in zip(self.members, self.mine, strict=True):
+            if serves:
+                message = self.down.encode(m.state["server_weight"] - m.piece)
+                sends += [(rank, x) for rank in m.place.ranks if rank != m.place.me for x in message]
             else:
-                message = self.down.empty(member.p)
-                receives += [(share.owner, x) for x in message]
-            shifts.append((member.p, message))
-        self.team.wire.exchange(sends, receives).wait()
+                message = self.down.empty(m.piece)
+                receives += [(m.owner, x) for x in message]
+            shifts.append((m.piece, message))
+        self.wire.exchange(sends, receives).wait()
         for p, message in shifts:
             p.add_(self.down.decode(message, p.shape))
-
-
-def _server(member: Member) -> Member:
-    """The parameter as its server holds it: X instead of W."""
-    x = _state(member, "server_weight", member.p.detach())
-    return Member(x, member.state, member.group, member.ball, member.length, member.view)
 
 
 def _state(member: Member, key: str, start: Tensor) -> Tensor:

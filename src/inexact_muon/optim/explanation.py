@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -123,10 +124,12 @@ class Explanation:
         return (*notes, *(f"warning: {warning}" for warning in self.warnings))
 
     def __str__(self) -> str:
+        state = random.getstate()  # rich draws a number when it is imported
         from rich.console import Console
 
         from inexact_muon.terminal import Row, Sheet
 
+        random.setstate(state)
         stream, width = io.StringIO(), shutil.get_terminal_size((WIDTH, 24)).columns
         rows = [Row(line.cells()) for line in self.lines]
         sheet = Sheet(

@@ -1,10 +1,15 @@
-"""Which gradients are finite: read on the host for CPU tensors, kept as flags on the device elsewhere."""
+"""Which gradients can be used: read on the host for CPU tensors, kept as flags on the device elsewhere.
+
+On an accelerator a gradient counts as finite if no entry exceeds half of the largest number of its state's dtype: the
+difference of two such gradients, of which the momentum is made there, does not overflow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,6 +21,8 @@ Number = float | Tensor
 """A float if the host knows the value, else a tensor of one element."""
 
 
+DTYPE = attrgetter("dtype")
+
 HOST_READABLE = ("cpu",)
 """Device types whose values the host can read without a synchronisation."""
 
@@ -23,14 +30,6 @@ HOST_READABLE = ("cpu",)
 def is_host_readable(x: Tensor) -> bool:
     """Whether reading a value of x needs no synchronisation."""
     return x.device.type in HOST_READABLE
-
-
-def finite_on_host(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[bool]:
-    """Whether all entries of each gradient are finite in the dtype of its state; reads values."""
-    cast = _cast(gradients, dtypes)
-    # A norm takes one fast pass. It may overflow although all entries are finite: then check them.
-    norms = [float(norm) for norm in torch._foreach_norm(cast)]
-    return [isfinite(norm) or bool(g.isfinite().all()) for norm, g in zip(norms, cast, strict=True)]
 
 
 def is_finite(gradient: Tensor) -> bool:
@@ -53,25 +52,14 @@ class Flags:
     off: Tensor
 
     @classmethod
-    def of(cls, gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> Flags:
-        """Compare the largest entry of each gradient, in the dtype of its state, with infinity."""
-        full = [g if g.numel() else g.new_zeros(1) for g in _cast(gradients, dtypes)]  # amax needs an entry
-        norms = torch._foreach_norm(full, inf)
-        same = len({norm.dtype for norm in norms}) == 1
-        vector = torch.stack(norms if same else [norm.double() for norm in norms]) < inf
-        on = vector.to(torch.float32)
-        return cls(vector, on, 1.0 - on)
-
-    @classmethod
     def from_vector(cls, vector: Tensor) -> Flags:
         """Flags from a boolean vector."""
         on = vector.to(torch.float32)
         return cls(vector, on, 1.0 - on)
 
-    def times(self, values: Sequence[Number], dtype: torch.dtype) -> list[Tensor]:
-        """The values as tensors of one element, 0 if the gradient is not finite; one operation per distinct value."""
-        on = self.on.to(torch.promote_types(dtype, torch.float32))
-        return [x.unbind()[k] for k, x in enumerate(map_unique(lambda value: (on * value).to(dtype), values))]
+    def narrow(self, first: int, count: int) -> Flags:
+        """The flags of consecutive gradients, as views."""
+        return Flags(*[x.narrow(0, first, count) for x in (self.vector, self.on, self.off)])
 
     def count_(self, states: Sequence[dict[str, Any]]) -> None:
         """Increment `step` of finite and `skipped` of other parameters."""
@@ -79,17 +67,15 @@ class Flags:
         torch._foreach_add_(counts, [*self.on.unbind(), *self.off.unbind()])
 
 
-def map_unique(function: Any, *columns: Sequence[Any]) -> list[Any]:
-    """function(*row) for each row, evaluated once per distinct row; tensors compare by identity."""
-    rows = list(zip(*columns, strict=True))
-    made = {row: function(*row) for row in dict.fromkeys(rows)}
-    return [made[row] for row in rows]
-
-
-def _cast(gradients: Sequence[Tensor | None], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    """The gradients in the dtype of their states, if the cast can overflow."""
-    return [
-        g.to(dtype) if torch.finfo(dtype).max < torch.finfo(g.dtype).max else g
-        for g, dtype in zip(gradients, dtypes, strict=True)
-        if g is not None
-    ]
+def usable(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> Tensor:
+    """Whether the largest entry of each gradient, in the dtype of its state, is at most the largest number allowed."""
+    entries = []
+    for g, dtype in zip(gradients, dtypes, strict=True):
+        cast = g.to(dtype) if g.dtype != dtype and torch.finfo(dtype).max < torch.finfo(g.dtype).max else g
+        entries.append(cast if cast.numel() else cast.new_zeros(1))  # the largest entry needs one
+    norms = torch._foreach_norm(entries, inf)
+    share = 1.0 if norms[0].device.type in HOST_READABLE else 0.5
+    if len(set(dtypes)) == 1 and len(set(map(DTYPE, norms))) == 1:
+        return torch.stack(norms) <= share * torch.finfo(dtypes[0]).max
+    limits = [share * torch.finfo(dtype).max for dtype in dtypes]
+    return torch.stack(torch._foreach_div([norm.double() for norm in norms], limits)) <= 1.0

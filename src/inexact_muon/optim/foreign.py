@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.loading import Found, check_structure, options, placed
-from inexact_muon.optim.sources import is_ours, shown, translated, translated_state
+from inexact_muon.optim.loading import Found, options, placed
+from inexact_muon.optim.sources import averaged, each_translated, is_ours, keeps_sums, shown, translated_state
+from inexact_muon.optim.structure import check_structure
 
 
 def load_foreign(
@@ -19,8 +20,9 @@ def load_foreign(
     names: Sequence[str] | None = None,
     *,
     sorted_by_size: bool | None = None,
+    sums: bool | None = None,
 ) -> None:
-    """Load a state_dict of torch.optim.Muon, torch.optim.AdamW, KellerJordan's Muon or any with `use_muon` groups.
+    """Load a state_dict of torch.optim.Muon or AdamW, KellerJordan's, timm's or pytorch_optimizer's Muon, and others.
 
     Parameters that the file lacks keep their state: load the pair torch.optim.Muon and torch.optim.AdamW by two calls.
     lr, momentum, betas, eps and weight decay are taken over if the file has one value for all parameters of a group.
@@ -34,6 +36,8 @@ def load_foreign(
         sorted_by_size: whether the other constructor sorted the matrices of a group, largest shape first, as
             KellerJordan's Muon and MuonWithAuxAdam do (their single-device versions do not). None infers it from the
             shapes of the buffers if these are unambiguous.
+        sums: whether the momentum is the sum mu b + g, as in early versions of Muon, and not an average; it is then
+            multiplied by 1 - mu. Must be given if the file leaves it open.
     """
     groups = check_structure(state_dict)
     if all(is_ours(group) for group in groups):
@@ -49,13 +53,21 @@ def load_foreign(
     found: dict[str, Found] = {}
     start = 0
     for group in groups:
-        ours = translated(group)
-        entries = [translated_state(state_dict["state"].get(key, {}), ours["algorithm"]) for key in group["params"]]
+        summed = keeps_sums(group) if sums is None else sums
+        if summed is None:
+            raise ValueError(
+                "the checkpoint does not say whether its momentum is a sum (mu b + g, as in early versions of Muon) or "
+                "an average: pass sums=True or False"
+            )
+        each = each_translated(group, state_dict["state"])
+        states = [state_dict["state"].get(key, {}) for key in group["params"]]
+        states = [averaged(state, group) if summed else state for state in states]
+        entries = [translated_state(s, ours["algorithm"], group) for s, ours in zip(states, each, strict=True)]
         given = listed[start : start + len(entries)]
         start += len(entries)
         by_size = False if sorted_by_size is None and "ns_steps" in group else sorted_by_size  # torch's never sorts
-        for name, entry in zip(_in_order(given, entries, ours, mine, by_size), entries, strict=True):
-            found[name] = (ours, entry)
+        order = _in_order(given, entries, each[0] if each else {"algorithm": "adamw"}, mine, by_size)
+        found |= {name: (ours, entry) for name, ours, entry in zip(order, each, entries, strict=True)}
     optimizer.load_state_dict(_merged(optimizer, found))
 
 

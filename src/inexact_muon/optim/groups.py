@@ -7,34 +7,49 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from inexact_muon._text import nearest, write
+from inexact_muon._text import write
 from inexact_muon.inexactness import Inexactness
-from inexact_muon.lmo import Ball, parse
+from inexact_muon.lmo import Ball, Spectral, parse
+from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import buffer_dtype
+from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.observers import Answer, Observer
 from inexact_muon.optim.options import (
     GROUP_ONLY,
+    check_names,
     check_on_nonfinite,
     check_options,
     check_parameter,
     check_parameters,
     check_state_dtype,
+    default_view,
+    named_algorithm,
     named_betas,
     tensors_of,
     unique_name,
 )
+from inexact_muon.optim.rates import Rates
 from inexact_muon.optim.telemetry import Telemetry, combine, costs, stats_of
-from inexact_muon.polar.batching import limit_on
+from inexact_muon.polar import Auto
+from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.views import View, Whole
 from inexact_muon.views import parse as parse_view
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.ranks import Ranks
+    from inexact_muon.parallel.team import Team
+    from inexact_muon.strategies import Strategy
 
 
 class Groups(Optimizer):
@@ -46,7 +61,13 @@ class Groups(Optimizer):
         wanted: ids of the parameters whose directions are measured or observed in this step.
         why: parameter name -> reason for its algorithm; `unsure`: names for which it is a guess.
         ordered: groups are in the order in which the caller gave them.
+        own_momenta: whether each rank keeps its own momentum (EF21).
     """
+
+    own_momenta: bool = False
+    joined: Ranks | None
+    _given: tuple[Strategy | str, Any, str]
+    _resolved: dict[int, tuple[str, int]]
 
     def __init__(
         self,
@@ -68,6 +89,7 @@ class Groups(Optimizer):
         self.observers: list[Observer] = []
         self.wanted: set[int] = set()
         self._names: dict[int, str] = {}
+        self.rates = Rates()
         self.memory_limit, self.on_nonfinite = memory_limit, check_on_nonfinite(on_nonfinite)
         self.state_dtype = check_state_dtype(state_dtype)
         values = {
@@ -101,12 +123,9 @@ class Groups(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are validated before the group is added."""
-        group = named_betas(param_group)
+        group = named_betas(named_algorithm(param_group))
         group["name"] = unique_name(group, self.param_groups)
-        unknown = set(group) - set(self.defaults) - {"params", "initial_lr", "initial_momentum", "param_names", "name"}
-        if unknown:
-            name = sorted(unknown)[0]
-            raise ValueError(f"parameter group has an unknown option {name!r}: {nearest(name, self.defaults)}")
+        check_names(group, self.defaults)
         for key, kind, read in (("ball", Ball, parse), ("length", Length, parse_length), ("view", View, parse_view)):
             if key in group:
                 group[key] = self._register(group[key], kind, read)
@@ -114,9 +133,14 @@ class Groups(Optimizer):
             group["params"] = list(group["params"])
         filled = {**self.defaults, **group}
         check_options(filled)
+        if "view" not in group and filled["algorithm"] == "lmo":
+            view = default_view(tensors_of(group["params"]), self.ball(filled))
+            if view is not None:
+                group["view"] = filled["view"] = self._register(view, View, parse_view)
         for p in tensors_of(group["params"]):
             self._check_parameter(p, filled)
         super().add_param_group(group)
+        self.rates.started(filled["algorithm"], filled["lr"])
 
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
         check_parameter(p, group, self.ball(group), self.view(group))
@@ -147,27 +171,74 @@ class Groups(Optimizer):
                 state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
         return state
 
-    def directions(self, balls: Sequence[Ball], matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-        """Directions of all matrices, with one call per distinct ball: all oracle work of a step."""
-        for observer in self.observers:
-            observer.asking()
-        found: list[list[Tensor]] = [[] for _ in balls]
-        for ball in dict.fromkeys(balls):
-            places = [i for i, other in enumerate(balls) if other == ball for _ in matrices[i]]
-            given = [m for i, other in enumerate(balls) if other == ball for m in matrices[i]]
-            if given:
-                limit = limit_on(given[0].device, self.memory_limit)
-                for i, z in zip(places, ball.directions(given, limit), strict=True):
-                    found[i].append(z)
-        for observer in self.observers:
-            observer.answered()
-        return found
+    def ranks(self) -> Ranks | None:
+        """The other ranks, or None without a process group (`parallel` is then not imported)."""
+        if self.joined is None and (self.own_momenta or dist.is_initialized()):
+            self.joined = self._join()
+        return self.joined
 
-    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> None:
-        """Choose the parameters to measure or observe in this step."""
+    def _join(self) -> Ranks:
+        from inexact_muon.optim.ranks import Ranks
+        from inexact_muon.parallel.team import Team
+
+        return Ranks(Team(*self._given))
+
+    @property
+    def team(self) -> Team:
+        """Strategy, ranks and communication counters."""
+        self.joined = self.joined or self._join()
+        return self.joined.team
+
+    def _resolve(self) -> None:
+        """Choose an oracle for each shape that `polar="auto"` has not resolved yet."""
+        for i, group in enumerate(self.param_groups):
+            if self._resolved.get(i) == (group["ball"], len(group["params"])):
+                continue
+            ball = self.ball(group)
+            if group["algorithm"] == "lmo" and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
+                view = self.view(group)
+                seen = ((shape, p.device) for p in group["params"] for shape in view.shapes(p.shape) if 0 not in shape)
+                found = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
+                group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
+            self._resolved[i] = (group["ball"], len(group["params"]))
+
+    def _selected(self) -> list[tuple[dict[str, Any], Tensor]]:
+        """Parameters updated in this step, each with probability `keep`; seeded by `turn` and the position."""
+        entries, position = [], 0
+        for group in self.param_groups:
+            for p in group["params"]:
+                position += 1
+                if group["keep"] >= 1.0 or Random(f"{group['turn']}/{position}").random() < group["keep"]:
+                    entries.append((group, p))
+        return entries
+
+    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]], plan: Any) -> None:
+        """Choose the parameters to measure or observe in this step, without those that are skipped."""
         self.telemetry.begin(lambda: costs(self, entries))
         self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
+        if self.wanted:
+            fine = plan.finite_ids()
+            self.wanted &= fine
+            self.telemetry.chosen &= fine
         self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
+
+    def _observe_batch(
+        self, batch: Batch, ms: Sequence[Tensor], zs: Sequence[Tensor], exact: dict[int, Tensor] | None
+    ) -> None:
+        """Measure and report the wanted directions of a batch whose members are whole here, on their owner."""
+        assert batch.stacks is not None
+        inputs = batch.stacks.split(ms) if exact is None else [exact.get(id(m.p)) for m in batch.members]
+        for member, m, z in zip(batch.members, inputs, batch.stacks.split(zs), strict=True):
+            if id(member.p) in self.wanted and (member.place is None or member.owner == member.place.me):
+                assert m is not None
+                # Of EF21 z belongs to an estimate of m, so that it is no function of m's singular values.
+                self.observe(id(member.p), member.ball, member.view, m, z, not self.own_momenta)
+
+    def _record_sizes(self, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
+        """Record update and weight norms of sampled parameters; of replicas, the first does."""
+        for m, z, length in zip(batch.members, zs, lengths, strict=True):
+            if id(m.p) in self.telemetry.chosen and (m.place is None or m.place.copy == 0):
+                self.telemetry.record_sizes(id(m.p), z, m.piece, float(m.group["lr"]) * length)
 
     def observe(self, key: int, ball: Ball, view: View, m: Tensor, z: Tensor, estimable: bool = True) -> None:
         """Measure the direction z of a parameter for input m, if it is sampled, and pass both to the observers.
@@ -192,14 +263,13 @@ class Groups(Optimizer):
         """
         if self.telemetry.every == 0:
             warnings.warn("nothing is measured: pass sample_every=10 to the optimizer", stacklevel=2)
-        found = {name: self.telemetry.samples.get(id(p)) for name, p, _ in self.named()}
+        found = {name: self.telemetry.sample_of(p) for name, p, _ in self.named()}
         return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Per parameter: lr, steps made and skipped; at the last sampled step also update RMS and its ratio to W."""
         return {
-            name: stats_of(group, self.state.get(p, {}), self.telemetry.samples.get(id(p)))
-            for name, p, group in self.named()
+            name: stats_of(group, self.state.get(p, {}), self.telemetry.sample_of(p)) for name, p, group in self.named()
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,5 +279,5 @@ class Groups(Optimizer):
         """Attributes of a copy: options are kept; samples, which refer to other parameters, are not."""
         kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure")
         telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
-        fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}}
+        fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}, "rates": Rates()}
         return {key: getattr(self, key) for key in kept} | fresh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -13,8 +14,9 @@ from torch import Tensor
 from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.groups import Groups
-from inexact_muon.optim.options import ALGORITHM, SCHEDULED, check_options
-from inexact_muon.optim.sources import is_number, is_ours, shown, translated, translated_state
+from inexact_muon.optim.options import ALGORITHM, SCHEDULED, SCHEDULERS, check_options
+from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, shown, translated_state
+from inexact_muon.optim.structure import check_structure
 from inexact_muon.polar import Auto
 
 Found = tuple[dict[str, Any], dict[str, Any]]
@@ -45,11 +47,19 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
             "this checkpoint was written by another optimizer, and for_model reorders parameters by their role: load "
             "it with inexact_muon.optim.load_foreign(optimizer, state_dict, names=[...])"
         )
+    if any(keeps_sums(group) is not False for group in groups):
+        raise ValueError(
+            "the momentum of the checkpoint is a sum, or may be one (ns_steps without coefficients): load it with "
+            "inexact_muon.optim.load_foreign(optimizer, state_dict, sums=True), or False if it is an average"
+        )
     rows = [
-        (group, identifier, name)
-        for group in (translated(group) for group in groups)
-        for identifier, name in zip(
-            group["params"], group.get("param_names") or [None] * len(group["params"]), strict=True
+        (ours, identifier, name)
+        for group in groups
+        for ours, identifier, name in zip(
+            each_translated(group, saved["state"]),
+            group["params"],
+            group.get("param_names") or [None] * len(group["params"]),
+            strict=True,
         )
     ]
     where = _positions(optimizer, rows)
@@ -57,7 +67,7 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[int, Found] = {}
     for index, ((_, _, group), key) in enumerate(zip(optimizer.named(), where, strict=True)):
         if key is not None:
-            found[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"]))
+            found[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"], key[0]))
     state: dict[int, dict[str, Any]] = {}
     mapped, misfit = [], []
     for group, indices, sources, other in placed(optimizer, found, state):
@@ -97,41 +107,6 @@ def placed(
         yield group, indices, sources, other
 
 
-def check_structure(saved: Any) -> list[dict[str, Any]]:
-    """Validate the structure of a state_dict; returns its groups."""
-    if not isinstance(saved, Mapping) or "state" not in saved or "param_groups" not in saved:
-        keys = f" with {', '.join(map(shown, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
-        raise ValueError(
-            f"an optimizer's state_dict has the entries state and param_groups, got {type(saved).__name__}{keys}: pass "
-            "what optimizer.state_dict() gave"
-        )
-    if not isinstance(saved["state"], Mapping) or not isinstance(saved["param_groups"], list | tuple):
-        raise ValueError("state must be a dict and param_groups a list: the checkpoint is damaged")
-    names: set[str] = set()
-    for i, group in enumerate(saved["param_groups"]):
-        _check_group(i, group)
-        for name in group.get("param_names") or ():
-            if name in names:
-                raise ValueError(f"the checkpoint has two parameters named {name!r}")
-            names.add(name)
-    for key, entry in saved["state"].items():
-        if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
-            raise ValueError(f"the state of parameter {shown(key)} is not a dict by name: the checkpoint is damaged")
-    return [dict(group) for group in saved["param_groups"]]
-
-
-def _check_group(i: int, group: Any) -> None:
-    if not isinstance(group, Mapping) or not all(isinstance(key, str) for key in group):
-        raise ValueError(f"parameter group {i} of the checkpoint is not a dict of options by name")
-    keys, names = group.get("params"), group.get("param_names")
-    if not isinstance(keys, list | tuple) or not all(isinstance(key, int | str) for key in keys):
-        raise ValueError(f"parameter group {i} of the checkpoint has no list of parameters")
-    if names is None:
-        return
-    if not isinstance(names, list | tuple) or len(names) != len(keys) or not all(isinstance(n, str) for n in names):
-        raise ValueError(f"parameter group {i} of the checkpoint has {len(keys)} parameters and other param_names")
-
-
 def canonical(name: str) -> str:
     """A parameter name without the parts that wrappers insert."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
@@ -154,15 +129,13 @@ def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, A
 
 
 def _by_name(mine: Sequence[str], rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
+    """By equal names; then, among those without a partner on both sides, by names without wrappers, if unique."""
     exact = {name: (group, identifier) for group, identifier, name in rows}
-    stripped: dict[str, list[tuple[dict[str, Any], Any]]] = {}
-    for name, found in exact.items():
-        stripped.setdefault(canonical(name), []).append(found)
-    places: list[tuple[dict[str, Any], Any] | None] = []
-    for name in mine:
-        near = stripped.get(canonical(name), [])
-        places.append(exact.get(name) or (near[0] if len(near) == 1 else None))
-    return places
+    here = Counter(canonical(name) for name in mine if name not in exact)
+    there = Counter(canonical(name) for name in exact if name not in mine)
+    stripped = {canonical(name): found for name, found in exact.items() if name not in mine}
+    unique = {name for name in here if here[name] == there[name] == 1}
+    return [exact.get(name) or (stripped[canonical(name)] if canonical(name) in unique else None) for name in mine]
 
 
 def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool:
@@ -212,10 +185,12 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], used:
             warnings.warn(
                 f"checkpoint was made with {key} {listed}; keeping {mine[key]} ({mine['name']})", stacklevel=6
             )
-    extra = {key for source in sources for key, value in source.items() if key not in mine and is_number(value)}
+    result = {key: value for key, value in result.items() if key not in SCHEDULERS}
+    extra = {key for source in sources for key, value in source.items() if key not in result and is_number(value)}
     for key in (*SCHEDULED, *sorted(extra)):
         found = _values(sources, key)
         if len(found) > 1:
+            result |= {key: mine[key]} if key in mine else {}
             listed = ", ".join(shown(value) for value in found)
             warnings.warn(
                 f"checkpoint has several values of {shown(key)} for {mine['name']} ({listed}); keeping {mine.get(key)}",

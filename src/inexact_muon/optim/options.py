@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import difflib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from numbers import Real
 from typing import Any
@@ -15,7 +17,7 @@ from inexact_muon.lmo import Ball
 from inexact_muon.optim.finite import is_finite
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.polar._base import DTYPES
-from inexact_muon.views import View
+from inexact_muon.views import Flatten, Misfit, View
 
 RANGES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
     *((key, key, lambda x: 0.0 <= x < inf, "be finite and not negative") for key in ("lr", "weight_decay", "radius")),
@@ -37,6 +39,37 @@ ALGORITHM = (
 
 SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "turn")
 """Group options that training may change; loading a checkpoint restores them."""
+
+SCHEDULERS = ("initial_lr", "initial_momentum", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr")
+"""Entries that torch's schedulers put into a group; loading a checkpoint replaces them by those of the file."""
+
+MARKS = {"use_muon", "use_fallback", "lr_scale"}
+"""Group options of other packages: the algorithm, and timm's factor, which its schedulers multiply."""
+
+SLIPS = {"learning_rate": "lr", "epsilon": "eps", "wd": "weight_decay", "mu": "momentum", "beta": "betas"}
+"""Names of other packages for options of a group."""
+
+WHOLE = {
+    **dict.fromkeys(("polar", "ns_steps", "ns_coefficients"), "a group has ball='spectral(polar=...)'"),
+    "adjust_lr_fn": "a group has scale",
+    **dict.fromkeys(
+        (
+            "state_dtype",
+            "sample_every",
+            "sample_share",
+            "on_nonfinite",
+            "memory_limit",
+            "strategy",
+            "wire",
+            "process_group",
+        ),
+        "give it to the constructor",
+    ),
+}
+"""Arguments of the optimizer that apply to all groups, and what a group has instead."""
+
+KERNEL = 64
+"""Longest 1-D kernel; a longer last side of a 3-D parameter may also be that of a matrix."""
 
 BETAS = (0.9, 0.95)
 GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0}
@@ -138,6 +171,57 @@ def tensors_of(params: Any) -> Iterable[Tensor]:
     return [entry[1] if isinstance(entry, tuple) else entry for entry in params]
 
 
+def default_view(params: Iterable[Tensor], ball: Ball) -> View | None:
+    """Flattened kernels, for a group without a view that holds more than matrices; None for other groups.
+
+    A matrix ball would otherwise take every k x k kernel for a matrix. A parameter of three dimensions is a kernel too,
+    as for a model without experts, if its last side may be a kernel's.
+    """
+    several = [tuple(p.shape) for p in params if isinstance(p, Tensor) and p.ndim > 2]
+    if not several or _takes_vectors(ball):
+        return None
+    for shape in several:
+        if len(shape) == 3 and shape[-1] > KERNEL:
+            raise ValueError(
+                f"a parameter of shape {shape} may be a stack of matrices or a kernel: set view='whole' or "
+                "view='flatten' in its group, or use for_model"
+            )
+    return Flatten()
+
+
+def _takes_vectors(ball: Ball) -> bool:
+    try:
+        ball.check(torch.empty(2, device="meta"))
+    except ValueError:
+        return False
+    return True
+
+
+def named_algorithm(group: dict[str, Any]) -> dict[str, Any]:
+    """The algorithm of a group that names it as KellerJordan's (`use_muon`) or timm's (`use_fallback`) groups do."""
+    if "algorithm" in group or not {"use_muon", "use_fallback"} & set(group):
+        return group
+    muon = bool(group.get("use_muon", True)) and not group.get("use_fallback", False)
+    return {**group, "algorithm": "lmo" if muon else "adamw"}
+
+
+def check_names(group: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Options of a group that the optimizer does not use are kept, as in torch; those that look like errors are named.
+
+    Raises:
+        ValueError: an argument of the optimizer that cannot differ among groups.
+    """
+    known = {*known, "betas", "params", "param_names", "name", "initial_lr", "initial_momentum", *MARKS}
+    for name in {key for key in group if isinstance(key, str)} - known:
+        if name in WHOLE:
+            raise ValueError(f"{name!r} is an option of the optimizer, not of a parameter group: {WHOLE[name]}")
+        near = difflib.get_close_matches(SLIPS.get(name.lower(), name.lower()), known - MARKS, n=1, cutoff=0.8)
+        if near:
+            warnings.warn(
+                f"parameter group has the option {name!r}, which is not used: is it {near[0]!r}?", stacklevel=6
+            )
+
+
 def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) -> None:
     """Validate that a parameter can be in this group."""
     if not isinstance(p, Tensor):
@@ -149,9 +233,9 @@ def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) ->
     try:
         for shape in view.shapes(p.shape):
             ball.check(p.new_empty(shape, device="meta"))
-    except (ValueError, IndexError) as error:
-        if "does not divide" in str(error):
-            raise
+    except Misfit:
+        raise
+    except (ValueError, IndexError):
         pairs = (entry for entry in group["params"] if isinstance(entry, tuple))
         name = next((f"{name} of" for name, other in pairs if other is p), "a parameter of")
         raise ValueError(

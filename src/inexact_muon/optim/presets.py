@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from typing import Any, Self, Unpack
 
-import torch
 from torch import Tensor, nn
 
 from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
+from inexact_muon.optim.arguments import Common, MuonOptions
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
-from inexact_muon.optim.telemetry import SHARE
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
-from inexact_muon.routing.groups import Recipe, warn_of_lost_matrices
+from inexact_muon.routing.groups import Recipe, warn_of_doubts
 from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.schedules.published import JORDAN
-
-if TYPE_CHECKING:
-    from inexact_muon.strategies import Strategy
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
 
@@ -39,8 +36,8 @@ class Muon(LMOOptimizer):
             "spectral": sqrt(out/in); "none": 1.
         eps: accepted for compatibility and ignored: the oracle is invariant to the gradient's scale.
         polar: a polar method or its text.
-        state_dtype, maximize, sample_every, sample_share, on_nonfinite, memory_limit, strategy, process_group: as in
-            `LMOOptimizer`.
+        options: as in `LMOOptimizer`: state_dtype, maximize, sample_every, sample_share, on_nonfinite, memory_limit,
+            strategy, wire, process_group.
     """
 
     def __init__(
@@ -56,36 +53,14 @@ class Muon(LMOOptimizer):
         ns_steps: int | None = None,
         adjust_lr_fn: str | None = None,
         polar: PolarMethod | str | None = None,
-        state_dtype: torch.dtype | None = None,
-        maximize: bool = False,
-        sample_every: int = 0,
-        sample_share: float = SHARE,
-        on_nonfinite: str = "skip",
-        memory_limit: int | None = None,
-        strategy: Strategy | str = "auto",
-        process_group: Any = None,
+        **options: Unpack[Common],
     ) -> None:
         if eps != TORCH_EPS:
             warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
         self.recipe: Recipe | None = None
-        super().__init__(
-            params,
-            lr,
-            momentum,
-            ball=Spectral(polar=_oracle(polar, ns_steps, ns_coefficients)),
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            scale=adjust_lr_fn or "original",
-            momentum_init="zero",
-            state_dtype=state_dtype,
-            maximize=maximize,
-            sample_every=sample_every,
-            sample_share=sample_share,
-            on_nonfinite=on_nonfinite,
-            memory_limit=memory_limit,
-            strategy=strategy,
-            process_group=process_group,
-        )
+        ball, scale = Spectral(polar=_oracle(polar, ns_steps, ns_coefficients)), adjust_lr_fn or "original"
+        fixed: Any = {"ball": ball, "scale": scale, "momentum_init": "zero"}
+        super().__init__(params, lr, momentum, weight_decay=weight_decay, nesterov=nesterov, **fixed, **options)
 
     @classmethod
     def for_model(
@@ -97,21 +72,7 @@ class Muon(LMOOptimizer):
         adamw: Mapping[str, Any] | None = None,
         rules: Rules = (),
         split: Splits | None = None,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] | None = None,
-        eps: float = TORCH_EPS,
-        ns_steps: int | None = None,
-        adjust_lr_fn: str | None = None,
-        state_dtype: torch.dtype | None = None,
-        maximize: bool = False,
-        sample_every: int = 0,
-        sample_share: float = SHARE,
-        on_nonfinite: str = "skip",
-        memory_limit: int | None = None,
-        strategy: Strategy | str = "auto",
-        process_group: Any = None,
+        **options: Unpack[MuonOptions],
     ) -> Self:
         """Muon for the hidden matrices of a model and AdamW for the rest, in one optimizer; see `routing`.
 
@@ -131,38 +92,21 @@ class Muon(LMOOptimizer):
 
         Other arguments are those of `Muon`.
         """
-        counted = ns_steps is not None or ns_coefficients is not None
-        return cls._routed(
-            model,
-            lr,
-            Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}),
-            polar=None if counted and polar == "auto" else polar,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            nesterov=nesterov,
-            ns_coefficients=ns_coefficients,
-            eps=eps,
-            ns_steps=ns_steps,
-            adjust_lr_fn=adjust_lr_fn,
-            state_dtype=state_dtype,
-            maximize=maximize,
-            sample_every=sample_every,
-            sample_share=sample_share,
-            on_nonfinite=on_nonfinite,
-            memory_limit=memory_limit,
-            strategy=strategy,
-            process_group=process_group,
-        )
+        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
+        return cls._routed(model, lr, recipe, polar=polar, **options)
 
     @classmethod
     def _routed(cls, model: nn.Module, lr: float | Tensor | None, recipe: Recipe, **options: Any) -> Self:
         """The optimizer with these options and the groups that the recipe makes of a model."""
+        recipe = replace(recipe, lr=lr)
+        if options["polar"] == "auto" and (options.get("ns_steps") or options.get("ns_coefficients")):
+            options["polar"] = None
         made = recipe.routes(check_model(model))
         if lr is None:
             raise TypeError("for_model needs a learning rate: write Muon.for_model(model, lr=0.02)")
         if not made:
             raise ValueError("the model has no parameter that requires a gradient")
-        warn_of_lost_matrices(made)
+        warn_of_doubts(made)
         optimizer = cls(recipe.groups(made), lr, **options)
         optimizer.why = {route.name: route.reason for route in made}
         optimizer.unsure = {route.name for route in made if not route.sure}
@@ -222,32 +166,11 @@ class Scion(LMOOptimizer):
         constrained: bool = False,
         *,
         length: Length | str = "fixed",
-        state_dtype: torch.dtype | None = None,
-        maximize: bool = False,
-        sample_every: int = 0,
-        sample_share: float = SHARE,
-        on_nonfinite: str = "skip",
-        memory_limit: int | None = None,
-        strategy: Strategy | str = "auto",
-        process_group: Any = None,
+        **options: Unpack[Common],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            momentum,
-            ball=Spectral(scale="rms") if ball is None else ball,
-            length=length,
-            radius=radius,
-            constrained=constrained,
-            state_dtype=state_dtype,
-            maximize=maximize,
-            sample_every=sample_every,
-            sample_share=sample_share,
-            on_nonfinite=on_nonfinite,
-            memory_limit=memory_limit,
-            strategy=strategy,
-            process_group=process_group,
-        )
+        ball = Spectral(scale="rms") if ball is None else ball
+        kind: Any = {"ball": ball, "length": length, "radius": radius, "constrained": constrained}
+        super().__init__(params, lr, momentum, **kind, **options)
 
 
 def sign_sgd(params: Iterable[Any], lr: float | Tensor, momentum: float = 0.0) -> LMOOptimizer:

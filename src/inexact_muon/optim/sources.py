@@ -1,7 +1,8 @@
 """Translation of other optimizers' parameter groups and states.
 
-Supports torch.optim.Muon, torch.optim.AdamW and Adam, KellerJordan's Muon with and without auxiliary Adam, and groups
-with `use_muon`. None of them saves the order in which its constructor got the parameters: see `foreign`.
+Supports torch.optim.Muon, torch.optim.AdamW and Adam, KellerJordan's Muon with and without auxiliary Adam, timm's and
+pytorch_optimizer's Muon (and MuonClip, SCION), and groups with `use_muon`. None of them saves the order in which its
+constructor got the parameters: see `foreign`.
 """
 
 from __future__ import annotations
@@ -15,17 +16,31 @@ from torch import Tensor
 
 from inexact_muon._text import write
 from inexact_muon.lmo import Spectral
-from inexact_muon.polar import Polynomial
+from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, You
 from inexact_muon.schedules.published import JORDAN
 
 NEUTRAL = {
     *("params", "param_names", "use_muon", "name", "betas", "ns_steps", "ns_coefficients", "adjust_lr_fn", "eps"),
     *("amsgrad", "decoupled_weight_decay", "foreach", "capturable", "differentiable", "fused"),
+    *("use_fallback", "fallback_lr_scale", "algo", "conv_mode", "normalize_spatial", "safety_factor", "scale_eps"),
+    *("verbose", "ns_coeffs", "ns_method", "ns_reset_steps", "use_adjusted_lr", "weight_decouple", "step"),
+    *("norm_type", "norm_kwargs", "constraint", "unconstrained", "qk_clip_alpha"),
 }
 """Options that are translated or do not affect results."""
 
+SCALES = {None: "original", "rms_to_rms": "spectral"}
+"""Names of shape factors that are called otherwise here."""
+
 MOST_STEPS = 100
 """torch.optim.Muon rejects this many."""
+
+ENTRIES = {"step", "skipped", "use_muon", "momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+"""Entries of a parameter's state in Muon and AdamW; more of them are another algorithm's."""
+
+HEAVYBALL = (
+    "the checkpoint is heavyball's: its states are listed by transformation, AdamW's moments have the bias correction "
+    "applied, and its Muon steps along g + m; start with an empty state"
+)
 
 TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
 """Options with the same meaning here."""
@@ -36,8 +51,11 @@ def is_ours(group: Mapping[str, Any]) -> bool:
     return "ball" in group and "algorithm" in group
 
 
-def translated(group: Mapping[str, Any]) -> dict[str, Any]:
+def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A group of another optimizer with this library's option names; groups of this library are returned as they are.
+
+    Args:
+        entry: the state of one of its parameters: timm decides between Muon and AdamW for each.
 
     Raises:
         ValueError: its state has another meaning here.
@@ -45,7 +63,7 @@ def translated(group: Mapping[str, Any]) -> dict[str, Any]:
     if is_ours(group):
         return dict(group)
     _check_kind(group)
-    adamw = not group["use_muon"] if "use_muon" in group else "betas" in group
+    adamw = not _uses_muon(group, entry or {})
     found = {key: group[key] for key in TAKEN if key in group}
     found |= {key: group[key] for key in ("params", "param_names") if group.get(key) is not None}
     found["algorithm"] = "adamw" if adamw else "lmo"
@@ -53,16 +71,57 @@ def translated(group: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(group.get("betas"), list | tuple) or len(group["betas"]) != 2:
             raise ValueError("betas of the checkpoint must be two numbers")
         found["momentum"], found["beta2"] = group["betas"]
+        if _is_timm(group):
+            found["lr"] = group["lr"] * group["fallback_lr_scale"]
         found |= {"eps": group["eps"]} if "eps" in group else {}
     else:
         found |= _oracle(group)
-    numbers = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and isinstance(v, int | float)}
-    strange = sorted(set(group) - NEUTRAL - TAKEN - set(numbers))
+    if _is_scion(group):
+        free = group.get("unconstrained", not group.get("constraint"))
+        found |= {"momentum": 1.0 - group["momentum"], "constrained": not free, "radius": group.get("scale", 1.0)}
+    rest = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and not (k == "scale" and _is_scion(group))}
+    numbers = {k: v for k, v in rest.items() if isinstance(v, int | float) and k != "qk_clip_threshold"}
+    strange = sorted(set(rest) - set(numbers))
     if strange:
         warnings.warn(
             f"options of the checkpoint without a counterpart here: {', '.join(map(shown, strange))}", stacklevel=7
         )
     return numbers | found
+
+
+def each_translated(group: Mapping[str, Any], state: Mapping[Any, Any]) -> list[dict[str, Any]]:
+    """The group as it applies to each of its parameters: one dict for all that have the same algorithm."""
+    kinds: dict[Any, dict[str, Any]] = {}
+    results = []
+    for key in group["params"]:
+        entry = state.get(key, {})
+        kind = entry.get("use_muon") if isinstance(entry, Mapping) else None
+        if kind not in kinds:
+            kinds[kind] = translated(group, entry)
+        if not is_ours(group):
+            _check_entry(entry, group)
+        results.append(kinds[kind])
+    return results
+
+
+def _is_timm(group: Mapping[str, Any]) -> bool:
+    return is_number(group.get("fallback_lr_scale")) and is_number(group.get("lr"))
+
+
+def _is_scion(group: Mapping[str, Any]) -> bool:
+    """Whether `momentum` is the weight of the new gradient: Scion's, and pytorch_optimizer's."""
+    return "norm_kwargs" in group and is_number(group.get("momentum"))
+
+
+def _uses_muon(group: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    """Whether the parameters of a group, or the one with this state, have Muon's momentum."""
+    if group.get("use_fallback"):
+        return False
+    if "use_muon" in group:
+        return bool(group["use_muon"])
+    if _is_timm(group):
+        return bool(entry.get("use_muon", "exp_avg" not in entry))
+    return "betas" not in group
 
 
 def shown(value: Any) -> str:
@@ -83,6 +142,12 @@ def _check_kind(group: Mapping[str, Any]) -> None:
         raise ValueError(
             "the checkpoint is torch.optim.SGD's, whose buffer is a sum of gradients and not their average"
         )
+    if "storage_dtype" in group and "betas" in group:
+        raise ValueError(HEAVYBALL)
+    if group.get("algo", "muon") != "muon" or (group.get("use_muon") and "ns_steps" in group and "betas" in group):
+        raise ValueError("the checkpoint is AdaMuon's, which divides by second moments of its steps: not Muon")
+    if group.get("weight_decouple") is False and group.get("weight_decay"):
+        raise ValueError("the checkpoint was made with weight_decouple=False, which has no counterpart here")
     if group.get("amsgrad"):
         raise ValueError("the checkpoint was made with amsgrad=True, which has no counterpart here")
     if "betas" in group and group.get("decoupled_weight_decay") is False and group.get("weight_decay"):
@@ -95,26 +160,78 @@ def _check_kind(group: Mapping[str, Any]) -> None:
         raise ValueError(f"the checkpoint's groups have the options {known}: neither Muon's nor AdamW's")
 
 
+def _check_entry(entry: Any, group: Mapping[str, Any]) -> None:
+    """Refuse the state of an algorithm that has more than a momentum, or than two moments."""
+    if not isinstance(entry, Mapping):
+        return
+    more = sorted(map(shown, set(entry) - ENTRIES - ({"d"} if _is_scion(group) else set())))
+    if more:
+        raise ValueError(f"the state of the checkpoint has {', '.join(more)}, which neither Muon nor AdamW has")
+    if not entry and _is_scion(group) and group.get("step"):
+        raise ValueError("the checkpoint is SCIONLight's, whose momentum is in the gradients and not in the file")
+
+
+def keeps_sums(group: Mapping[str, Any]) -> bool | None:
+    """Whether the momentum of a group is the sum mu b + g, as in MuonClip of pytorch_optimizer; None if that is open.
+
+    Early versions of Muon, and those derived from them, save a number of iterations without its coefficients; torch,
+    timm and pytorch_optimizer save both.
+    """
+    if is_ours(group) or "qk_clip_threshold" in group:
+        return not is_ours(group)
+    counted = "ns_steps" in group or "backend" in group
+    return None if counted and "ns_coefficients" not in group and "ns_coeffs" not in group else False
+
+
+def averaged(entry: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any]:
+    """A state whose momentum is the sum b <- mu b + g, as the average (1 - mu) b."""
+    buffer, momentum = entry.get("momentum_buffer"), group.get("momentum")
+    if not isinstance(buffer, Tensor) or momentum is None or not is_number(momentum):
+        return dict(entry)
+    return {**entry, "momentum_buffer": buffer * (1.0 - float(momentum))}
+
+
 def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
     """Ball and scale of a torch.optim.Muon group; KellerJordan's groups do not contain the oracle."""
     found: dict[str, Any] = {}
     if "ns_steps" in group:
-        steps, step = group["ns_steps"], group.get("ns_coefficients") or JORDAN
+        steps, step = group["ns_steps"], group.get("ns_coefficients") or group.get("ns_coeffs") or JORDAN
         if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
             raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}")
-        if not isinstance(step, list | tuple) or not all(isinstance(a, int | float) and abs(a) < 1e6 for a in step):
-            raise ValueError("ns_coefficients of the checkpoint must be numbers")
-        found["ball"] = write(Spectral(polar=Polynomial((tuple(step),) * steps)), full=True)
+        found["ball"] = write(Spectral(polar=_polynomial(step, steps)), full=True)
     if "adjust_lr_fn" in group:
-        found["scale"] = group["adjust_lr_fn"] if group["adjust_lr_fn"] is not None else "original"
+        found["scale"] = SCALES.get(group["adjust_lr_fn"], group["adjust_lr_fn"])
+    if isinstance(group.get("use_adjusted_lr"), bool):
+        found["scale"] = "match_rms_adamw" if group["use_adjusted_lr"] else "original"
     return found
 
 
-def translated_state(entry: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
-    """A parameter's state with this library's names; a momentum buffer without `step` counts as one step."""
-    found = dict(entry)
+def _polynomial(step: Any, steps: int) -> PolarMethod:
+    """The iteration of a file: coefficients for all steps, a list with those of each, or timm's names."""
+    named = {"original": (JORDAN,) * steps, "quintic": You, "polar_express": PolarExpress}
+    if isinstance(step, str):
+        if step not in named or (step == "quintic" and steps != You().steps):
+            raise ValueError(f"ns_coefficients of the checkpoint are {shown(step)}, with {steps} steps: not known here")
+        kind = named[step]
+        return Polynomial(kind) if isinstance(kind, tuple) else kind(steps)  # type: ignore[operator]
+    rows = list(step) if isinstance(step, list | tuple) and step and isinstance(step[0], list | tuple) else [step]
+    for row in rows:
+        if not isinstance(row, list | tuple) or not all(isinstance(a, int | float) and abs(a) < 1e6 for a in row):
+            raise ValueError("ns_coefficients of the checkpoint must be numbers")
+    return Polynomial(tuple(tuple(rows[min(i, len(rows) - 1)]) for i in range(steps)))
+
+
+def translated_state(
+    entry: Mapping[str, Any], algorithm: str, group: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A parameter's state with this library's names; a momentum buffer without `step` counts as one step.
+
+    Args:
+        group: of the file; pytorch_optimizer counts steps there.
+    """
+    found = {"momentum_buffer" if key == "d" else key: value for key, value in entry.items() if key != "use_muon"}
     moments = algorithm != "lmo" or "exp_avg" in entry or "exp_avg_sq" in entry
-    step = entry.get("step", None if moments else 1.0)
+    step = entry.get("step", (group or {}).get("step", None if moments else 1.0))
     if entry and step is None:
         raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
     if entry:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from inexact_muon.inexactness import SMALL, Inexactness, assess
 from inexact_muon.lmo import Ball, Spectral
@@ -38,6 +39,7 @@ class Telemetry:
     Attributes:
         share: fraction of the oracles' work in sampled steps that measuring may take once every parameter has a sample.
         credit: unspent part of it.
+        samples: the last sample of each parameter, as long as that exists.
         chosen: ids of the parameters to sample in this step.
         partial_sums: this rank's contribution to each: 1 if it measured (else 0), delta, gap, overshoot, and the
             squared norms of update and weight.
@@ -47,7 +49,7 @@ class Telemetry:
     share: float = SHARE
     step: int = 0
     credit: float = 0.0
-    samples: dict[int, Sample] = field(default_factory=dict)
+    samples: WeakIdKeyDictionary = field(default_factory=WeakIdKeyDictionary)
     chosen: set[int] = field(default_factory=set)
     partial_sums: dict[int, list[float]] = field(default_factory=dict)
 
@@ -57,11 +59,15 @@ class Telemetry:
         if not self.share > 0.0:
             raise ValueError(f"sample_share must be positive, got {self.share!r}")
 
-    def begin(self, costs: Callable[[], Iterable[tuple[int, float, float]]]) -> None:
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has the options, and no samples: they are of other parameters."""
+        return Telemetry, (self.every, self.share)
+
+    def begin(self, costs: Callable[[], Iterable[tuple[Tensor, float, float]]]) -> None:
         """Start a step and choose what to sample.
 
         Args:
-            costs: yields (id, cost of measuring, work of the oracle) of each parameter; called in sampled steps only.
+            costs: yields (parameter, cost of measuring, work of the oracle); called in sampled steps only.
         """
         self.step += 1
         self.chosen, self.partial_sums = set(), {}
@@ -69,13 +75,13 @@ class Telemetry:
             return
         entries = list(costs())
         self.credit += self.share * sum(work for _, _, work in entries)
-        last = {key: sample.step for key, sample in self.samples.items()}
-        for key, cost, _ in sorted(entries, key=lambda entry: last.get(entry[0], -1)):  # never sampled first
-            if key in self.samples:
+        last = {id(p): self.samples[p].step if p in self.samples else -1 for p, _, _ in entries}
+        for p, cost, _ in sorted(entries, key=lambda entry: last[id(entry[0])]):  # never sampled first
+            if last[id(p)] >= 0:
                 if cost > self.credit:
                     break  # strict rotation: cheaper parameters do not overtake this one
                 self.credit -= cost
-            self.chosen.add(key)
+            self.chosen.add(id(p))
         # Cap credit at the most expensive sample.
         self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
 
@@ -94,24 +100,28 @@ class Telemetry:
         """Store the samples of parameters that no other rank shares."""
         for p in params:
             if id(p) in self.partial_sums:
-                self.store(p.numel(), id(p), self.partial_sums[id(p)])
+                self.store(p, self.partial_sums[id(p)])
 
-    def store(self, entries: int, key: int, total: Sequence[float]) -> None:
-        """Store the sample of a parameter with this many entries, from its partial sums added over all ranks."""
+    def sample_of(self, p: Tensor) -> Sample | None:
+        """The last sample of a parameter."""
+        return self.samples.get(p)  # type: ignore[no-untyped-call]
+
+    def store(self, p: Tensor, total: Sequence[float]) -> None:
+        """Store the sample of a parameter, from its partial sums added over all ranks."""
         known, delta, gap, overshoot, update, weight = total
         size, weight = update**0.5, weight**0.5
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
         inexactness = Inexactness(delta, gap, overshoot) if known else None
-        self.samples[key] = Sample(self.step, inexactness, size / max(1, entries) ** 0.5, ratio)
+        self.samples[p] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio)
 
 
-def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, float, float]]:
-    """(id, cost of measuring, work of the oracle) of each parameter."""
+def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[Tensor, float, float]]:
+    """(parameter, cost of measuring, work of the oracle) of each."""
     for group, p in entries:
         shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
         ball = optimizer.ball(group)
         measuring = sum(measuring_cost(ball, shape) for shape in shapes)
-        yield id(p), measuring, sum(oracle_flops(ball, shape, p.device) for shape in shapes)
+        yield p, measuring, sum(oracle_flops(ball, shape, p.device) for shape in shapes)
 
 
 def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:

@@ -9,71 +9,77 @@ nor underflow; the exponents are sent with the matrices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from inexact_muon.lmo import Spectral
+from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.lmo._base import sides
-from inexact_muon.parallel.shares import Direction, Run, Share
+from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.wire import Wire
 
 ZERO_EXPONENT = -5000.0
 """Exponent of a zero or empty piece; lower than all others, so that it does not affect the scale."""
 
 
-def reducible(share: Share) -> bool:
-    """Whether exactly the long side of every matrix is divided and the oracle can work from X X^T."""
-    place, ball, shapes = share.place, share.ball, share.shapes
-    if len(place.pieces) == 1 or not isinstance(ball, Spectral):
-        return False
-    if not all(ball.polar.at(*sides(shape), share.m.device).from_gram for shape in shapes):
-        return False
-    axes = share.view.axes(len(place.shape))
-    (side, *more) = {axes[dim] for dim in place.cut} or {None}
-    if more or side not in (-2, -1):
-        return False
-    return all(shape[side] == max(shape[-2:]) for shape in shapes)
+@dataclass(frozen=True)
+class GramPart:
+    """This rank's piece of a parameter.
+
+    Attributes:
+        shapes: of the whole matrices.
+        blocks: the blocks of each matrix that the piece contains.
+        owner: the rank that adds the terms, or whose index in its replica does.
+    """
+
+    place: Place
+    shapes: list[tuple[int, ...]]
+    blocks: list[Tensor]
+    ball: Ball
+    owner: int
+
+    @property
+    def adds(self) -> int:
+        """The rank that adds in this replica: replicas repeat the work and do not communicate."""
+        return self.place.row[self.place.holders[self.place.copy_of(self.owner)].index(self.owner)]
 
 
-def gram_reduced(shares: Sequence[Share], wire: Wire) -> Run:
-    """Directions of shares that are `reducible`."""
-    scaled = [[_scaled(x, shape) for x, shape in zip(s.blocks(s.m), s.shapes, strict=True)] for s in shares]
-    terms = [_packed([torch.cat((_gram(y, t).flatten(1), e), 1) for y, e, t in parts]) for parts in scaled]
-    owners = [share.place.holders[share.place.copy][_owner_index(share)] for share in shares]
-    sends, receives, theirs = [], [], []
-    for share, term, owner in zip(shares, terms, owners, strict=True):
-        row = share.place.holders[share.place.copy]
-        if owner == share.place.me:
-            found = [term if rank == owner else torch.empty_like(term) for rank in row]
-            receives += [(rank, x) for rank, x in zip(row, found, strict=True) if rank != owner]
-            theirs.append(found)
-        else:
-            sends.append((owner, term))
-            theirs.append([])
-    pending = wire.exchange(sends, receives)
+def gram_reduced(
+    parts: Sequence[GramPart], group: Any, wire: Wire
+) -> Generator[None, None, list[tuple[list[Tensor], list[Tensor]]]]:
+    """For each part the blocks of the direction, and <m, z> of each matrix; yields while messages are in flight."""
+    place = parts[0].place
+    scaled = [[_scaled(x, shape) for x, shape in zip(p.blocks, p.shapes, strict=True)] for p in parts]
+    terms = [_packed([torch.cat((_gram(y, t).flatten(1), e), 1) for y, e, t in some]) for some in scaled]
+    mine = [k for k, p in enumerate(parts) if p.adds == place.me]
+    lengths = {
+        True: [x.numel() for x in terms],
+        False: [x.numel() + sum(len(e) for _, e, _ in s) for x, s in zip(terms, scaled, strict=True)],
+    }
+
+    def counts(up: bool) -> tuple[list[int], list[int]]:
+        """(entries to, entries from) the rank that adds, for each rank; `up`: of the terms, else of the multipliers."""
+        toward = [sum(n for n, p in zip(lengths[up], parts, strict=True) if p.adds == rank) for rank in place.ranks]
+        own = sum(lengths[up][k] for k in mine)
+        return toward, [own if rank in place.row else 0 for rank in place.ranks]
+
+    order = sorted(range(len(parts)), key=lambda k: place.ranks.index(parts[k].adds))
+    arrived, pending = wire.swap(torch.cat([terms[k] for k in order]), *counts(True), group)
     yield
     pending.wait()
-    solved = [_multipliers(share, given) if given else None for share, given in zip(shares, theirs, strict=True)]
-    sends, receives, messages = [], [], list[Tensor]()
-    for share, message, term, owner in zip(shares, solved, terms, owners, strict=True):
-        if message is None:
-            message = term.new_empty(term.numel() + sum(len(e) for _, e, _ in scaled[len(messages)]))
-            receives.append((owner, message))
-        else:
-            sends += [(rank, message) for rank in share.place.holders[share.place.copy] if rank != owner]
-        messages.append(message)
-    pending = wire.exchange(sends, receives)
+    found = torch.split(arrived, [lengths[True][k] for _ in place.row for k in mine])
+    solved = [_multipliers(parts[k], found[i :: len(mine)]) for i, k in enumerate(mine)]
+    toward, back = counts(False)
+    given = torch.cat(solved * len(place.row)) if solved else terms[0].new_empty(0)
+    arrived, pending = wire.swap(given, back, toward, group)
     yield
     pending.wait()
-    return [_applied(share, parts, x) for share, parts, x in zip(shares, scaled, messages, strict=True)]
-
-
-def _owner_index(share: Share) -> int:
-    """Index of the owner's piece within its replica; replicas repeat the work and do not communicate."""
-    return share.place.holders[share.place.copy_of(share.owner)].index(share.owner)
+    messages = dict(zip(order, torch.split(arrived, [lengths[False][k] for k in order]), strict=True))
+    return [_applied(p, some, messages[k]) for k, (p, some) in enumerate(zip(parts, scaled, strict=True))]
 
 
 def _scaled(x: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
@@ -112,36 +118,38 @@ def _unpacked(message: Tensor, counts: Sequence[tuple[int, int]], extra: int) ->
     return found
 
 
-def _counts(share: Share) -> list[tuple[int, int]]:
-    return [(prod(shape[:-2]), min(sides(shape))) for shape in share.shapes]
+def _counts(part: GramPart) -> list[tuple[int, int]]:
+    return [(prod(shape[:-2]), min(sides(shape))) for shape in part.shapes]
 
 
-def _multipliers(share: Share, terms: Sequence[Tensor]) -> Tensor:
+def _multipliers(part: GramPart, terms: Sequence[Tensor]) -> Tensor:
     """For each matrix: Q, the exponent of the common scale, and tr(Q G) = <y, Q y>."""
-    ball = share.ball
+    ball = part.ball
     assert isinstance(ball, Spectral)
-    counts = _counts(share)
+    counts = _counts(part)
     unpacked = [_unpacked(term, counts, 1) for term in terms]
     parts = []
-    for shape, stacks in zip(share.shapes, zip(*unpacked, strict=True), strict=True):
+    for shape, stacks in zip(part.shapes, zip(*unpacked, strict=True), strict=True):
         exponent = torch.stack([e for _, e in stacks]).amax(0)
         total = torch.zeros_like(stacks[0][0])
         for gram, e in stacks:
             total += gram * _power(2.0 * (e - exponent))[:, :, None]
-        q = ball.polar.at(*sides(shape), share.m.device).multiplier(total)
+        q = ball.polar.at(*sides(shape), total.device).multiplier(total)
         dual = (q * total).sum(dim=(-2, -1))[:, None]
         parts.append(torch.cat((q.flatten(1), exponent, dual), 1))
     return _packed(parts)
 
 
-def _applied(share: Share, parts: Sequence[tuple[Tensor, Tensor, bool]], message: Tensor) -> Direction:
-    """Q times this rank's piece."""
-    zs, duals, m = [], [], share.m
-    unpacked = _unpacked(message, _counts(share), 2)
-    for (y, e, tall), shape, block, (q, numbers) in zip(parts, share.shapes, share.blocks(m), unpacked, strict=True):
+def _applied(
+    part: GramPart, pieces: Sequence[tuple[Tensor, Tensor, bool]], message: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Q times this rank's piece, and <m, z> of the whole matrices."""
+    zs, duals = [], []
+    unpacked = _unpacked(message, _counts(part), 2)
+    for (y, e, tall), shape, block, (q, numbers) in zip(pieces, part.shapes, part.blocks, unpacked, strict=True):
         x = y * _power(e - numbers[:, :1])[:, :, None]
         z = torch.bmm(x, q) if tall else torch.bmm(q, x)
-        zs.append(z.to(m.dtype).reshape(block.shape))
-        dual = (numbers[:, 1] * _power(numbers[:, 0])).to(torch.promote_types(m.dtype, torch.float32))
+        zs.append(z.to(block.dtype).reshape(block.shape))
+        dual = (numbers[:, 1] * _power(numbers[:, 0])).to(torch.promote_types(block.dtype, torch.float32))
         duals.append(dual.reshape((*shape[:-2], 1, 1)))
-    return Direction(share.joined(zs, m.shape), share.shapes, duals)
+    return zs, duals

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
 
 from inexact_muon.dtensors import local
-from inexact_muon.parallel.wire import has_point_to_point
+from inexact_muon.parallel.wire import has_all_to_all
 
 Span = tuple[int, int]
 
@@ -32,7 +33,9 @@ class Place:
         copy, piece: the replica and piece of this rank.
         groups: process groups over which a reduction reaches every holder.
         source: the DTensor, if only torch's collectives can gather it: its placements are not supported, or the backend
-            has no point-to-point messages.
+            has no all-to-all.
+        grid: if all pieces have the same shape, (sizes of the dividing dimensions of the mesh, for each dimension of
+            the parameter those that divide it, from the outside to the inside); piece j has the j-th coordinate.
     """
 
     shape: tuple[int, ...]
@@ -42,6 +45,7 @@ class Place:
     piece: int = 0
     groups: tuple[Any, ...] = field(default=(), compare=False)
     source: Any = field(default=None, compare=False)
+    grid: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None = None
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -63,6 +67,16 @@ class Place:
         """The dimensions along which it is divided."""
         whole = tuple((0, size) for size in self.shape)
         return tuple(d for d in range(len(self.shape)) if any(piece[d] != whole[d] for piece in self.pieces))
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Shape of this rank's piece."""
+        return self.piece_shape(self.piece)
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The ranks that hold the pieces of this rank's replica."""
+        return self.holders[self.copy]
 
     @property
     def first(self) -> tuple[int, ...]:
@@ -87,12 +101,12 @@ class Place:
 def place_of(x: Tensor, group: Any = None) -> Place:
     """Placement of x: a DTensor on its mesh; a plain tensor on this rank, or replicated over a process group.
 
-    Work on replicas is not divided if the backend has no point-to-point messages.
+    Work on replicas is not divided if the backend has no all-to-all.
     """
     if hasattr(x, "device_mesh"):
         return _on_mesh(x)
     whole = (tuple((0, size) for size in x.shape),)
-    if group is None or not has_point_to_point(group):
+    if group is None or not has_all_to_all(group):
         return Place(tuple(x.shape), ((0,),), whole)
     ranks = dist.get_process_group_ranks(group)
     return Place(tuple(x.shape), tuple((rank,) for rank in ranks), whole, dist.get_rank(group), 0, (group,))
@@ -119,8 +133,9 @@ def _on_mesh(x: Any) -> Place:
             list(holders).index(tuple(own[d] for d in copied)),
             order.index(tuple(own[d] for d in divided)),
             groups,
+            grid=_grid(x.shape, placements, sizes, divided),
         )
-        if place.piece_shape(place.piece) == tuple(local(x).shape) and all(map(has_point_to_point, groups)):
+        if place.piece_shape(place.piece) == tuple(local(x).shape) and all(map(has_all_to_all, groups)):
             return place
     ranks = tuple(int(rank) for rank in mesh.mesh.flatten())
     whole = (tuple((0, size) for size in x.shape),)
@@ -136,12 +151,29 @@ def _spans(
     tensor parallelism) follow after all others, from right to left.
     """
     spans = []
-    for dim, size in enumerate(shape):
-        dividing = [d for d, p in enumerate(placements) if not p.is_replicate() and p.dim % len(shape) == dim]
-        strided = [d for d in dividing if hasattr(placements[d], "split_factor")]
+    for size, dividing in zip(shape, _dividing(len(shape), placements), strict=True):
         first, end = 0, size
-        for d in [d for d in dividing if d not in strided] + strided[::-1]:
+        for d in dividing:
             chunk = -(-(end - first) // sizes[d])
             first, end = min(first + coordinate[d] * chunk, end), min(first + (coordinate[d] + 1) * chunk, end)
         spans.append((first, end))
     return tuple(spans)
+
+
+def _dividing(ndim: int, placements: Sequence[Any]) -> list[list[int]]:
+    """The mesh dimensions that divide each dimension of a parameter, from the outside to the inside."""
+    found = []
+    for dim in range(ndim):
+        dividing = [d for d, p in enumerate(placements) if not p.is_replicate() and p.dim % ndim == dim]
+        strided = [d for d in dividing if hasattr(placements[d], "split_factor")]
+        found.append([d for d in dividing if d not in strided] + strided[::-1])
+    return found
+
+
+def _grid(shape: Sequence[int], placements: Sequence[Any], sizes: Sequence[int], divided: Sequence[int]) -> Any:
+    """`Place.grid`; None if pieces have different shapes."""
+    dividing = _dividing(len(shape), placements)
+    if any(size % prod(sizes[d] for d in dims) for size, dims in zip(shape, dividing, strict=True)):
+        return None
+    order = tuple(tuple(divided.index(d) for d in dims) for dims in dividing)
+    return tuple(sizes[d] for d in divided), order

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from inexact_muon._text import nearest
-from inexact_muon.lab.data.text import GPT2_VOCABULARY
-from inexact_muon.lab.spec import spec as lab
-from inexact_muon.plan.models import KNOWN, Model, Weight, from_config
+from inexact_muon.plan.models import KNOWN, Model, Weight, from_config, looked_up
 
 TOKENS = 2**20
 """Default number of tokens per step."""
 
-NOT_LMO = re.compile(r"embed|wte|wpe|lm_head|\bhead\b|norm|\bln_|classifier|unembed|logits")
-FUSED = re.compile(r"qkv|c_attn|query_key_value|in_proj")
+EXPERT = re.compile(r"\.experts\.\d+\.(.+?)(\.weight)?$")
 LARGEST_HEADER = 100 * 2**20
 """The limit of the safetensors library."""
 
@@ -42,35 +38,26 @@ def find(text: str, tokens: int | None = None) -> Model:
 
 
 def from_safetensors(path: Path) -> Model:
-    """The floating point tensors of a file, or of all files of a folder; equal shapes are counted together.
+    """The floating point tensors of a file, or of all files of a folder; experts of a layer become one stack.
 
-    Matrices get the oracle unless their name suggests an embedding, a head or a norm. 3-D tensors are stacks of
-    matrices, kernels (4-D) are out x (in * kernel), fused query-key-value weights of three square blocks count as
-    three. The number of
-    experts per token is not in the file: all count as active.
+    The number of experts per token is not in the file: all count as active.
     """
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path} holds no .safetensors file")
-    found: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         for name, dtype, shape in _header(file):
-            if dtype.startswith(("F", "BF")):
-                found[re.sub(r"\.\d+(?=\.)", "", name).removesuffix(".weight"), shape] += 1
-    weights = tuple(_weight(name, shape, count) for (name, shape), count in found.items() if 0 not in shape)
-    return Model(path.name, weights, TOKENS, f"shapes from the header of {path.name}; every expert counted as active")
-
-
-def _weight(name: str, shape: tuple[int, ...], count: int) -> Weight:
-    if len(shape) == 3:
-        shape, count = shape[1:], count * shape[0]
-    elif len(shape) == 4:
-        shape = shape[0], shape[1] * shape[2] * shape[3]
-    lmo = len(shape) == 2 and min(shape) > 1 and not NOT_LMO.search(name.lower())
-    if lmo and FUSED.search(name) and max(shape) == 3 * min(shape):
-        shape, count = (min(shape), min(shape)), 3 * count
-    table = len(shape) == 2 and bool(re.search(r"embed_tokens|wpe|\bembedding\b", name.lower()))
-    return Weight(name, shape, count, lmo, 0.0 if table else 1.0)
+            if not dtype.startswith(("F", "BF")) or 0 in shape:
+                continue
+            stacked = EXPERT.sub(r".experts.\1", name)
+            before = shapes.get(stacked, (0,))[0] if stacked != name and len(shape) == 2 else None
+            shapes[name if before is None else stacked] = shape if before is None else (before + 1, *shape)
+    tied = not any("head" in name for name in shapes)
+    active = [float(not looked_up(name) or (tied and "wpe" not in name)) for name in shapes]
+    weights = [Weight(name, shape, 1, used) for (name, shape), used in zip(shapes.items(), active, strict=True)]
+    source = f"shapes from the header of {path.name}; every expert counted as active"
+    return Model(path.name, tuple(weights), TOKENS, source)
 
 
 def _header(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -99,28 +86,18 @@ def _json(text: str | bytes, path: Path) -> dict[str, Any]:
 
 def from_spec(path: Path) -> Model:
     """The small GPT of a run spec, with the tokens of its batch."""
+    import torch
+
+    from inexact_muon.lab.data.text import GPT2_VOCABULARY
+    from inexact_muon.lab.problems.nanogpt import GPT
+    from inexact_muon.lab.spec import spec as lab
+
     run = lab.load(path)
     if not isinstance(run.problem, lab.NanoGPT):
         raise ValueError(f"{path}: plan knows the shapes of nanogpt only; give the safetensors of a {path.stem} model")
-    size = run.problem
-    return Model(path.name, tuple(nanogpt(size, _vocabulary(run))), run.batch * size.context, f"sizes from {path.name}")
-
-
-def nanogpt(size: lab.NanoGPT, vocabulary: int) -> list[Weight]:
-    """The lab's GPT: no weights in norms, no biases, untied head."""
-    d, layers = size.width, size.layers
-    learned = [Weight("positions", (size.context, d), lmo=False, active=0.0)] if size.positions == "learned" else []
-    return [
-        Weight("embedding", (vocabulary, d), lmo=False, active=0.0),
-        *learned,
-        Weight("blocks.qkv", (d, d), 3 * layers),
-        Weight("blocks.out", (d, d), layers),
-        Weight("blocks.up", (4 * d, d), layers),
-        Weight("blocks.down", (d, 4 * d), layers),
-        Weight("head", (vocabulary, d), lmo=False),
-    ]
-
-
-def _vocabulary(run: lab.RunSpec) -> int:
-    tokens = isinstance(run.data, lab.Shards) or (isinstance(run.data, lab.Text) and run.data.tokens == "gpt2")
-    return GPT2_VOCABULARY if tokens else 256
+    shards = isinstance(run.data, lab.Shards) or (isinstance(run.data, lab.Text) and run.data.tokens == "gpt2")
+    with torch.device("meta"):
+        network = GPT(run.problem, GPT2_VOCABULARY if shards else 256)
+    shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
+    weights = (Weight(name, shape, 1, float(not looked_up(name))) for name, shape in shapes.items())
+    return Model(path.name, tuple(weights), run.batch * run.problem.context, f"sizes from {path.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -12,41 +13,53 @@ from inexact_muon._text import nearest
 ROW_PARALLEL = ("o_proj", "down_proj", "c_proj", "wo", "w2", "out", "down", "out_proj", "dense_4h_to_h")
 """Layers whose input is divided under tensor parallelism (Megatron's row-parallel); others divide their output."""
 
+TABLE = re.compile(r"embed|wte|wpe|positions")
 LARGEST = 2**40
-"""Maximum side, count and tokens per step."""
+"""Maximum side and tokens per step."""
+
+MOST = 5000
+"""Maximum number of tensors: a recording of more would take for ever."""
+
+
+def looked_up(name: str) -> bool:
+    """Whether a weight of this name is an embedding."""
+    return bool(TABLE.search(name.lower()))
 
 
 @dataclass(frozen=True)
 class Weight:
-    """`count` tensors of one shape.
+    """`count` parameters of one shape.
 
     Attributes:
-        shape: (out, in) of a matrix; one number for a vector.
-        lmo: whether it gets the oracle; the others get AdamW (routed as in `Muon.for_model`).
-        active: fraction of the tensors used per token; 0 for lookup tables.
+        name: of the parameter in the model; "#" is the number of the layer.
+        shape: (out, in) of a matrix, (experts, out, in) of a stack, one number for a vector.
+        active: fraction used per token; 0 for lookup tables.
     """
 
     name: str
     shape: tuple[int, ...]
     count: int = 1
-    lmo: bool = True
     active: float = 1.0
 
     def __post_init__(self) -> None:
         if any(not 1 <= size <= LARGEST for size in (self.count, *self.shape)):
             raise ValueError(f"{self.name}: {self.count} tensors of shape {self.shape}: sizes go from 1 to 2^40")
-        if self.lmo and (len(self.shape) != 2 or min(self.shape) < 2):
-            raise ValueError(f"{self.name} of shape {self.shape} cannot get a matrix oracle")
+
+    @property
+    def names(self) -> list[str]:
+        """Of all of its parameters."""
+        return [self.name.replace("#", str(i)) for i in range(self.count)]
 
     @property
     def entries(self) -> int:
-        """Number of entries of one tensor."""
-        return prod(self.shape)
+        """Number of entries of all of them."""
+        return prod(self.shape) * self.count
 
     @property
     def tp_side(self) -> int:
-        """The side that tensor parallelism divides: 1 (in) for row-parallel layers, else 0 (out)."""
-        return 1 if any(word in ROW_PARALLEL for word in self.name.split(".")) else 0
+        """The side that tensor parallelism divides: the last (in) of row-parallel layers, else the rows (out)."""
+        row = any(word in ROW_PARALLEL for word in self.name.split("."))
+        return len(self.shape) - (1 if row else 2) if len(self.shape) < 4 else 0
 
 
 @dataclass(frozen=True)
@@ -61,41 +74,32 @@ class Model:
     def __post_init__(self) -> None:
         if not 1 <= self.tokens <= LARGEST:
             raise ValueError(f"tokens must lie between 1 and 2^40, got {self.tokens}")
-
-    @property
-    def matrices(self) -> tuple[Weight, ...]:
-        """Weights that get the oracle."""
-        return tuple(w for w in self.weights if w.lmo)
+        if (count := sum(w.count for w in self.weights)) > MOST:
+            raise ValueError(f"{self.name} has {count:,} parameters to record, at most {MOST:,} can be planned")
 
     @property
     def parameters(self) -> int:
         """Number of parameters."""
-        return sum(w.entries * w.count for w in self.weights)
-
-    @property
-    def lmo_parameters(self) -> int:
-        """Number of parameters that get the oracle."""
-        return sum(w.entries * w.count for w in self.matrices)
+        return sum(w.entries for w in self.weights)
 
     @property
     def active_parameters(self) -> float:
         """Number of parameters that multiply a token: N in 6 N D."""
-        return sum(w.entries * w.count * w.active for w in self.weights)
+        return sum(w.entries * w.active for w in self.weights)
 
 
 def gpt2(c: Mapping[str, Any]) -> list[Weight]:
-    """GPT-2: learned positions, biases, tied head; c_attn is three matrices, as the optimizer splits it."""
+    """GPT-2: learned positions, biases, tied head; matrices out x in, unlike in its checkpoints."""
     d, layers = c["n_embd"], c["n_layer"]
     inner = c.get("n_inner") or 4 * d
+    shapes = {"attn.c_attn": (3 * d, d), "attn.c_proj": (d, d), "mlp.c_fc": (inner, d), "mlp.c_proj": (d, inner)}
+    norms = [(f"h.#.{name}", layers) for name in ("ln_1", "ln_2")]
     return [
-        Weight("wte (tied head)", (c["vocab_size"], d), lmo=False),
-        Weight("wpe", (c["n_positions"], d), lmo=False, active=0.0),
-        Weight("attn.c_attn", (d, d), 3 * layers),
-        Weight("attn.c_proj", (d, d), layers),
-        Weight("mlp.c_fc", (inner, d), layers),
-        Weight("mlp.c_proj", (d, inner), layers),
-        Weight("biases", (3 * d + d + inner + d,), layers, lmo=False),
-        Weight("norms", (2 * d,), 2 * layers + 1, lmo=False),
+        Weight("wte.weight", (c["vocab_size"], d)),
+        Weight("wpe.weight", (c["n_positions"], d), active=0.0),
+        *(Weight(f"h.#.{name}.weight", shape, layers) for name, shape in shapes.items()),
+        *(Weight(f"h.#.{name}.bias", shape[:1], layers) for name, shape in shapes.items()),
+        *(Weight(f"{name}.{own}", (d,), count) for name, count in (*norms, ("ln_f", 1)) for own in ("weight", "bias")),
     ]
 
 
@@ -104,50 +108,60 @@ def llama(c: Mapping[str, Any]) -> list[Weight]:
     d, layers, heads = c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"]
     width = c.get("head_dim") or d // heads
     keys = (c.get("num_key_value_heads") or heads) * width
+    attention = {"q_proj": (heads * width, d), "k_proj": (keys, d), "v_proj": (keys, d), "o_proj": (d, heads * width)}
+    norms = dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (d,))
     return [
         *_tables(c),
-        Weight("self_attn.q_proj", (heads * width, d), layers),
-        Weight("self_attn.k_proj", (keys, d), layers),
-        Weight("self_attn.v_proj", (keys, d), layers),
-        Weight("self_attn.o_proj", (d, heads * width), layers),
-        *_mlp("mlp", d, c["intermediate_size"], layers),
-        Weight("norms", (d,), 2 * layers + 1, lmo=False),
+        *_layers("layers.#.self_attn", attention, layers),
+        *_layers("layers.#.mlp", _mlp(d, c["intermediate_size"]), layers),
+        *_layers("layers.#", norms, layers),
     ]
 
 
 def deepseek(c: Mapping[str, Any]) -> list[Weight]:
-    """DeepSeek-V3 and Kimi K2: latent attention, a few dense layers, then routed and shared experts."""
+    """DeepSeek-V3 and Kimi K2: latent attention, a few dense layers, then shared experts and stacks of routed ones."""
     d, layers, heads = c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"]
     rope, nope, value = c["qk_rope_head_dim"], c["qk_nope_head_dim"], c["v_head_dim"]
     q_rank, kv_rank, experts = c["q_lora_rank"], c["kv_lora_rank"], c["n_routed_experts"]
     dense, inner = c["first_k_dense_replace"], c["moe_intermediate_size"]
-    sparse = layers - dense
+    sparse, active = layers - dense, c["num_experts_per_tok"] / experts
+    attention = {
+        "q_a_proj": (q_rank, d),
+        "q_b_proj": (heads * (nope + rope), q_rank),
+        "kv_a_proj_with_mqa": (kv_rank + rope, d),
+        "kv_b_proj": (heads * (nope + value), kv_rank),
+        "o_proj": (d, heads * value),
+    }
+    vectors = {"input_layernorm": (d,), "post_attention_layernorm": (d,)}
+    latent = {"q_a_layernorm": (q_rank,), "kv_a_layernorm": (kv_rank,)}
+    routed = {name: (experts, *shape) for name, shape in _mlp(d, inner).items()}
     return [
         *_tables(c),
-        Weight("self_attn.q_a_proj", (q_rank, d), layers),
-        Weight("self_attn.q_b_proj", (heads * (nope + rope), q_rank), layers),
-        Weight("self_attn.kv_a_proj_with_mqa", (kv_rank + rope, d), layers),
-        Weight("self_attn.kv_b_proj", (heads * (nope + value), kv_rank), layers),
-        Weight("self_attn.o_proj", (d, heads * value), layers),
-        *(_mlp("mlp", d, c["intermediate_size"], dense) if dense else ()),
-        Weight("mlp.gate", (experts, d), sparse),
-        *_mlp("mlp.shared_experts", d, inner * c["n_shared_experts"], sparse),
-        *_mlp("mlp.experts", d, inner, sparse * experts, c["num_experts_per_tok"] / experts),
-        Weight("norms", (2 * d + q_rank + kv_rank,), layers, lmo=False),
-        Weight("norm", (d,), lmo=False),
+        *_layers("layers.#.self_attn", {**attention, **latent}, layers),
+        *(_layers("dense.#.mlp", _mlp(d, c["intermediate_size"]), dense) if dense else ()),
+        *_layers("layers.#.mlp", {"gate": (experts, d)}, sparse),
+        *_layers("layers.#.mlp.shared_experts", _mlp(d, inner * c["n_shared_experts"]), sparse),
+        *(Weight(f"layers.#.mlp.experts.{name}", shape, sparse, active) for name, shape in routed.items()),
+        *_layers("layers.#", vectors, layers),
     ]
 
 
 def _tables(c: Mapping[str, Any]) -> list[Weight]:
-    shape = (c["vocab_size"], c["hidden_size"])
-    if c.get("tie_word_embeddings"):
-        return [Weight("embed_tokens (tied head)", shape, lmo=False)]
-    return [Weight("embed_tokens", shape, lmo=False, active=0.0), Weight("lm_head", shape, lmo=False)]
+    shape, tied = (c["vocab_size"], c["hidden_size"]), bool(c.get("tie_word_embeddings"))
+    head = [] if tied else [Weight("lm_head.weight", shape)]
+    return [
+        Weight("embed_tokens.weight", shape, active=float(tied)),
+        *head,
+        Weight("norm.weight", shape[1:]),
+    ]
 
 
-def _mlp(name: str, d: int, inner: int, count: int, active: float = 1.0) -> list[Weight]:
-    shapes = {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}
-    return [Weight(f"{name}.{layer}", shape, count, active=active) for layer, shape in shapes.items()]
+def _layers(prefix: str, shapes: Mapping[str, tuple[int, ...]], count: int) -> list[Weight]:
+    return [Weight(f"{prefix}.{name}.weight", shape, count) for name, shape in shapes.items()]
+
+
+def _mlp(d: int, inner: int) -> dict[str, tuple[int, ...]]:
+    return {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}
 
 
 FAMILIES: dict[str, Callable[[Mapping[str, Any]], list[Weight]]] = {

@@ -6,42 +6,41 @@ from pathlib import Path
 
 from rich.console import Console
 
-from inexact_muon.plan.estimate import LOWER, SPEED, Estimate, Plan
-from inexact_muon.plan.strategies import title
+from inexact_muon.plan.choice import Candidate, Plan
 from inexact_muon.terminal import Row, Sheet
 
 FORMATS = (".svg", ".png", ".html", ".json")
-HEADER = ("GFLOP/rank", "MB sent/rank", "MB gradients/rank", "GB held/rank", "oracle ms", "link ms", "step ms", "share")
+HEADER = (
+    *("strategy", "same update", "launches", "calls", "pairs", "MB sent", "in flight", "TF", "MB work space"),
+    *("GB held", "optimizer ms", "step ms", "share"),
+)
 WORTH = 0.01
 """Minimum relative saving of the step for which a different update is mentioned."""
 
 
-def cells(e: Estimate) -> list[str]:
+def cells(c: Candidate) -> list[str]:
     """The numbers of HEADER."""
-    c = e.cost
-    counts = (c.flops / 1e9, c.sent / 1e6, c.gradients / 1e6, c.memory / 1e9)
-    times = (1e3 * e.compute, 1e3 * e.link, 1e3 * e.step)
-    return [*(number(x) for x in (*counts, *times)), f"{100 * e.share:.2f}%"]
+    cost = c.cost
+    counts = (cost.launches, cost.calls, cost.pairs, cost.sent / 1e6)
+    flight = f"{100 * cost.in_flight / cost.sent:.0f}%" if cost.sent else "-"
+    sizes = (cost.flops / 1e12, cost.peak / 1e6, c.held / 1e9, 1e3 * cost.seconds, 1e3 * c.step)
+    return [*(number(x) for x in counts), flight, *(number(x) for x in sizes), f"{100 * c.share:.2f}%"]
 
 
 def number(x: float) -> str:
     """At least three digits, with thousands separators and without exponents."""
-    return f"{x:,.0f}" if x >= 999.5 else f"{x:.3g}"
+    return f"{x:,.0f}" if x >= 999.5 or x == int(x) else f"{x:.3g}"
 
 
 def show(plan: Plan, console: Console) -> None:
-    """Two tables, the assumptions, and the recommendation."""
+    """The table, the assumptions, and the recommendation."""
     rows = [
-        Row([title(e.strategy), "yes" if e.strategy.exact else "no", *cells(e)], "" if plan.fits(e) else "dim")
-        for e in plan.strategies
+        Row([c.strategy, "yes" if c.exact else "no", *cells(c)], "" if plan.fits(c) else "dim") for c in plan.candidates
     ]
-    heading = f"{plan.model.name}: strategies with {plan.strategies[0].oracle}"
-    Sheet(heading, ("strategy", "same update", *HEADER), rows, left=("strategy", "same update")).print(console)
+    heading = f"{plan.model.name}: a step of rank 0 with {plan.oracle}, modelled"
+    Sheet(heading, HEADER, rows, left=HEADER[:2]).print(console)
     for strategy, why in plan.refused:
-        console.print(f"{title(strategy)}: left out, {why} here.")
-    rows = [Row([str(e.oracle), e.dtype, f"{e.error:.3f}", *cells(e)]) for e in plan.precisions]
-    heading = f"{plan.model.name}: precisions with {title(plan.precisions[0].strategy)}"
-    Sheet(heading, ("oracle", "dtype", "error", *HEADER), rows, left=("oracle", "dtype")).print(console)
+        console.print(f"{strategy}: left out, {why}.", soft_wrap=True)
     for sentence in (*assumptions(plan), recommendation(plan)):
         console.print(sentence, soft_wrap=True)
 
@@ -49,94 +48,53 @@ def show(plan: Plan, console: Console) -> None:
 def assumptions(plan: Plan) -> list[str]:
     """The assumptions behind every number."""
     model, layout, machine = plan.model, plan.layout, plan.machine
-    matrices = sum(w.count for w in model.matrices)
-    kind = "FSDP (divided by rows)" if layout.sharded else "DDP (repeated)"
-    slow = ", ".join(f"{dtype} at {speed:.4g}" for dtype, speed in SPEED.items() if speed < 1)
+    mesh = " x ".join(f"{size} ({name})" for name, size in layout.mesh.items()) or f"{layout.gpus} (copy)"
     return [
-        f"Model: {model.parameters:,} parameters, {model.lmo_parameters:,} of them in {matrices:,} matrices with the "
-        f"oracle, {model.active_parameters:,.0f} active for a token; {model.tokens:,} tokens a step ({model.source}).",
-        f"Layout: {layout.gpus} ranks, tensor parallel {layout.tp}, {layout.dp} parts of the batch, {kind}. "
-        "No expert or pipeline parallelism.",
-        f"Machine: {machine.flops:g} TF in bfloat16 ({slow} of that), of which products reach {machine.efficiency:g}; "
+        f"Model: {model.parameters:,} parameters, {plan.lmo_parameters:,} of them in {plan.matrices:,} matrices with "
+        f"the oracle, {model.active_parameters:,.0f} active for a token; {model.tokens:,} tokens a step "
+        f"({model.source}).",
+        f"Layout: {layout.gpus} ranks, {mesh}; float32 weights, gradients and state. No pipeline parallelism.",
+        f"Machine: {machine.flops:g} TF in bfloat16, of which forward and backward reach {machine.efficiency:g}; "
         f"{machine.link:g} GB/s sent by each rank to any other; {machine.memory:g} GB.",
-        "Forward and backward: 6 N D flops, N active parameters, D tokens. Nothing overlaps; latency, attention scores "
-        "and activations are left out; float32 weights, gradients and state. All columns are the busiest rank's.",
-        f"Error: max |1 - f(s)| for singular values in [{LOWER:g}, 1], before rounding (a unit is 2^-8 in bfloat16).",
-        "Nothing was timed on a GPU: these are counts divided by the rates above.",
+        "Counts are those of the optimizer's second step, run on fake tensors. Nothing was timed on a GPU: times are "
+        "modelled, good for ratios. Attention scores, activations and FSDP's gathering of weights are left out.",
     ]
 
 
 def recommendation(plan: Plan) -> str:
-    """The recommended strategy and alternatives, in sentences."""
-    best, machine = plan.best, plan.machine
+    """The recommended strategy, and what another update would save."""
+    best, memory = plan.best, plan.machine.memory
     if best is None:
-        least = min(plan.strategies, key=lambda e: e.cost.memory)
+        least = min(plan.candidates, key=lambda c: c.held + c.cost.peak)
         return (
-            f"Recommendation: none. No strategy with the same update fits {machine.memory:g} GB; the least held is "
-            f"{least.cost.memory / 1e9:.4g} GB ({title(least.strategy)}). Take more ranks, --tp, or --layout fsdp."
+            f"Recommendation: none. No strategy with the same update fits {memory:g} GB; the least needs "
+            f"{(least.held + least.cost.peak) / 1e9:.4g} GB ({least.strategy}). Take more ranks or --tp."
         )
-    sentences = [
-        f"Recommendation: {title(best.strategy)} with {best.oracle}: {100 * best.share:.2f}% of the step, "
-        "the shortest step of those with the same update on every layout that fit the memory."
-    ]
-    others = [e for e in plan.strategies if not e.strategy.exact and plan.fits(e)]
-    other = min(others, key=lambda e: e.step, default=None)
-    saved = 1 - other.step / best.step if other else 0.0
-    if other and saved >= WORTH:
-        sentences.append(
-            f"{title(other.strategy)} would shorten the step by {100 * saved:.1f}%, "
-            "but is another update: measure its error."
-        )
-    else:
-        sentences.append(f"No other update would shorten the step by {100 * WORTH:g}% or more.")
-    better = [e for e in plan.precisions if e.error < best.error and e.step <= (1 + WORTH) * best.step]
-    if better and best.error > best.rounding:
-        finest = min(better, key=lambda e: (max(e.error, e.rounding), e.step))
-        change = f"from {best.error:.3f} to {finest.error:.3f}"
-        sentences.append(
-            f"{finest.oracle} lowers the error {change} for {100 * (finest.step / best.step - 1):+.2f}% of a step."
-        )
-    return " ".join(sentences)
-
-
-def rows(plan: Plan) -> list[dict[str, object]]:
-    """(panel, name, part of the step, percent) for the picture."""
-    named = [("strategies", title(e.strategy), e) for e in plan.strategies]
-    named += [("precisions", str(e.oracle), e) for e in plan.precisions]
-    return [
-        {"panel": panel, "name": name, "part": part, "percent": 100 * seconds / e.model}
-        for panel, name, e in named
-        for part, seconds in (
-            ("oracle flops", e.compute),
-            ("oracle bytes", e.link),
-            ("gradient bytes", e.gradients),
-        )
-    ]
+    text = (
+        f"Recommendation: {best.strategy}: {100 * best.share:.2f}% of the step, the shortest of those with the same "
+        "update that fit the memory."
+    )
+    other = min((c for c in plan.candidates if not c.exact and plan.fits(c)), key=lambda c: c.step, default=best)
+    saved = 1 - other.step / best.step
+    if saved >= WORTH:
+        return f"{text} {other.strategy} would shorten it by {100 * saved:.1f}%, by another update: measure its error."
+    return f"{text} No other update would shorten it by {100 * WORTH:g}% or more."
 
 
 def draw(plan: Plan, path: Path) -> None:
-    """Bars: what each strategy and precision adds to the model's own time."""
-    if path.suffix not in FORMATS:
-        raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}")
+    """Bars: what each strategy adds to the time of forward and backward."""
     try:
         import altair as alt
     except ImportError:
         raise ValueError("--plot needs the extra `lab`: pip install 'inexact-muon[lab]'") from None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    titles = {
-        "strategies": f"strategies, {plan.strategies[0].oracle}",
-        "precisions": f"precisions, {title(plan.precisions[0].strategy)}",
-    }
-    panels = [
-        alt.Chart(alt.Data(values=[r for r in rows(plan) if r["panel"] == panel]), title=heading, width=420)
-        .mark_bar()
-        .encode(
-            x=alt.X("percent:Q", title="percent of forward and backward (counted, not timed)"),
-            y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=300)),
-            color=alt.Color("part:N", title=None, legend=alt.Legend(orient="bottom")),
-        )
-        for panel, heading in titles.items()
+    bars = [
+        {"strategy": c.strategy, "part": part, "percent": 100 * seconds / c.model}
+        for c in plan.candidates
+        for part, seconds in (("optimizer", c.cost.seconds), ("gradients", c.gradients))
     ]
-    layout = plan.layout
-    heading = f"{plan.model.name}, {layout.gpus} ranks, tp {layout.tp}, {'FSDP' if layout.sharded else 'DDP'}"
-    alt.vconcat(*panels, title=heading).save(str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    alt.Chart(alt.Data(values=bars), title=f"{plan.model.name}, {plan.layout.gpus} ranks", width=420).mark_bar().encode(
+        x=alt.X("percent:Q", title="percent of forward and backward (modelled, not timed)"),
+        y=alt.Y("strategy:N", sort=None, title=None),
+        color=alt.Color("part:N", title=None, legend=alt.Legend(orient="bottom")),
+    ).save(str(path))

@@ -45,6 +45,8 @@ def cheapest(
 
     Example:
         >>> str(cheapest(768, 3072, delta=0.065, lower=1e-3))
+        'zolotarev(poles=3, dtype=float64)'
+        >>> str(cheapest(768, 3072, delta=0.065, lower=1e-3, spread=True))
         'zolotarev(poles=3)'
     """
     return choose(n, m, delta, lower, dtype, device, **more).method
@@ -63,13 +65,15 @@ def choose(
     overshoot: float = 1.07,
     costs: Costs | None = None,
     among: Sequence[PolarMethod] = (),
+    spread: bool = False,
 ) -> Choice:
     """The cheapest method of a required accuracy, with its cost and the accuracy that it reaches.
 
     Deterministic: costs come from the shipped table of the device type. In float32 and float64 the error is the
     method's bound plus rounding (`inexact_muon.polar.rounding`); in half precision it is the bound alone, to which
-    rounding may add 0.1 (float16) or 0.2 (bfloat16). On a CUDA device of compute capability 7.0 or more the compute
-    dtype is float16, in which the Gram form is stable.
+    rounding may add 0.1 (float16) or 0.2 (bfloat16), or eps over the smallest singular value relative to the largest if
+    that is more. On a CUDA device of compute capability 7.0 or more the compute dtype is float16, in which the Gram
+    form is stable.
 
     Args:
         dtype: compute dtype. None selects float32 on a CPU, float16 on CUDA from compute capability 7.0 on, and the
@@ -79,6 +83,8 @@ def choose(
             delta and lower are not used.
         costs: another cost table, for example the result of `calibrate()`.
         among: candidates; by default designs with various numbers of steps, degrees and poles for the interval.
+        spread: whether singular values are spread over the interval, so that rounding errors are small; otherwise any
+            spectrum within it keeps the promise, such as one large singular value with all others at `lower`.
     """
     if min(n, m) < 1:
         raise ValueError(f"n and m must be at least 1, got {n} and {m}")
@@ -96,7 +102,8 @@ def choose(
     offered = among or [method for lower in designed for method in _candidates(lower, half, dtype if half else None)]
     for cost, method in _ordered(n, m, offered, half, dtype, table):
         if spectrum is None:
-            error = method.error_bound(lower) if half else reached(method, n, m, lower, dtype or torch.float32)
+            wide = method.dtype or dtype or torch.float32
+            error = method.error_bound(lower) if half else reached(method, n, m, lower, wide, spread)
             if error <= delta:
                 return Choice(method, cost, f"error {error:.3g} <= {delta:g} on [{lower:g}, 1]")
             best = min(best, (error, str(method)))
@@ -126,6 +133,8 @@ def _ordered(
         composed = [method for method in made if isinstance(method, Composition)]
         gram = [method for method in composed if method.runs_gram(n, m, dtype or torch.float32)]
         made += [replace(method, form="direct") for method in gram]
+        if dtype is None:  # float64 where float32 rounds too much in a Gram matrix
+            made += [replace(method, dtype=torch.float64) for method in made if isinstance(method, Zolotarev)]
     priced = [(costs.of(method, n, m), method) for method in made]
     return sorted((p for p in priced if p[0] < float("inf")), key=lambda p: (p[0], len(str(p[1])), str(p[1])))
 

@@ -69,7 +69,8 @@ def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> tuple[list
         gram = xs[0].new_empty(sum(counts), n, n)
         for x, out in zip(xs, torch.split(gram, counts), strict=True):
             symmetric_product(x, x.mT, out=out)
-    square = gram_bound(gram, normalise, dtype) if normalise else None
+    inner = [(count, x.shape[-1]) for count, x in zip(counts, xs, strict=True)]
+    square = gram_bound(gram, normalise, dtype, inner) if normalise else None
     a, b = factor(gram if square is None else gram.div_(square))
     del gram
     if square is None and torch.finfo(dtype).bits < 32:  # rounding a I + B to half precision would lose digits of B
@@ -84,7 +85,8 @@ def _step(xs: list[Tensor], factor: Factor, normalise: str | None) -> tuple[list
 
 def multiplier(gram: Tensor, factor: Factor, normalise: str) -> Tensor:
     """The matrix Q of the result Q X of one factor, from X X^T alone: (batch, n, n) in float64, as nothing restarts."""
-    square = gram_bound(gram, normalise, gram.dtype)
+    # The columns are unknown here: in float64 the least guard covers 14,000 of them.
+    square = gram_bound(gram, normalise, gram.dtype, [(gram.shape[0], gram.shape[1])])
     a, q = factor(gram / square)
     q.diagonal(dim1=-2, dim2=-1).add_(a)
     return q.div_(square.sqrt_())

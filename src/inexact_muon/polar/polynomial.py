@@ -14,7 +14,7 @@ from inexact_muon import schedules
 from inexact_muon.polar._base import NAMES, PolarMethod
 from inexact_muon.polar.iteration import Segment, factors_of, multiplier, run
 from inexact_muon.schedules.design import CUSHION
-from inexact_muon.schedules.scalar_map import restarts
+from inexact_muon.schedules.gram import restarts
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,19 @@ class Composition(PolarMethod):
         return self.map.runs_gram(n, m, NAMES[dtype], self.form)
 
     def multiplier(self, gram: Tensor) -> Tensor:
-        (segment,) = factors_of(self.map, ())
+        (segment,) = factors_of(self.map.guarded(NAMES[gram.dtype]), ())
         return multiplier(gram, replace(segment, weights=self.map.weights), self.normaliser)
 
     @cached_property
     def _forms(self) -> dict[torch.dtype, tuple[list[Segment], list[Segment]]]:
         """Compute dtype -> (factors in direct form, factors in Gram form)."""
         steps = len(self.map.coefficients)
-        direct = factors_of(self.map, tuple(range(1, steps)))
-        return {dtype: (direct, factors_of(self.map, restarts(steps, NAMES[dtype]))) for dtype in self.dtypes}
+        forms = {}
+        for dtype in self.dtypes:
+            direct, gram = (self.map.guarded(NAMES[dtype], form) for form in (False, True))
+            parts = restarts(steps, NAMES[dtype])
+            forms[dtype] = factors_of(direct, tuple(range(1, steps))), factors_of(gram, parts)
+        return forms
 
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         gram = [self.map.runs_gram(x.shape[-2], x.shape[-1], NAMES[dtype], self.form) for x in xs]
@@ -151,7 +155,8 @@ class PolarExpress(Composition):
 class Cans(Composition):
     """Pure minimax composition, the smallest delta on [lower, 1] for its degrees: arXiv 2506.10935.
 
-    It does not tolerate singular values above its design interval, so it is stable in float32 and float64 only.
+    It has no safety factor, so it is stable in float32 and float64 only; there its steps are computed with a margin
+    for rounding (`schedules.scalar_map.MARGIN`), which lowers the smallest singular values by 6e-5 a step.
     """
 
     name: ClassVar[str] = "cans"

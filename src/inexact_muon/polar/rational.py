@@ -46,7 +46,7 @@ class Zolotarev(PolarMethod):
     def map(self) -> schedules.Rational | schedules.Polished:
         return schedules.zolotarev(self.poles, self.lower, polish=self.polish, power=self.power)
 
-    @property
+    @cached_property
     def rational(self) -> schedules.Rational:
         """The rational function, before any polish."""
         return self.map.rational if isinstance(self.map, schedules.Polished) else self.map

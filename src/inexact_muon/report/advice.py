@@ -9,6 +9,7 @@ from math import inf
 from inexact_muon.lab.spec.study import field_of
 from inexact_muon.report.load import Results, RunRecord
 from inexact_muon.report.precision import MARGIN
+from inexact_muon.report.series import ENDED
 from inexact_muon.statistics import CONFIRMED, Interval, interval, paired
 
 Setting = tuple[float, float | None]
@@ -23,7 +24,10 @@ class Tuned:
     iterations: float
     at: Setting
     losses: dict[int, float]
-    edge: bool
+    edge: str
+    """Which of step size and momentum is the first or last that was tried; empty if none is."""
+    tied: bool
+    """Weight decay is tied to lr."""
 
     @property
     def loss(self) -> Interval:
@@ -53,15 +57,23 @@ def sentence(study: str, found: list[Tuned]) -> str:
     why = f"the best of {len(found)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
     if chosen is not best:
         why = f"the cheapest of {len(found)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
-    edge = "; its lr is the first or last that was tried, so look beyond" if chosen.edge else ""
-    return f"{study}: use {chosen.words} ({loss}): {why}{edge}"
+    moved = chosen.tied and len({t.at[0] for t in found}) > 1
+    decay = "; weight decay is tied to lr, so that oracles at other lr differ in decay, too" if moved else ""
+    return f"{study}: use {chosen.words} ({loss}): {why}{_edges(chosen, found)}{decay}"
+
+
+def _edges(chosen: Tuned, found: list[Tuned]) -> str:
+    """What is open because an optimum is at an end of its grid."""
+    others = [t.oracle for t in found if t.edge and t is not chosen]
+    own = f"; its {chosen.edge} is the first or last that was tried, so look beyond" if chosen.edge else ""
+    return own + (f"; open for {', '.join(others)}: best at an end of what was tried" if others else "")
 
 
 def tuned(results: Results) -> list[tuple[str, list[Tuned]]]:
     """(study, every oracle at its best), for each problem."""
     groups: dict[tuple[str, str], dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for run in results.runs:
-        if run.oracle is not None and run.value("loss") is not None:
+        if run.oracle is not None and run.state in ENDED:
             groups[run.study, run.setting][str(field_of(run.spec, "optimizer.polar"))].append(run)
     return [
         (study, [t for text, runs in by_oracle.items() if (t := _best(text, runs)) is not None])
@@ -70,19 +82,23 @@ def tuned(results: Results) -> list[tuple[str, list[Tuned]]]:
 
 
 def _best(oracle: str, runs: list[RunRecord]) -> Tuned | None:
-    cells: dict[Setting, dict[int, float]] = defaultdict(dict)
+    """Its best cell among those of which no run diverged, by the seeds that all of these have."""
+    cells: dict[Setting, dict[int, float | None]] = defaultdict(dict)
     for run in runs:
-        loss = run.value("loss")
-        if loss is not None:
-            cells[run.lr, run.momentum][run.seed] = loss
-    shared = set.intersection(*(set(found) for found in cells.values()))
+        cells[run.lr, run.momentum][run.seed] = run.value("loss")
+    stable = {
+        cell: {seed: loss for seed, loss in by_seed.items() if loss is not None}
+        for cell, by_seed in cells.items()
+        if None not in by_seed.values()
+    }
+    shared = set.intersection(*(set(by_seed) for by_seed in stable.values())) if stable else set()
     if not shared:
         return None
-    at = min(cells, key=lambda cell: sum(cells[cell][seed] for seed in shared))
-    rates = sorted({lr for lr, _ in cells})
+    at = min(stable, key=lambda cell: sum(stable[cell][seed] for seed in shared))
+    ends = ((name, sorted({cell[k] or 0.0 for cell in stable}), at[k]) for k, name in enumerate(("lr", "momentum")))
+    edge = " and ".join(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
     count = runs[0].oracle.iterations if runs[0].oracle else None
-    edge = len(rates) > 1 and at[0] in (rates[0], rates[-1])
-    return Tuned(oracle, inf if count is None else count, at, cells[at], edge)
+    return Tuned(oracle, inf if count is None else count, at, stable[at], edge, runs[0].tied)
 
 
 def _no_worse(t: Tuned, best: Tuned, margin: float) -> bool:

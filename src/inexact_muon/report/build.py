@@ -33,6 +33,8 @@ class Built:
     """Interrupted runs, and what undecided claims would need."""
     advice: tuple[str, ...] = ()
     command_line: str = ""
+    comparisons: tuple[str, ...] = ()
+    """One sentence for each declared comparison of arms."""
 
 
 def build(
@@ -62,7 +64,8 @@ def build(
             progress.update(task, description=f"writing {figure.id}", advance=1)
             export.save_figure(figure, out / FILES, pictures)
     left = (*cut(results), *(f"{name}: {price}" for name, price in costs(results, judged).items()))
-    return Built(out / PAGE, judged, tuple(shown.problems), left, tuple(advice(results)), shown.command_line)
+    compared = tuple(f"{one.study}, {one.arm} against {one.first.other}: {one.sentence}" for one in shown.comparisons)
+    return Built(out / PAGE, judged, tuple(shown.problems), left, tuple(advice(results)), shown.command_line, compared)
 
 
 def announce(built: Built, console: Console) -> None:
@@ -72,7 +75,7 @@ def announce(built: Built, console: Console) -> None:
     counts = Counter(overall(built.judged).values())
     board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
     lines = [*map(export.line, findings(built.judged)), f"{sum(counts.values())} claims: {board}"]
-    lines += [*_decided(built.judged), *built.advice, *built.left]
+    lines += [*_decided(built.judged), *built.comparisons, *built.advice, *built.left]
     lines += [f"to go on: {built.command_line} --budget 10m"] if built.command_line and built.left else []
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from inexact_muon.report import sources, study_charts
 from inexact_muon.report.figure import Figure, Panel, Row, Table
 from inexact_muon.report.finding import Finding
 from inexact_muon.report.tables import Cotuned, Target, named
-from inexact_muon.statistics import CONFIRMED, OPEN, all_of, any_of, interval, paired
+from inexact_muon.statistics import CONFIRMED, OPEN, Interval, all_of, any_of, interval, known_value, paired
 
 KEEP = "keep"
 SHARE = 1 / 3
@@ -67,9 +67,10 @@ def _lines(p: Cotuned) -> Iterator[tuple[str, ...]]:
 
 
 def paper_beats_keep(p: Cotuned) -> Finding:
-    """Regret of keep minus regret of the paper's rule, by target."""
-    keep, paper = (_by_target(p.targets, rule) for rule in (KEEP, "paper"))
-    gain = interval(paired(keep, paper))
+    """Regret of keep minus regret of the paper's rule, by target; zero for sure if it carries keep's values."""
+    gain = _less(p.targets, KEEP, "paper")
+    if gain.identical and not _moves(p):
+        gain = known_value(0.0, gain.n)
     text = f"regret of keep minus that of the paper's rule: {gain.mean:+.4f}" if gain.n else ""
     note = "; ".join(filter(None, (STILL if not _moves(p) else "", _left_out(p, gain.n))))
     return Finding(title(p), text, gain, gain.above(), note, "target")
@@ -87,10 +88,9 @@ def a_third_of_keep(p: Cotuned) -> Finding:
     Such targets would flatter a rule. keep itself must have a positive regret.
     """
     inner = [t for t in p.targets if not t.on_edge]
-    regrets = _by_target(inner, KEEP)
-    keep, there = {target: SHARE * regret for target, regret in regrets.items()}, interval(regrets)
+    there = interval(_by_target(inner, KEEP)).censored(below=False, above=bool(_lost(inner, KEEP)))
     rules = dict.fromkeys(r.rule for t in inner for r in t.rules if r.rule != KEEP)
-    margins = {rule: interval(paired(keep, _by_target(inner, rule))) for rule in rules}
+    margins = {rule: _less(inner, KEEP, rule, SHARE) for rule in rules}
     known = {rule: margin for rule, margin in margins.items() if margin.n}
     if not known:
         return Finding(title(p), "", interval([]), OPEN, "no target whose best lies inside the grid", "target")
@@ -106,10 +106,28 @@ def a_third_of_keep(p: Cotuned) -> Finding:
     return Finding(title(p), text, known[best], found, note, "target")
 
 
+def _less(targets: list[Target], first: str, second: str, share: float = 1.0) -> Interval:
+    """share * regret of the first rule minus that of the second, by target.
+
+    Where one of them diverged its regret is larger than any.
+    """
+    one, two = (_by_target(targets, rule) for rule in (first, second))
+    found = interval(paired({target: share * regret for target, regret in one.items()}, two))
+    return found.censored(bool(_lost(targets, second) & one.keys()), bool(_lost(targets, first) & two.keys()))
+
+
+def _lost(targets: list[Target], rule: str) -> set[str]:
+    """Targets on which a rule's values diverged."""
+    return {t.target for t in targets for r in t.rules if r.rule == rule and r.regret is None}
+
+
 def _by_target(targets: list[Target], rule: str) -> dict[str, float]:
     return {t.target: r.regret for t in targets for r in t.rules if r.rule == rule and r.regret is not None}
 
 
 def _left_out(p: Cotuned, used: int) -> str:
     lost = len(p.targets) - used
-    return f"{lost} of {len(p.targets)} targets are left out: on the grid's edge, or diverged" if lost else ""
+    diverged = sorted({r.rule for t in p.targets for r in t.rules if r.regret is None})
+    against = f"; diverged, which counts against the rule: {', '.join(diverged)}" if diverged else ""
+    said = f"{lost} of {len(p.targets)} targets are left out: on the grid's edge, or diverged" if lost else ""
+    return f"{said}{against}"

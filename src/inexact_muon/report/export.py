@@ -12,8 +12,10 @@ from typing import Any
 
 import vl_convert
 
+from inexact_muon._text import printable
 from inexact_muon.lab.store.files import replace
 from inexact_muon.report.advice import advice
+from inexact_muon.report.arms import tables
 from inexact_muon.report.claims import Judged, findings
 from inexact_muon.report.figure import Figure, Row
 from inexact_muon.report.more import costs, cut
@@ -59,7 +61,7 @@ def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Pat
         return []
     contents = {"csv": csv_text(figure.rows).encode()}
     if pictures:
-        spec = json.dumps(picture(figure))
+        spec = json.dumps(_printable(picture(figure)))
         contents |= {
             "svg": vl_convert.vegalite_to_svg(spec).encode(),
             "png": vl_convert.vegalite_to_png(spec, scale=1.5),
@@ -69,6 +71,15 @@ def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Pat
     return [folder / f"{figure.id}.{suffix}" for suffix in contents]
 
 
+def _printable(value: Any) -> Any:
+    """A chart without control characters, on which the renderer of SVG aborts the process."""
+    if isinstance(value, dict):
+        return {printable(str(key)): _printable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(one) for one in value]
+    return printable(value) if isinstance(value, str) else value
+
+
 def markdown(shown: Shown) -> str:
     """Claims, tables, and the paths of the pictures."""
     results, judged = shown.results, shown.judged
@@ -76,10 +87,10 @@ def markdown(shown: Shown) -> str:
     lines = [f"# {text(heading(results))}", ""]
     lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
     lines += [f"- {text(problem)}" for problem in shown.problems]
-    lines += [f"- {line(item)}" for item in findings(judged)]
+    lines += [f"- {text(line(item))}" for item in findings(judged)]
     lines += [f"- {text(advised)}" for advised in (*advice(results), *cut(results))]
     lines += [f"- {name}: {text(price)}" for name, price in costs(results, judged).items()]
-    lines += [f"- to go on: `{text(shown.command_line)} --budget 10m`"] if shown.command_line else []
+    lines += [f"- to go on: `{printable(shown.command_line)} --budget 10m`"] if shown.command_line else []
     head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [
         (j.claim.sentence, j.claim.where, f"{SIGNS[j.verdict][0]} {j.verdict}", j.finding.statistic,
@@ -88,6 +99,10 @@ def markdown(shown: Shown) -> str:
     ]  # fmt: skip
     declared = [text(sentence) + "." for study in shown.studies for sentence in sentences(study)]
     lines += ["", "## Claims", "", *(line for sentence in declared for line in (sentence, "")), *table(head, rows)]
+    if shown.comparisons:
+        lines += ["", "## Arms against each other"]
+        for one in tables(shown.comparisons):
+            lines += ["", f"{text(one.title)}:", "", *table(one.header, one.rows)]
     for name, members in sections(shown.figures):
         lines += ["", f"## {name}"]
         for figure in members:
@@ -105,7 +120,7 @@ def line(item: Judged) -> str:
     """A finding in one line."""
     f = item.finding
     sign = SIGNS[item.verdict][0]
-    return text(f"{sign} {item.claim.sentence}: {item.verdict}. {f.statistic} ({f.evidence}, {f.sample})")
+    return f"{sign} {item.claim.sentence}: {item.verdict}. {f.statistic} ({f.evidence}, {f.sample})"
 
 
 def notes(item: Judged) -> str:
@@ -122,4 +137,4 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 def text(cell: str) -> str:
     """A table cell, escaped for Markdown and HTML."""
-    return cell.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
+    return printable(cell).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")

@@ -30,6 +30,8 @@ class Finding:
     unit: str = "seed"
     counted: bool = False
     zone: tuple[float, float] = (0.0, inf)
+    testable: bool = True
+    """Whether evidence of this kind can decide the claim at all."""
     wanted: int = 0
     """Number of seeds that the study's declaration requires for this claim; 0 without one."""
 
@@ -49,7 +51,7 @@ class Finding:
         i = self.interval
         if self.counted:
             return "counted"
-        if i.low == i.high:
+        if i.identical or i.counted:
             return f"{i.mean:.4g} for every {self.unit}"
         return f"[{i.low:.4g}, {i.high:.4g}]" if isfinite(i.low) else "-"
 
@@ -57,6 +59,8 @@ class Finding:
     def noise(self) -> str:
         """The spread of one seed and the detectable difference; empty if unknown."""
         i = self.interval
-        if self.counted or not isfinite(i.detectable) or i.spread == 0.0:
+        if i.identical:
+            return f"every {self.unit} gives the same value, and a sample without spread decides nothing"
+        if self.counted or not isfinite(i.detectable):
             return ""
         return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"

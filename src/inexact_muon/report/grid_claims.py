@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from math import inf, isnan, log2, nan
 from statistics import fmean
 from typing import TypeVar
 
 from inexact_muon.report.finding import Finding
-from inexact_muon.report.series import ENDED, Grid, iterations
-from inexact_muon.statistics import OPEN, Cell, GridOptimum, Interval, PValues, optimum
+from inexact_muon.report.series import Grid, iterations
+from inexact_muon.statistics import OPEN, Cell, GridOptimum, Interval, PValues, difference, optimum
 
 T = TypeVar("T")
 
 NEAR = 1.05
 """A step size is stable if its loss is at most this times the oracle's own best."""
+HIGH = 0.95
+"""An accuracy is high from this share of the best one on."""
 NARROW = "the smallest or the largest step size is stable: the region may go on beyond the grid"
+TIED = "weight decay is tied to lr and moves with it"
 EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
 def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> dict[int, tuple[T, T]]:
-    """of(iterations, seed) for the crudest and the most precise oracle, for each seed whose runs have all ended.
-
-    The best cell of an unfinished grid may be another one than that of the whole.
-    """
+    """of(iterations, seed) for the crudest and the most precise oracle, for each seed whose runs have all ended."""
     few, many = grid.counts[0], grid.counts[-1]
-    waiting = {run.seed for count in (few, many) for run in grid.by_count[count] if run.state not in ENDED}
-    found = {seed: (of(few, seed), of(many, seed)) for seed in grid.seeds if seed not in waiting}
+    found = {seed: (of(few, seed), of(many, seed)) for seed in grid.seeds if grid.whole(seed, few, many)}
     return {seed: (a, b) for seed, (a, b) in found.items() if a is not None and b is not None}
+
+
+def _note(grid: Grid, pairs: Mapping[int, object], *more: str) -> str:
+    """What the row says of seeds that are left out, beside `more`."""
+    missing = len(grid.seeds) - len(pairs)
+    said = (
+        f"{missing} of {len(grid.seeds)} seeds are left out: runs are missing or none has a result" if missing else ""
+    )
+    return "; ".join(filter(None, (*more, said)))
+
+
+def _lost(grid: Grid, count: int) -> list[int]:
+    """The seeds of which no run of this oracle has a result although all have ended."""
+    ended = [seed for seed in grid.seeds if grid.whole(seed, count)]
+    return [seed for seed in ended if not grid.table(count, seed, "loss")]
 
 
 def lr_moves_down(grid: Grid) -> Finding:
@@ -52,36 +66,59 @@ def _shift(
     side: Callable[[Interval], PValues],
 ) -> Finding:
     found = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "loss")))
-    shift = grid.interval({seed: log2(of(a) / of(b)) for seed, (a, b) in found.items()})
+    shift = grid.interval({seed: _log_ratio(of(a), of(b)) for seed, (a, b) in found.items()})
+    few, many = grid.counts[0], grid.counts[-1]
     ratio = f"{2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
-    text = f"best {name} at {iterations(grid.counts[0])} over that at {grid.counts[-1]}: {ratio}"
+    text = f"best {name} at {iterations(few)} over that at {many}: {ratio}"
     on_edge = any(edge(best) for pair in found.values() for best in pair)
+    lost = grid.lost(few, many) if _lost(grid, few) or _lost(grid, many) else ""
     zone = (-inf, 0.0) if side is Interval.below else (0.0, inf)
-    p, note = (OPEN, EDGE) if on_edge else (side(shift), "")
+    p = OPEN if on_edge or lost else side(shift)
+    note = _note(grid, found, EDGE if on_edge else TIED if grid.runs[0].tied else "", lost)
     return Finding(grid.title, text if found else "", shift, p, note, zone=zone)
+
+
+def _log_ratio(a: float, b: float) -> float:
+    return difference(log2(a), log2(b)) if difference(a, b) else 0.0
 
 
 def region_widens(grid: Grid) -> Finding:
     """Fraction of the step sizes within NEAR of the oracle's own best, most precise minus crudest, by seed."""
-    shares = _pairs(grid, lambda count, seed: _stable(grid, count, seed))
+    return _wider(grid, "the best", lambda count, seed: grid.table(count, seed, "loss").values())
+
+
+def region_at_one_loss(grid: Grid) -> Finding:
+    """Fraction of the step sizes within NEAR of the lower best of both oracles, most precise minus crudest, by seed.
+
+    What a colour scale shared by two heat maps shows: an oracle that is lower everywhere has the larger region.
+    """
+    both = (grid.counts[0], grid.counts[-1])
+    return _wider(
+        grid, "the lower best of both", lambda _, seed: [v for c in both for v in grid.table(c, seed, "loss").values()]
+    )
+
+
+def _wider(grid: Grid, level: str, losses: Callable[[int, int], Iterable[float]]) -> Finding:
+    """The stable fraction of the most precise oracle minus that of the crudest, by seed."""
+    shares = _pairs(grid, lambda count, seed: _stable(grid, count, seed, NEAR * min(losses(count, seed), default=0.0)))
     if not shares or any(isnan(share) for pair in shares.values() for share in pair):
         return Finding(grid.title, "", grid.interval({}), OPEN, NARROW if shares else "")
-    growth = grid.interval({seed: b - a for seed, (a, b) in shares.items()})
-    text = f"step sizes within {NEAR - 1:.0%} of the best: {_means(grid, shares, '.0%')}"
-    return Finding(grid.title, text, growth, growth.above())
+    growth = grid.interval({seed: difference(b, a) for seed, (a, b) in shares.items()})
+    text = f"step sizes within {NEAR - 1:.0%} of {level}: {_means(grid, shares, '.0%')}"
+    lost = grid.lost(grid.counts[0], grid.counts[-1])
+    return Finding(grid.title, text, growth, growth.above(), _note(grid, shares, lost and f"unstable: {lost}"))
 
 
-def _stable(grid: Grid, count: int, seed: int) -> float | None:
-    """Stable fraction of the range of log lr, loss linear between step sizes; the mean over momenta.
+def _stable(grid: Grid, count: int, seed: int, limit: float) -> float:
+    """Fraction of the range of log lr with a loss up to the limit, linear between step sizes; the mean over momenta.
 
-    Diverged runs are unstable up to the neighbouring step size. None if none has a loss; nan if there is one step size
-    only, or if the smallest or the largest is stable, since the region may go on beyond it.
+    Diverged runs are unstable up to the neighbouring step size: 0 if all did. nan if there is one step size only, or if
+    the smallest or the largest is stable, since the region may go on beyond it.
     """
     runs = [run for run in grid.by_count[count] if run.seed == seed]
     table = grid.table(count, seed, "loss")
     if not table:
-        return None
-    limit = NEAR * min(table.values())
+        return 0.0
     shares = []
     for momentum in grid.momenta:
         rates = sorted({run.lr for run in runs if run.momentum == momentum})
@@ -100,19 +137,56 @@ def _share_below(first: float, last: float, limit: float) -> float:
 
 
 def best_accuracy_rises(grid: Grid) -> Finding:
-    """Highest accuracy of the grid, most precise minus crudest, by seed."""
-    found = _pairs(grid, lambda count, seed: max(grid.table(count, seed, "accuracy").values(), default=None))
-    rise = grid.interval({seed: b - a for seed, (a, b) in found.items()})
-    text = f"best accuracy at {grid.counts[-1]} iterations minus at {grid.counts[0]}: {rise.mean:+.4f}"
-    return Finding(grid.title, text if found else "", rise, rise.above())
+    """Highest accuracy of the grid, most precise minus crudest, by seed.
+
+    A best on the edge of the grid may be higher outside, and nothing is known of the best where every run diverged.
+    """
+    few, many = grid.counts[0], grid.counts[-1]
+    found = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "accuracy"), sign=-1.0))
+    rise = grid.interval({seed: difference(b.value, a.value) for seed, (a, b) in found.items()})
+    edges = [any(_outside(grid, pair[i]) for pair in found.values()) for i in (0, 1)]
+    rise = rise.censored(below=edges[0] or bool(_lost(grid, many)), above=edges[1] or bool(_lost(grid, few)))
+    text = f"best accuracy at {many} iterations minus at {few}: {rise.mean:+.4f}"
+    lost = grid.lost(few, many) if _lost(grid, few) or _lost(grid, many) else ""
+    note = _note(grid, found, EDGE if any(edges) else "", lost)
+    return Finding(grid.title, text if found else "", rise, rise.above(), note)
+
+
+def _outside(grid: Grid, best: GridOptimum) -> bool:
+    return best.edge or (best.alpha_edge and len(grid.momenta) > 1)
 
 
 def gap_shrinks(grid: Grid) -> Finding:
-    """Mean over step sizes of best minus worst accuracy over momentum, crudest minus most precise, by seed."""
+    """Mean over step sizes of best minus worst accuracy over momentum, crudest minus most precise, by seed.
+
+    A momentum at which a run diverged is the worst one: the gap of its oracle is larger than that of the others.
+    """
+    few, many = grid.counts[0], grid.counts[-1]
     gaps = _pairs(grid, lambda count, seed: _gap(grid.table(count, seed, "accuracy")))
-    shrink = grid.interval({seed: a - b for seed, (a, b) in gaps.items()})
+    shrink = grid.interval({seed: difference(a, b) for seed, (a, b) in gaps.items()})
+    shrink = shrink.censored(below=bool(grid.lost(many)), above=bool(grid.lost(few)))
     text = f"best minus worst accuracy: {_means(grid, gaps, '.3f')}"
-    return Finding(grid.title, text if gaps else "", shrink, shrink.above())
+    return Finding(grid.title, text if gaps else "", shrink, shrink.above(), _note(grid, gaps, grid.lost(few, many)))
+
+
+def accuracy_region_grows(grid: Grid) -> Finding:
+    """Fraction of the cells with HIGH of the best accuracy of both oracles, most precise minus crudest, by seed."""
+    few, many = grid.counts[0], grid.counts[-1]
+
+    def share(count: int, seed: int) -> float | None:
+        tables = [grid.table(c, seed, "accuracy") for c in (few, many)]
+        best = max((value for table in tables for value in table.values()), default=None)
+        cells = grid.cells[count]
+        mine = grid.table(count, seed, "accuracy")
+        return None if best is None else sum(value >= HIGH * best for value in mine.values()) / len(cells)
+
+    shares = _pairs(grid, share)
+    growth = grid.interval({seed: difference(b, a) for seed, (a, b) in shares.items()}, 1.0 / len(grid.cells[many]))
+    text = f"cells with {HIGH:.0%} of the best accuracy of both: {_means(grid, shares, '.0%')}"
+    lost = grid.lost(few, many)
+    return Finding(
+        grid.title, text if shares else "", growth, growth.above(), _note(grid, shares, lost and f"low: {lost}")
+    )
 
 
 def _gap(table: dict[Cell, float]) -> float | None:

@@ -107,7 +107,7 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
 
 def _all_near_one(results: Results, grid: Grid) -> bool:
     """Whether the mean delta of every oracle of a grid is near 1, measured in any study of its problem."""
-    found = [inexactness(results, grid.runs[0].problem, grid.family, count) for count in grid.cells]
+    found = [inexactness(results, grid, count) for count in grid.cells]
     return all(one is not None and one.delta > SATURATED for one in found)
 
 

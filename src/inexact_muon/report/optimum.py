@@ -24,12 +24,12 @@ class Inexact:
     overshoot: float
 
 
-def inexactness(results: Results, problem: str, family: str, count: int) -> Inexact | None:
-    """Inexactness measured for an oracle on a kind of problem, in any study; None if there is none."""
+def inexactness(results: Results, grid: Grid, count: int) -> Inexact | None:
+    """Inexactness measured for an oracle of a grid on its kind of problem, in any study; None if there is none."""
     sums: dict[str, list[float]] = {"delta": [], "gap": [], "overshoot": []}
+    same = grid.by_count[count][0]
     for run in results.runs:
-        oracle, measured = run.oracle, run.spec.telemetry.every
-        if measured and oracle and run.problem == problem and (oracle.label, oracle.iterations) == (family, count):
+        if run.spec.telemetry.every and run.problem == same.problem and run.oracle == same.oracle:
             for record in run.records("lmo"):
                 for name, values in sums.items():
                     values += [v for v in record[name].values() if v is not None]
@@ -43,10 +43,10 @@ def predicted(results: Results, grid: Grid, found: dict[int, GridOptimum]) -> di
     carried: dict[int, dict[str, Cell]] = {}
     if not found:
         return carried
-    source, problem = max(found), grid.runs[0].problem
-    a, best = inexactness(results, problem, grid.family, source), found[source]
+    source = max(found)
+    a, best = inexactness(results, grid, source), found[source]
     for count in found.keys() - {source}:
-        b = inexactness(results, problem, grid.family, count)
+        b = inexactness(results, grid, count)
         if a and b and b.gap < 1:
             factors = {name: RULES[name](a, b) for name in SHOWN}
             carried[count] = {n: (best.lr * f.lr, 1.0 - min(1.0, best.alpha * f.alpha)) for n, f in factors.items()}

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from inexact_muon.lab.spec.study import field_of
 from inexact_muon.lab.sweep.board import short
 from inexact_muon.report.advice import advice
+from inexact_muon.report.arms import Comparison, comparisons, tables, unmatched
 from inexact_muon.report.claims import CLAIMS, Claim, Judged, overall
 from inexact_muon.report.figure import Figure
 from inexact_muon.report.load import Results, StudyRecord
@@ -56,14 +57,20 @@ class Shown:
     command_line: str = ""
 
     @property
+    def comparisons(self) -> list[Comparison]:
+        """The arms that studies declare, of both."""
+        return [one for results in (self.results, self.reference) if results for one in comparisons(results)]
+
+    @property
     def studies(self) -> list[StudyRecord]:
         """All studies, own ones first."""
         return [*self.results.studies, *(self.reference.studies if self.reference else ())]
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read, of both."""
-        return [*self.results.tables.problems, *(self.reference.tables.problems if self.reference else ())]
+        """What could not be read or compared, of both."""
+        read = [*self.results.tables.problems, *(self.reference.tables.problems if self.reference else ())]
+        return [*read, *(line for study in self.studies for line in unmatched(study))]
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ def page(shown: Shown, refresh: int = 0) -> str:
         declared=[line for study in shown.studies for line in sentences(study)],
         cut=cut(results),
         advice=advice(results),
+        comparisons=tables(shown.comparisons),
         command_line=shown.command_line,
         states=[(state, states[state]) for state in STATES if states[state]],
         boards=_boards(rows),

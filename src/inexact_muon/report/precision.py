@@ -21,6 +21,7 @@ from inexact_muon.statistics import (
     all_of,
     any_of,
     interval,
+    known_value,
     negate,
     paired,
 )
@@ -74,20 +75,27 @@ def _exact(p: Precise) -> Policy | None:
     return next((run for run in p.runs if run.kind == "exact" and run.losses), None)
 
 
-def _excess(run: Policy, exact: Policy) -> Interval:
-    return interval(paired(run.losses, exact.losses))
+def _excess(run: Policy, other: Policy) -> Interval:
+    """Loss minus that of another policy, by seed; the worst is assumed of seeds that only one of them has lost."""
+    found = interval(paired(run.losses, other.losses))
+    return found.censored(below=bool(other.lost & run.losses.keys()), above=bool(run.lost & other.losses.keys()))
 
 
 def _reaches(run: Policy, exact: Policy, margin: float | None) -> PValues:
-    """Whether the loss, paired by seed, exceeds the exact oracle's by less than the margin (90 % interval)."""
+    """Whether the loss, paired by seed, exceeds the exact oracle's by less than the margin (90 % interval).
+
+    A policy with a run that diverged does not.
+    """
     if run is exact or None in run.loss:
         return TRUE if run is exact else FALSE
     return _excess(run, exact).no_worse(margin or MARGIN * interval(exact.losses).mean)
 
 
 def _saving(run: Policy, fixed: Policy) -> Interval:
+    """Fraction of the flops saved; a count if it is the same for every seed."""
     seeds = sorted(run.spent.keys() & fixed.spent.keys())
-    return interval({seed: 1.0 - run.spent[seed] / fixed.spent[seed] for seed in seeds})
+    found = interval({seed: 1.0 - run.spent[seed] / fixed.spent[seed] for seed in seeds})
+    return known_value(found.mean, found.n) if found.identical else found
 
 
 def control_saves(p: Precise) -> Finding:
@@ -125,14 +133,18 @@ def budget_beats_uniform(p: Precise) -> Finding:
     """Loss of the best fixed oracle with a budget's flops minus the budget's, by seed; mean over budgets."""
     gains: dict[int, list[float]] = {}
     uniform: dict[str, int] = {}
+    below = above = False
     for run in (r for r in p.runs if r.kind == "budget"):
         same = [f for f in p.runs if f.kind == "fixed" and f.losses and f.flops <= SAME * run.flops]
         for fixed in sorted(same, key=lambda f: interval(f.losses).mean)[:1]:
             uniform[fixed.policy] = uniform.get(fixed.policy, 0) + 1
-            for seed in run.losses.keys() & fixed.losses.keys():
-                gains.setdefault(seed, []).append(fixed.losses[seed] - run.losses[seed])
-    gain = interval({seed: sum(found) / len(found) for seed, found in sorted(gains.items())})
+            for seed, less in paired(fixed.losses, run.losses).items():
+                gains.setdefault(seed, []).append(less)
+            below |= bool(run.lost & fixed.losses.keys())
+            above |= bool(fixed.lost & run.losses.keys())
+    gain = interval({seed: sum(found) / len(found) for seed, found in sorted(gains.items())}).censored(below, above)
     text = f"loss of uniform precision minus that of the budget: {gain.mean:+.4f}" if gain.n else ""
     pairs = "; ".join(f"{count} against {policy}" for policy, count in uniform.items())
     note = f"budgets: {pairs}" if pairs else "no fixed oracle has the flops of a budget"
+    note += "; runs diverged, which counts against their policy" if below or above else ""
     return Finding(named(p.problem, p.origin), text, gain, gain.above(), note)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inexact_muon.report.load import Results, RunRecord
-from inexact_muon.statistics import Cell, Interval, interval
+from inexact_muon.statistics import Cell, Interval, interval, paired
 
 ENDED = ("finished", "diverged")
+LOST = ("diverged", "failed")
+"""States of runs that ended without a result, which is not missing by chance: it counts against their arm."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,13 @@ class Series(ABC):
         """Whether these runs have an accuracy."""
         return self.runs[0].problem == "cnn" or any("accuracy" in run.result for run in self.runs)
 
+    def lost(self, *counts: int) -> str:
+        """A sentence on the runs at these counts (default: all) that diverged or failed; empty if there are none."""
+        by_count = {count: self.by_count[count] for count in counts or self.by_count}
+        found = {count: sum(run.state in LOST for run in runs) for count, runs in by_count.items()}
+        said = [f"{k} of {len(by_count[c])} runs at {iterations(c)}" for c, k in found.items() if k]
+        return f"{', '.join(said)} diverged or failed, which counts against them" if said else ""
+
     @property
     def counts(self) -> list[int]:
         """Comparable iteration counts: those with an ended run, or all if these are fewer than two."""
@@ -69,6 +78,15 @@ class Ladder(Series):
         """{seed: value} of the runs that have one."""
         found = {run.seed: of(run) for run in self.rungs.get(count, ())}
         return {seed: value for seed, value in found.items() if value is not None}
+
+    def gain(self, a: int, b: int, of: Callable[[RunRecord], float | None]) -> Interval:
+        """Value at `a` iterations minus that at `b`, by seed; the worst is assumed of seeds that only one arm lost."""
+        first, second = self.values(a, of), self.values(b, of)
+        found = self.interval(paired(first, second))
+        return found.censored(below=bool(self._lost(b) & first.keys()), above=bool(self._lost(a) & second.keys()))
+
+    def _lost(self, count: int) -> set[int]:
+        return {run.seed for run in self.rungs.get(count, ()) if run.state in LOST}
 
     def nearest(self, count: int) -> int:
         """The iteration count of this ladder nearest to `count`; the smaller of two."""
@@ -99,6 +117,16 @@ class Grid(Series):
     def seeds(self) -> list[int]:
         """All seeds."""
         return sorted({run.seed for run in self.runs})
+
+    def tried(self, count: int) -> set[Cell]:
+        """The cells of a count that any seed has."""
+        return set(self.cells.get(count, {}))
+
+    def whole(self, seed: int, *counts: int) -> bool:
+        """Whether a seed's runs at all cells of these counts have ended: the best of a part may not be that of all."""
+        ended = {(c, cell) for c in counts for cell, runs in self.cells[c].items() for run in runs
+                 if run.seed == seed and run.state in ENDED}  # fmt: skip
+        return all((count, cell) in ended for count in counts for cell in self.tried(count))
 
     def table(self, count: int, seed: int, metric: str) -> dict[Cell, float]:
         """{cell: final value} of the finished runs of one seed."""
@@ -163,11 +191,15 @@ def _pilots(results: Results) -> dict[str, tuple[int, ...]]:
 
 
 def _families(results: Results) -> dict[tuple[str, str, str], list[RunRecord]]:
+    """Runs by study, setting and family; its label names the normaliser if others of the study have another."""
     found: dict[tuple[str, str, str], list[RunRecord]] = defaultdict(list)
+    names: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in results.runs:
         if run.oracle is not None and run.oracle.iterations is not None:
-            found[run.study, run.setting, run.oracle.label].append(run)
-    return found
+            found[run.study, run.setting, run.oracle.full].append(run)
+            names[run.study, run.oracle.label].add(run.oracle.full)
+    labels = {name: label for (study, label), full in names.items() if len(full) == 1 for name in [(study, *full)]}
+    return {(study, setting, labels.get((study, full), full)): runs for (study, setting, full), runs in found.items()}
 
 
 def _count(run: RunRecord) -> int:

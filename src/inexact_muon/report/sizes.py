@@ -79,7 +79,8 @@ def _row(name: str, s: Ladder | Grid, found: Interval) -> Iterator[Row]:
 
 
 def _ladder(s: Ladder) -> dict[str, Interval]:
-    loss = {count: s.values(count, lambda run: run.value("loss")) for count in (1, 3, 8)}
+    lost = s.lost(*({1, 3, 8} & s.rungs.keys()))  # the ratio of an arm that diverged is not known
+    loss = {count: {} if lost else s.values(count, lambda run: run.value("loss")) for count in (1, 3, 8)}
     time = {count: s.values(count, lambda run: run.milliseconds) for count in (1, 8)}
     error = {count: s.values(count, _last) for count in (1, 8)}
     seeds = sorted(loss[1].keys() & loss[8].keys())
@@ -100,12 +101,12 @@ def _last(run: RunRecord) -> float | None:
 
 
 def _shift(grid: Grid) -> dict[int, float]:
-    found = {}
-    for seed in grid.seeds:
-        crude, fine = (optimum(grid.table(count, seed, "loss")) for count in (2, 5))
-        if crude and fine and not crude.edge and not fine.edge:
-            found[seed] = crude.lr / fine.lr
-    return found
+    """Ratio of the best step sizes by seed; none if any is on the edge, where the true one may lie outside."""
+    seeds = [seed for seed in grid.seeds if grid.whole(seed, 2, 5)]
+    pairs = {seed: [optimum(grid.table(count, seed, "loss")) for count in (2, 5)] for seed in seeds}
+    if any(best is None or best.edge for pair in pairs.values() for best in pair):
+        return {}
+    return {seed: crude.lr / fine.lr for seed, (crude, fine) in pairs.items() if crude and fine}
 
 
 def _size(run: RunRecord) -> tuple[str, float]:

@@ -64,9 +64,10 @@ def regrets(title: str, rows: Sequence[Row]) -> Panel:
     means = base.transform_filter("datum.kind == 'mean'")
     numbers = [alt.Tooltip(f"{q}:Q", format=".4f") for q in ("regret", "low", "high")]
     layers = [
+        # Beneath the dots: a line drawn over them would take the mouse and show nothing.
+        means.mark_rule(strokeWidth=3, color=GREY).encode(x=alt.X("low:Q"), x2="high:Q"),
         base.transform_filter("datum.kind == 'target'").mark_point(size=44, filled=True, opacity=0.55, color=GREY)
         .encode(x=x, tooltip=["rule:N", "target:N", numbers[0], "on_edge:N"]),
-        means.mark_rule(strokeWidth=3, color=GREY).encode(x=alt.X("low:Q"), x2="high:Q"),
         means.mark_point(size=140, filled=True, opacity=1, shape="diamond", color=GREY)
         .encode(x=x, tooltip=["rule:N", *numbers]),
     ]  # fmt: skip

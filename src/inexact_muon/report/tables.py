@@ -108,11 +108,18 @@ class Policy(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not len(self.seeds) == len(self.loss) == len(self.oracle_flops) > 0:
             raise ValueError(f"{self.policy}: seeds, loss and oracle_flops must have the same length, at least 1")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"{self.policy}: a seed is there twice")
 
     @property
     def losses(self) -> dict[int, float]:
         """{seed: final loss} of the runs that have one."""
         return {seed: loss for seed, loss in zip(self.seeds, self.loss, strict=True) if loss is not None}
+
+    @property
+    def lost(self) -> set[int]:
+        """Seeds whose run has no final loss: it diverged."""
+        return set(self.seeds) - self.losses.keys()
 
     @property
     def spent(self) -> dict[int, float]:

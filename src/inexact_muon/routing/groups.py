@@ -1,11 +1,13 @@
-"""Parameter groups from routes, and a warning if hidden matrices get AdamW."""
+"""Parameter groups from routes, and warnings about what is not known."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from torch import nn
@@ -16,6 +18,9 @@ from inexact_muon.views import Whole
 LOST = 0.2
 """Fraction of hidden entries under AdamW from which a warning is issued."""
 
+HIDDEN = ("hidden", "expert", "router", "lora", "conv")
+"""Roles of hidden matrices."""
+
 _INDEX = re.compile(r"(^|\.)\d+(?=\.[^.]+\.)")
 
 
@@ -25,11 +30,13 @@ class Recipe:
 
     Attributes:
         adamw: options of the AdamW groups.
+        lr: learning rate of the LMO groups.
     """
 
     rules: Rules
     split: Splits | None
     adamw: Mapping[str, Any]
+    lr: Any = None
 
     def routes(self, model: nn.Module) -> list[Route]:
         """Route of each trainable parameter."""
@@ -44,9 +51,18 @@ class Recipe:
             if name not in groups:
                 options = {**({} if lmo else self.adamw), **({} if route.decay else {"weight_decay": 0.0})}
                 kind = {"name": name, "algorithm": route.algorithm, "view": str(route.view)}
-                groups[name] = {"params": [], **kind, **options, **route.options}
+                groups[name] = {"params": [], **kind, **self._scaled({**options, **route.options})}
             groups[name]["params"].append((route.name, route.parameter))
         return list(groups.values())
+
+    def _scaled(self, options: dict[str, Any]) -> dict[str, Any]:
+        """With `lr_scale` of a rule multiplied into the learning rate, so that schedulers see one number."""
+        scale = options.pop("lr_scale", None)
+        if scale is None:
+            return options
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0.0 <= scale < inf:
+            raise ValueError(f"rules: lr_scale must be finite and not negative, got {scale!r}")
+        return {**options, "lr": options.get("lr", self.lr) * scale}
 
 
 def group_name(route: Route) -> str:
@@ -61,25 +77,46 @@ def group_name(route: Route) -> str:
     return " ".join(parts)
 
 
-def warn_of_lost_matrices(made: Sequence[Route]) -> None:
-    """Warn if, without a rule, AdamW gets many hidden entries or a matrix whose siblings get the LMO."""
-    hidden = [r for r in made if r.role in ("hidden", "expert", "router", "lora", "conv") or not r.sure]
-    lost = [r for r in hidden if r.algorithm == "adamw" and r.rule is None and r.role != "conv"]
+def warn_of_doubts(made: Sequence[Route]) -> None:
+    """Warn once if outputs may be among the hidden matrices, and once if many hidden matrices get AdamW."""
+    outputs = [r for r in made if r.may_be_output]
+    if outputs:
+        text = "it is not known whether a layer takes their output, and output layers should get AdamW"
+        _warn(text, outputs, "adamw", "if none does", "lmo", made)
+    hidden = [r for r in made if r.role in HIDDEN or r.settled or not r.sure]
+    lost = [r for r in hidden if r.algorithm == "adamw" and not r.settled and r.role not in ("conv", "head")]
     entries = sum(r.parameter.numel() for r in hidden)
     share = sum(r.parameter.numel() for r in lost) / max(1, entries)
     if share > LOST:
-        _warn(f"{share:.0%} of the entries of hidden matrices get AdamW", lost)
+        what = f"{share:.0%} of the entries of hidden matrices get AdamW"
+        _warn(what, lost, "lmo", "if they should not", "adamw", made)
         return
-    moved = {_INDEX.sub(r"\1*", r.name) for r in made if r.algorithm == "lmo"}
-    roles = ("hidden", "expert", "router", "lora", "head")
+    moved = {_INDEX.sub(r"\1*", r.name) for r in made if r.algorithm == "lmo" and not r.settled}
     several = [r for r in made if sum(side > 1 for side in r.parameter.shape) > 1]
-    matrices = [r for r in several if r.role in roles or not r.sure]
-    odd = [r for r in matrices if r.algorithm == "adamw" and r.rule is None and _INDEX.sub(r"\1*", r.name) in moved]
+    matrices = [r for r in several if (r.role in (*HIDDEN, "head") and r.role != "conv") or not r.sure]
+    odd = [r for r in matrices if r.algorithm == "adamw" and not r.settled and _INDEX.sub(r"\1*", r.name) in moved]
     if odd:
-        _warn("matrices get AdamW while those of the same name in other blocks get the LMO", odd)
+        what = "matrices get AdamW while those of the same name in other blocks get the LMO"
+        _warn(what, odd, "lmo", "if they should not", "adamw", made)
 
 
-def _warn(what: str, lost: Sequence[Route]) -> None:
-    names = ", ".join(r.name for r in lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
-    text = f'for_model: {what} ({names}): if they should not, pass rules=[("{lost[0].name}", "lmo")], else "adamw"'
-    warnings.warn(text, stacklevel=5)
+def _warn(what: str, routes: Sequence[Route], word: str, condition: str, other: str, made: Sequence[Route]) -> None:
+    names = ", ".join(r.name for r in routes[:3]) + (f" and {len(routes) - 3} more" if len(routes) > 3 else "")
+    rules = ", ".join(f'("{glob}", "{word}")' for glob in globs(routes, made))
+    warnings.warn(f'for_model: {what} ({names}): {condition}, pass rules=[{rules}], else "{other}"', stacklevel=5)
+
+
+def globs(wanted: Sequence[Route], made: Sequence[Route]) -> list[str]:
+    """Globs that match the names of these routes and no other matrix: one for each name up to the block's number."""
+    names = {r.name for r in wanted}
+    others = [r.name for r in made if r.name not in names and r.parameter.ndim > 1]
+    found: dict[str, None] = {}
+    for r in wanted:
+        glob = re.sub(r"(?<![^.])\d+(?![^.])", "*", _escaped(r.name))
+        alone = sum(fnmatch.fnmatchcase(name, glob) for name in names) == 1
+        found[_escaped(r.name) if alone or any(fnmatch.fnmatchcase(name, glob) for name in others) else glob] = None
+    return list(found)
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", name)

@@ -1,9 +1,10 @@
 """Detects the output layers of a model.
 
-Evidence, in this order: `get_output_embeddings()` of the model or a part of it; a name such as `classifier` or
-`policy_head`; a layer whose output no other layer takes; the last layer of a Sequential model. Names are used only
-outside repeated blocks, since every BERT layer has an `output`. The order of definition alone is never used: if the
-output is tied, frozen or absent, the last layer is a hidden one.
+Evidence, in this order: `get_output_embeddings()` of the model or a part of it; the source of the forward pass, which
+says whose output is returned and whose is taken by another layer (`flow`); a name such as `classifier` or
+`policy_head`; a layer whose output no other layer takes, judging by widths; the last layer of a Sequential model. All
+of this outside repeated blocks: every BERT layer has an `output`. The order of definition alone is never used: if the
+output is tied, frozen or absent, the last layer is a hidden one. If there is no evidence at all it is doubtful.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from inexact_muon.routing.flow import Flow, flow_of
 from inexact_muon.routing.layers import Chain, chains, is_convolution, is_embedding, is_norm, linear_sides, widths
 
 WORDS = {
@@ -67,7 +69,8 @@ class Heads:
 
     Attributes:
         found: id of each -> reason.
-        doubtful: ids of layers that may be outputs: no single layer takes their width, but several together might.
+        doubtful: ids of layers that may be outputs: no single layer takes their width, but several together might; or
+            the last one, if the forward pass cannot be read and nothing else says which layer is the output.
     """
 
     found: Mapping[int, str]
@@ -76,22 +79,69 @@ class Heads:
 
 def find_heads(model: nn.Module) -> Heads:
     """Detect the output layers, trainable or not."""
-    read = _read(model)
-    found = dict(_declared(model, read))
-    for layer in _named(read):
-        found.setdefault(id(layer.module), "output layer by name")
-    for layer in read.candidates:
-        if layer.out in read.vocabularies and not _follows(layer, read):
-            found.setdefault(id(layer.module), "output layer: one row for each embedding")
-        elif _unconsumed(layer, read):
-            found.setdefault(id(layer.module), "output layer: no other layer takes its output")
-    last = _last(_unwrapped(model))
-    if last is not None:
-        found.setdefault(id(last), "output layer: the last one of the model")
-    if not found:
+    blocks = frozenset(id(chain[-1][1]) for _, chain in chains(model) if in_block(chain))
+    read, flow = _read(model), flow_of(model, blocks)
+    found: dict[int, str] = {}
+    for key, why in (*_declared(model, read), *_returned(model, read, flow, blocks), *_judged(model, read, flow)):
+        found.setdefault(key, why)
+    if not found and not flow.returned:
         found = {id(layer.module): "output layer: as wide as the input" for layer in _input_sized(read)}
-    open_ones = [layer for layer in read.candidates if id(layer.module) not in found and not _follows(layer, read)]
-    return Heads(found, frozenset(id(layer.module) for layer in open_ones))
+    untaken = [layer for layer in read.candidates if id(layer.module) not in flow.consumed]
+    doubtful = [layer for layer in untaken if not _follows(layer, read) and not is_convolution(layer.module)]
+    doubtful += untaken[-1:] if not found and not flow.returned else []
+    doubtful += [layer for layer in untaken if flow.called and id(layer.module) not in flow.called]
+    return Heads(found, frozenset(id(layer.module) for layer in doubtful) - set(found))
+
+
+def _returned(model: nn.Module, read: _Model, flow: Flow, blocks: frozenset[int]) -> Iterator[tuple[int, str]]:
+    """Output layers by the forward pass: known layers, and modules that hold matrices of their own."""
+    why, sides = "output layer: the model returns its output", {id(x.module): (x.out, x.into) for x in read.layers}
+    for layer in read.layers:
+        key = id(layer.module)
+        added = key in flow.added and sides.get(flow.added[key]) == (layer.out, layer.out)
+        if (added or key in flow.outputs) and not layer.block and not _pools(layer):
+            yield key, why
+    for part in (*model.modules(), *model.parameters()):
+        if id(part) in flow.outputs - blocks and not (isinstance(part, nn.Module) and (widths(part) or is_norm(part))):
+            yield id(part), why
+    for layer in _last_block(model, read, flow):
+        yield id(layer.module), "output layer: the model returns the output of its block"
+
+
+def _judged(model: nn.Module, read: _Model, flow: Flow) -> Iterator[tuple[int, str]]:
+    """Output layers by names and widths, unless another layer takes their output and the model does not return it."""
+    taken = flow.consumed - flow.returned
+    for layer in _named(read):
+        if id(layer.module) not in taken:
+            yield id(layer.module), "output layer by name"
+    for layer in read.candidates:
+        if id(layer.module) in taken:
+            continue
+        if layer.out in read.vocabularies and not _follows(layer, read):
+            yield id(layer.module), "output layer: one row for each embedding"
+        elif _unconsumed(layer, read):
+            yield id(layer.module), "output layer: no other layer takes its output"
+    last = _last(_unwrapped(model))
+    if last is not None and id(last) not in flow.consumed:
+        yield id(last), "output layer: the last one of the model"
+
+
+def _last_block(model: nn.Module, read: _Model, flow: Flow) -> Iterator[_Layer]:
+    """Output layers inside of blocks: the last of a graph network, or one returned beside the hidden state.
+
+    A block that adds to its input continues the model's hidden state, unless no layer takes its width.
+    """
+    for block in (module for module in model.modules() if id(module) in flow.returned):
+        inside = flow_of(block, frozenset())
+        for layer in (layer for layer in read.layers if layer.block and id(layer.module) in inside.outputs):
+            ends = not inside.residual or not (_follows(layer, read) or _may_be_consumed(layer, read))
+            if inside.beside(id(layer.module)) or (ends and id(block) in flow.outputs):
+                yield layer
+
+
+def _pools(layer: _Layer) -> bool:
+    """Whether a layer belongs to the pooler of a model without an output, such as a bare BERT."""
+    return any({"pool", "pooler", "pooling"} & _words(part) for part in layer.path)
 
 
 def _read(model: nn.Module) -> _Model:
@@ -184,9 +234,7 @@ def _feeds(layer: _Layer, others: Sequence[_Layer], scope: tuple[str, ...], read
 def _last_layers(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
     """Layers of a module whose output none of its layers takes; the last one if there is none."""
     ends = [a for a in inside if not any(b.into == a.out for b in inside if b is not a) and a.out not in read.norms]
-    if ends or inside[-1].out in read.norms:
-        return ends
-    return [inside[-1]]
+    return ends if ends or inside[-1].out in read.norms else [inside[-1]]
 
 
 def _follows(layer: _Layer, read: _Model) -> bool:
@@ -234,9 +282,7 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 
 def _last(model: nn.Module) -> nn.Module | None:
     """The last layer of a Sequential."""
-    if not isinstance(model, nn.Sequential):
-        return None
-    for child in reversed(list(model.children())):
+    for child in reversed(list(model.children())) if isinstance(model, nn.Sequential) else ():
         if linear_sides(child) is not None or is_convolution(child):
             return child
         if next(child.parameters(), None) is not None and not is_norm(child):

@@ -117,12 +117,12 @@ def is_embedding(module: nn.Module) -> bool:
 
 
 def linear_sides(module: nn.Module) -> tuple[int, int] | None:
-    """(out, in) of a linear layer: nn.Linear and similar, Conv1D of transformers; None for other modules."""
+    """(out, in) of a linear layer: nn.Linear and similar, Conv1D of transformers, Linear of torch_geometric."""
     if is_embedding(module):
         return None
     sides = _int(module, "out_features", "in_features") or _int(module, "nf", "nx")
     if sides is None and type(module).__name__.endswith("Linear"):
-        sides = _int(module, "output_size", "input_size")
+        sides = _int(module, "output_size", "input_size") or _int(module, "out_channels", "in_channels")
     return sides  # type: ignore[return-value]
 
 

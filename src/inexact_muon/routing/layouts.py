@@ -64,10 +64,10 @@ def fused(site: Site, rows: int, columns: int) -> Fused | None:
     return None
 
 
-def named_like_fused(site: Site) -> bool:
-    """Whether the name suggests a fused weight."""
+def named_like_fused(site: Site) -> str | None:
+    """The parts of a fused weight that the name suggests, such as "query, key, value"; None for other names."""
     names = [part.lower() for part in site.path[-1:]]
-    return any(layout.must and name in layout.names for layout in LAYOUTS for name in names)
+    return next((layout.what for layout in LAYOUTS for name in names if layout.must and name in layout.names), None)
 
 
 def linear_children(module: nn.Module | None) -> int:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from torch import nn
 
 from inexact_muon.routing import experts, layouts
+from inexact_muon.routing.flow import cut_by
+from inexact_muon.routing.graphs import channel_weight
 from inexact_muon.routing.heads import find_heads
 from inexact_muon.routing.layers import Site, is_convolution, is_embedding, is_norm, linear_sides, stored
 from inexact_muon.views import Flatten, Transposed, View, Whole
@@ -30,6 +32,7 @@ class Decision:
         view: its matrices, also under AdamW: a rule may request the LMO.
         decay: whether weight decay applies.
         sure: False if the evidence is weak; shown by `explain`.
+        may_be_output: whether it is unsure because it may be an output layer.
     """
 
     role: str
@@ -38,6 +41,7 @@ class Decision:
     view: View = field(default_factory=Whole)
     decay: bool = False
     sure: bool = True
+    may_be_output: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def _matrix(site: Site, facts: Facts) -> Decision:
     view = stored(site.module, site.own, site.parameter)
     lora = any(part in LORA for part in (*site.path[-1:], site.own))
     if view is None:
-        return _lora_of(site) if lora else _unknown_layer(site)
+        return _lora_of(site) if lora else _unknown_layer(site, facts)
     if lora:
         return Decision("lora", "lmo", "half of a low-rank change (LoRA)", view, True)
     if isinstance(view, Flatten):
@@ -126,9 +130,14 @@ def _matrix(site: Site, facts: Facts) -> Decision:
     if fused is not None:
         why = f"named like a fused {fused.what}, but the sizes do not fit: not split"
         return Decision("hidden", "lmo", why, view, True, sure=False)
-    sure = id(site.module) not in facts.doubtful
-    doubt = "" if sure else ", unless it is an output: no layer takes just its width"
-    return Decision("hidden", "lmo", f"hidden matrix ({site.kind}){doubt}", view, True, sure)
+    return _doubted(Decision("hidden", "lmo", f"hidden matrix ({site.kind})", view, True), site, facts)
+
+
+def _doubted(finding: Decision, site: Site, facts: Facts) -> Decision:
+    """Unsure if the layer may be an output."""
+    if id(site.module) not in facts.doubtful:
+        return finding
+    return replace(finding, why=f"{finding.why}, unless it is an output layer", sure=False, may_be_output=True)
 
 
 def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
@@ -138,12 +147,15 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
         return Decision("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.heads:
         return Decision("head", "adamw", facts.heads[id(module)], view, True)
-    if layouts.named_like_fused(site):
+    if (what := layouts.named_like_fused(site)) is not None:
+        parts = what.count(",") + 1
+        if module.groups == 1 and cut_by(site) == parts:
+            return Decision("conv", "lmo", f"convolution to {what}: split", replace(view, groups=parts), True)
         why = "convolution named like a fused weight: flattened, not split"
         return Decision("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"
     grouped = f", a matrix for each of {view.groups} groups" if view.groups > 1 else ""
-    return Decision("conv", "lmo", f"{kind}, flattened{grouped}", view, True)
+    return _doubted(Decision("conv", "lmo", f"{kind}, flattened{grouped}", view, True), site, facts)
 
 
 def _lora_of(site: Site) -> Decision:
@@ -156,8 +168,8 @@ def _lora_of(site: Site) -> Decision:
     return Decision("lora", "lmo", "half of a low-rank change (LoRA)", Transposed() if turned else Whole(), True)
 
 
-def _unknown_layer(site: Site) -> Decision:
-    """A parameter that is not the weight of a known layer: experts, or AdamW."""
+def _unknown_layer(site: Site, facts: Facts) -> Decision:
+    """A parameter that is not the weight of a known layer: experts, weights of graph networks, or AdamW."""
     if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
         named = isinstance(site.module, nn.ParameterDict)
         site = site.up(1, site.own if named else site.path[-1])
@@ -168,10 +180,18 @@ def _unknown_layer(site: Site) -> Decision:
         return Decision("expert", "lmo", f"a matrix for each expert{doubt}", view, True, sure)
     if len(shape) == 2 and experts.is_router(site, shape[0]):
         return Decision("router", "lmo", "router: either algorithm works", Whole(), True)
+    channels = channel_weight(site)
+    if channels is not None and id(site.module) in facts.heads:
+        return Decision("head", "adamw", facts.heads[id(site.module)], channels, True)
+    if channels is not None:
+        each = "hidden matrix" if len(shape) == 2 else "hidden matrices, one for each relation or basis"
+        return Decision("hidden", "lmo", f"{each} ({site.kind})", channels, True)
     if len(shape) == 2 and site.kind.endswith("Linear") and WEIGHT.fullmatch(site.own):
         return Decision("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
     flat = sum(side > 1 for side in shape) <= 1
     known = flat or shape[0] == 1 or TABLE.search(site.own.lower()) is not None
+    if id(site.parameter) in facts.heads and not known:
+        return Decision("head", "adamw", facts.heads[id(site.parameter)], decay=True)
     decay = WEIGHT.fullmatch(site.own) is not None
     why = f"{len(shape)}-D parameter of {site.kind}: not the weight of a known layer"
     return Decision("other", "adamw", why, decay=decay and not known, sure=known)

@@ -41,6 +41,8 @@ class Route:
         sure: False if the evidence is weak.
         rule: the glob of the rule that applied, if any.
         options: group options set by the rule.
+        settled: whether the rule decides the algorithm.
+        may_be_output: whether it is unsure because it may be an output layer.
     """
 
     name: str
@@ -53,6 +55,8 @@ class Route:
     sure: bool = True
     rule: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    settled: bool = False
+    may_be_output: bool = False
 
     @property
     def reason(self) -> str:
@@ -67,7 +71,8 @@ def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> 
 
     Args:
         rules: (glob on the parameter's name, "lmo", "adamw" or group options) pairs; the first match wins and overrides
-            everything else. Options may contain "algorithm". A glob that matches nothing is an error, also in split.
+            everything else. Options may contain "algorithm", and "lr_scale", which multiplies the learning rate of
+            either algorithm. A glob that matches nothing is an error, also in split.
         split: glob on the parameter's name -> number of row blocks, rows of each, or a view, for weights whose layout
             is not recognised or differs from the model's computation; 1 leaves a weight whole.
     """
@@ -78,9 +83,8 @@ def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> 
         if is_lazy(site.parameter):
             raise ValueError(f"{site.name} has no shape yet: run a batch through the model before for_model")
         finding = _split(decide(site, facts), site, split or {})
-        if site.name in unwanted or getattr(site.parameter, "_no_weight_decay", False):
-            finding = replace(finding, decay=False)
-        made.append(_apply_rules(site, finding, rules))
+        exempt = site.name in unwanted or getattr(site.parameter, "_no_weight_decay", False)
+        made.append(_apply_rules(site, finding, rules, exempt))
     return made
 
 
@@ -90,10 +94,9 @@ def undecayed(model: nn.Module) -> set[str]:
     names = [name for name, _ in model.named_parameters()]
     for prefix, module in model.named_modules():
         start = f"{prefix}." if prefix else ""
-        inside = [name for name in names if name.startswith(start)]
         found.update(start + name for name in _call_if_defined(module, "no_weight_decay"))
-        words = list(_call_if_defined(module, "no_weight_decay_keywords"))
-        found.update(name for name in inside if any(word in name[len(start) :] for word in words))
+        for word in _call_if_defined(module, "no_weight_decay_keywords"):
+            found.update(name for name in names if name.startswith(start) and word in name[len(start) :])
     return found
 
 
@@ -109,7 +112,10 @@ def _call_if_defined(module: nn.Module, name: str) -> Iterable[str]:
 
 
 def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
-    for glob, wanted in rules:
+    for pair in rules:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"rules is a list of pairs such as ('head.*', 'adamw'), got {pair!r} in it")
+        glob, wanted = pair
         algorithm = wanted if isinstance(wanted, str) else wanted.get("algorithm", "lmo")
         if algorithm not in ("lmo", "adamw"):
             raise ValueError(f"rules: {glob!r} asks for {algorithm!r}; say lmo or adamw")
@@ -136,22 +142,26 @@ def _split(finding: Decision, site: Site, split: Splits) -> Decision:
     return replace(finding, view=view, why="split as asked", sure=True)
 
 
-def _apply_rules(site: Site, finding: Decision, rules: Rules) -> Route:
+def _apply_rules(site: Site, finding: Decision, rules: Rules, exempt: bool) -> Route:
+    """The route of a parameter; a rule that gives it the LMO makes it a matrix, which decays unless it is exempt."""
     glob, wanted = next(((g, w) for g, w in rules if matches(site.name, g)), (None, {}))
     options = {"algorithm": wanted} if isinstance(wanted, str) else dict(wanted)
+    settled = "algorithm" in options
     algorithm = options.pop("algorithm", finding.algorithm)
-    if glob is not None and algorithm == "lmo" and site.parameter.ndim < 2:
+    if settled and algorithm == "lmo" and site.parameter.ndim < 2:
         raise ValueError(f"rules: {site.name} has shape {tuple(site.parameter.shape)} and cannot get a matrix LMO")
-    forced = glob is not None and (algorithm != finding.algorithm or isinstance(wanted, str) or "algorithm" in wanted)
+    decay = finding.decay or (settled and algorithm == "lmo")
     return Route(
         name=site.name,
         parameter=site.parameter,
         algorithm=algorithm,
         view=finding.view if algorithm == "lmo" else Whole(),
-        why=f"rule {glob!r}" if forced else finding.why,
+        why=f"rule {glob!r}" if settled else finding.why,
         role=finding.role,
-        decay=finding.decay or "weight_decay" in options,
-        sure=finding.sure or forced,
+        decay=(decay and not exempt) or "weight_decay" in options,
+        sure=finding.sure or settled,
         rule=glob,
         options=options,
+        settled=settled,
+        may_be_output=finding.may_be_output and not settled,
     )

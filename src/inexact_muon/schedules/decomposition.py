@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from inexact_muon.schedules.gram import FULL
 from inexact_muon.schedules.operations import Operation
-from inexact_muon.schedules.scalar_map import FULL, Array, ScalarMap
+from inexact_muon.schedules.scalar_map import Array, ScalarMap
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ code that does not load torch; both use the design functions of `schedules`, so 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from ast import literal_eval
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass, replace
 from functools import cached_property
 from inspect import signature
 from typing import Any, ClassVar
@@ -171,17 +172,24 @@ def parse(text: str) -> Oracle:
 
 @dataclass(frozen=True)
 class OracleText:
-    """The parts of an oracle's text: "polar-express(steps=5, lower=0.01)" -> family, iterations, the rest."""
+    """The parts of an oracle's text: "polar-express(steps=5, lower=0.01)" -> family, iterations, the rest.
+
+    Texts of one oracle have equal parts: options that are defaults are left out.
+    """
 
     family: str
     iterations: int | None
     options: tuple[str, ...] = ()
 
     @property
+    def full(self) -> str:
+        """The family, with all of its options."""
+        return f"{self.family}({', '.join(self.options)})" if self.options else self.family
+
+    @property
     def label(self) -> str:
-        """The family, with the options that change the map."""
-        kept = ", ".join(option for option in self.options if not option.startswith("normalise="))
-        return f"{self.family}({kept})" if kept else self.family
+        """The family, with the options that change the map: not the normaliser, which may tell two oracles apart."""
+        return replace(self, options=tuple(o for o in self.options if not o.startswith("normalise="))).full
 
 
 def parts(text: str, but: Sequence[str] = ()) -> OracleText:
@@ -194,10 +202,27 @@ def parts(text: str, but: Sequence[str] = ()) -> OracleText:
         return OracleText(text, None)
     known = FAMILIES.get(name)
     count = getattr(known, "steps", getattr(known, "poles", None))
+    names = [f.name for f in fields(known) if not f.kw_only] if known else []
     options = []
     for place, (key, value) in enumerate(arguments):
-        if value.isdigit() and (key in ("steps", "poles") or (not key and place == 0)):
+        field_name = key or (names[place] if place < len(names) else "")
+        if value.isdigit() and (field_name in ("steps", "poles") or (not key and place == 0)):
             count = int(value)
-        else:
-            options.append(f"{key}={value}" if key else value)
-    return OracleText(name, count, tuple(options))
+        elif known is None or not _is_default(known, field_name, value):
+            options.append(f"{field_name}={_canonical(value)}" if field_name else value)
+    return OracleText(name, count, tuple(sorted(options) if known else options))
+
+
+def _is_default(known: type[Oracle], name: str, text: str) -> bool:
+    """Whether a field's text is its default; a normaliser's is "auto", and what that stands for."""
+    if name == "normalise":
+        return text in ("auto", known.auto_normalise)
+    return _canonical(text) in [_canonical(str(f.default)) for f in fields(known) if f.name == name]
+
+
+def _canonical(text: str) -> str:
+    """One text for all ways to write a number."""
+    try:
+        return repr(literal_eval(text))
+    except (ValueError, SyntaxError):
+        return text

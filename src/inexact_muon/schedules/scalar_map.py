@@ -7,24 +7,19 @@ coefficients and never looked up by name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from inexact_muon.schedules.gram import FULL, GRAM_ASPECT, overshoots, restarts, stable
 from inexact_muon.schedules.operations import EPS, Operation, square_products
 
 Array = NDArray[np.float64]
 
 FORMS = ("auto", "direct", "gram")
-FULL = ("float64", "float32")
-"""Dtypes that have factorisations and in which the Gram form is stable."""
-
-GRAM_ASPECT = 1.5
-"""m/n above which the Gram form needs fewer products than the direct one, for every degree."""
-
 SMALLEST_SHIFT = 16.0
 """A shift below this many eps of the compute dtype is lost in the rounding of X X^T; float64 is used instead.
 
@@ -34,17 +29,9 @@ Rounding changes the result by about eps/(8 shift); see tests/test_accuracy.py.
 GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
 """Degree -> sum of absolute (shifted) coefficients of a steep minimax polynomial."""
 
-GENTLE = 10.0
-"""Maximum slope h(0) of the first of two steps in float16: negative eigenvalues of size h(0)^2 eps are at most 0.1."""
-
-
-def restarts(steps: int, dtype: str = "float32") -> tuple[int, ...]:
-    """Steps after which the Gram form restarts: after the second, then after every third, or second in float16.
-
-    In float16 a third step before the first restart would act on eigenvalues near -1 instead of 0 and diverge for some
-    matrices (measured: overshoot up to 7e4 with a single restart after step 3, 1.0046 with this rule, six quintics).
-    """
-    return tuple(range(2, steps, 3 if dtype in FULL else 2))
+MARGIN = {"float64": 2.0**-40, "float32": 2.0**-14}
+"""Dtype -> what products may raise a singular value by, relatively: a thousand roundings and more. They were seen to
+make at most 40, for equal entries, and 10 for equal singular values, of 2048 x 2048 matrices."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +141,7 @@ class Schedule(ScalarMap):
 
     @cached_property
     def gram_dtypes(self) -> tuple[str, ...]:
-        first = self.coefficients[:-1:2]  # the first step of each segment of two
-        return (*FULL, "float16") if all(abs(step[0]) <= GENTLE for step in first) else FULL
+        return (*FULL, "float16") if stable(self.coefficients, self.overshoots) else FULL
 
     def segments(self, n: int, m: int, dtype: str, form: str) -> int:
         steps = len(self.coefficients)
@@ -167,14 +153,49 @@ class Schedule(ScalarMap):
         return (Operation("symmetric", n, n, n, count, dtype),)
 
     @cached_property
+    def _ends(self) -> tuple[float, ...]:
+        """Upper bound on the singular values before each step, and after the last, if they start in [0, 1]."""
+        bounds = [1.0]
+        for step in self.coefficients:
+            low, high = polynomial_image(step, 0.0, bounds[-1])
+            bounds.append(max(high, -low))
+        return tuple(bounds)
+
+    @property
     def uppers(self) -> tuple[float, ...]:
         """Upper bound on the singular values before each step if they start in [0, 1]."""
-        bounds, high = [], 1.0
-        for step in self.coefficients:
-            bounds.append(high)
-            low, high = polynomial_image(step, 0.0, high)
-            high = max(high, -low)
-        return tuple(bounds)
+        return self._ends[:-1]
+
+    def margins(self, dtype: str, gram: bool = False) -> tuple[float, ...]:
+        """Relative excess of its interval that each step is computed for, where the safety factor does not cover it.
+
+        Without a safety factor it is `MARGIN` of the dtype; in float16 and `gram` form, after a restart, it is the
+        `overshoots` of the segment before. Schedules without minimax steps do not need one.
+        """
+        steps, margin = len(self.coefficients), MARGIN.get(dtype, 0.0)
+        each = [0.0] + [margin if self.safety < 1.0 + margin else 0.0] * (steps - 1)
+        if gram and dtype == "float16":
+            for at, overshoot in zip(restarts(steps, dtype), self.overshoots, strict=False):
+                each[at] = max(0.0, (1.0 + overshoot) / self.safety - 1.0)
+        return tuple(each)
+
+    def guarded(self, dtype: str, gram: bool = False) -> Schedule:
+        """The schedule that is computed: p_t(s/(1 + margin_t)).
+
+        A minimax polynomial diverges above its interval, and the steps of a composition without a safety factor
+        multiply a rounding error there by 1e5. Each step lowers the smallest singular values by its margin.
+        """
+        margins = self.margins(dtype, gram)
+        if not any(margins):
+            return self
+        pairs = zip(self.coefficients, margins, strict=True)
+        shrunk = (tuple(c / (1.0 + margin) ** (2 * k + 1) for k, c in enumerate(step)) for step, margin in pairs)
+        return replace(self, coefficients=tuple(shrunk))
+
+    @cached_property
+    def overshoots(self) -> tuple[float, ...]:
+        """`gram.overshoots` of the schedule."""
+        return overshoots(self.coefficients, self._ends)
 
     @property
     def slope(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf, isinf, sqrt
 from typing import TypeVar
 
@@ -13,6 +13,10 @@ from inexact_muon.statistics.verdicts import ALPHA, FALSE, LEVEL, OPEN, TRUE, PV
 
 POWER = 0.8
 """Power at the detectable difference."""
+ROUNDING = 1e-12
+"""Relative rounding error of a value; differences below it are zero."""
+SAME = 1e-6
+"""Values whose deviation is at most this times the largest are one value up to rounding."""
 Key = TypeVar("Key", int, str)
 
 
@@ -23,6 +27,9 @@ class Interval:
     Attributes:
         spread: the standard deviation of one value (the noise floor).
         freedom: degrees of freedom of the spread.
+        counted: a number that is known, not a sample.
+        open_below: further values are missing that would be lower than these: the mean may be lower than `low`.
+        open_above: the same above.
     """
 
     mean: float
@@ -31,6 +38,18 @@ class Interval:
     n: int
     spread: float = inf
     freedom: int = 0
+    counted: bool = False
+    open_below: bool = False
+    open_above: bool = False
+
+    @property
+    def identical(self) -> bool:
+        """All values are the same: a sample without spread says nothing about the spread of further values."""
+        return self.n >= 2 and self.spread == 0.0 and not self.counted
+
+    def censored(self, below: bool, above: bool) -> Interval:
+        """The interval if values are missing that would lie below (or above) the others; nothing is decided there."""
+        return replace(self, open_below=self.open_below or below, open_above=self.open_above or above)
 
     @property
     def error(self) -> float:
@@ -40,22 +59,24 @@ class Interval:
     @property
     def detectable(self) -> float:
         """The smallest difference that this many values detect with 80 % power, at the level of the interval."""
-        if isinf(self.error):
+        if isinf(self.error) or self.error == 0.0:
             return inf
         return float(stdtrit(self.freedom, 1 - LEVEL) + stdtrit(self.freedom, POWER)) * self.error
 
     def above(self, threshold: float = 0.0) -> PValues:
         """Superiority: the mean is above a threshold (Student's t)."""
-        if isinf(self.error):
-            return OPEN
-        if self.error == 0.0:
+        if self.counted:
             return TRUE if self.mean > threshold else FALSE
+        if isinf(self.error) or self.error == 0.0:
+            return OPEN
         t = (self.mean - threshold) / self.error
-        return PValues(float(stdtr(self.freedom, -t)), float(stdtr(self.freedom, t)))
+        confirm = 1.0 if self.open_below else float(stdtr(self.freedom, -t))
+        return PValues(confirm, 1.0 if self.open_above else float(stdtr(self.freedom, t)))
 
     def below(self, threshold: float = 0.0) -> PValues:
         """The mean is below a threshold."""
-        return Interval(-self.mean, -self.high, -self.low, self.n, self.spread, self.freedom).above(-threshold)
+        turned = Interval(-self.mean, -self.high, -self.low, self.n, self.spread, self.freedom, self.counted)
+        return turned.censored(self.open_above, self.open_below).above(-threshold)
 
     def within(self, margin: float) -> PValues:
         """Equivalence: |mean| < margin, by two one-sided tests at 5 %, i.e. the 90 % interval is inside the margin.
@@ -95,6 +116,8 @@ def interval(
     if len(known) < 2:
         return Interval(mean, -inf, inf, len(found))
     s, freedom = max(spread(known), grain / sqrt(12.0)), len(known) - 1
+    if s <= SAME * max(map(abs, known)):
+        s = 0.0
     half = float(stdtrit(freedom, 1 - LEVEL)) * s / sqrt(len(found))
     return Interval(mean, mean - half, mean + half, len(found), s, freedom)
 
@@ -115,6 +138,19 @@ def seeds_needed(spread: float, pilot: int, half_width: float, level: float = LE
     return max(pilot, ceil((float(stdtrit(pilot - 1, 1 - level)) * spread / half_width) ** 2))
 
 
+def seeds_to_tell(spread: float, distance: float, least: int = 2, most: int = 10_000, level: float = LEVEL) -> int:
+    """The fewest n of which a one-sided t test finds a mean at this distance with probability POWER; 0 if not `most`.
+
+        distance >= (t(n-1, 1 - level) + t(n-1, POWER)) spread / sqrt(n)
+
+    Without the second term the power is one half: the mean of n further values lies on either side of the truth.
+    """
+    for n in range(max(least, 2), most):
+        if float(stdtrit(n - 1, 1.0 - level) + stdtrit(n - 1, POWER)) * spread <= distance * sqrt(n):
+            return n
+    return 0
+
+
 def spread(values: Sequence[float]) -> float:
     """The standard deviation with n - 1; 0 for fewer than two values."""
     mean = sum(values) / max(1, len(values))
@@ -123,12 +159,17 @@ def spread(values: Sequence[float]) -> float:
 
 def known_value(value: float, n: int) -> Interval:
     """A known count, out of n."""
-    return Interval(float(value), float(value), float(value), n, 0.0)
+    return Interval(float(value), float(value), float(value), n, 0.0, counted=True)
 
 
 def paired(first: Mapping[Key, float], second: Mapping[Key, float]) -> dict[Key, float]:
-    """first - second for the seeds (or targets) that both have."""
-    return {key: first[key] - second[key] for key in first if key in second}
+    """first - second for the seeds (or targets) that both have; zero if they are equal up to rounding."""
+    return {key: difference(first[key], second[key]) for key in first if key in second}
+
+
+def difference(a: float, b: float) -> float:
+    """a - b, or 0 if they are equal up to rounding: ties must not look like tiny effects of one sign."""
+    return 0.0 if abs(a - b) <= ROUNDING * max(abs(a), abs(b)) else a - b
 
 
 def quantile(values: Sequence[float], q: float) -> float:

@@ -8,6 +8,8 @@ from math import exp, isfinite, log
 
 import numpy as np
 
+from inexact_muon.statistics.intervals import ROUNDING
+
 Cell = tuple[float, float]
 """(step size, momentum)"""
 
@@ -17,7 +19,8 @@ class GridOptimum:
     """The best cell, and the minimum of a quadratic in (log lr, log alpha) fitted to its neighbourhood.
 
     Attributes:
-        edge: the best step size has no finite neighbour on one side: the optimum may lie outside.
+        cell: of several cells with the same value, one on the edge if there is one.
+        edge: the step size of a best cell has no finite neighbour on one side: the optimum may lie outside.
         alpha_edge: the same for alpha = 1 - momentum; alpha = 1 is the end of its range, not an edge.
     """
 
@@ -33,12 +36,27 @@ def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> GridOptimum | Non
     """The optimum of the lowest sign * value; None for an empty table.
 
     The quadratic has six terms and is fitted to the 3 x 3 cells around the best one. If some are missing, or the fit
-    has no minimum, a parabola along each axis is used instead, and at an edge the cell itself.
+    has no minimum, a parabola along each axis is used instead, and at an edge the cell itself. If several cells are
+    best, the optimum is their geometric mean.
     """
     values = {cell: sign * value for cell, value in table.items() if isfinite(value)}
     if not values:
         return None
-    best = min(values, key=lambda cell: values[cell])
+    least = min(values.values())
+    tied = [_fit(values, cell) for cell, value in values.items() if value <= least + ROUNDING * abs(least)]
+    first = max(tied, key=lambda fit: (fit.edge, fit.alpha_edge))
+    return GridOptimum(
+        cell=first.cell,
+        value=table[first.cell],
+        lr=_mean([fit.cell[0] for fit in tied]) if len(tied) > 1 else first.lr,
+        alpha=_mean([1.0 - fit.cell[1] for fit in tied]) if len(tied) > 1 else first.alpha,
+        edge=first.edge,
+        alpha_edge=any(fit.alpha_edge for fit in tied),
+    )
+
+
+def _fit(values: Mapping[Cell, float], best: Cell) -> GridOptimum:
+    """The optimum near a best cell."""
     rates, alphas = _axis(values, 0), [1.0 - m for m in reversed(_axis(values, 1))]
     here = (best[0], 1.0 - best[1])
     near = [_near(axis, place) for axis, place in zip((rates, alphas), here, strict=True)]
@@ -46,14 +64,13 @@ def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> GridOptimum | Non
     fitted = _quadratic(points, here) if len(points) == 9 else None
     rows = [sorted((p[k], v) for p, v in points.items() if p[1 - k] == here[1 - k]) for k in (0, 1)]
     lr, alpha = fitted or (_parabola(rows[0], here[0]), _parabola(rows[1], here[1]))
-    return GridOptimum(
-        cell=best,
-        value=table[best],
-        lr=lr,
-        alpha=min(1.0, alpha),
-        edge=len(rows[0]) < 3,
-        alpha_edge=len(rows[1]) < 3 and here[1] < 1.0,
-    )
+    edge, alpha_edge = len(rows[0]) < 3, len(rows[1]) < 3 and here[1] < 1.0
+    return GridOptimum(best, values[best], lr, min(1.0, alpha), edge, alpha_edge)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return exp(sum(map(log, values)) / len(values))
 
 
 def extended(axis: Sequence[float], place: float, most: float = float("inf")) -> float | None:

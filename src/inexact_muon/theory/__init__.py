@@ -1,10 +1,11 @@
-"""Every statement of the paper, and its two-number version, as a function of floats. No torch.
+"""Every statement of the paper, its two-number version, and one step along powers, as functions of floats. No torch.
 
 deterministic_optimal(D0=1.0, L=2.0, K=1000, delta=0.1)        # (gamma, bound), Corollary 2
 measured_stochastic_bound(D0=1.0, L=2.0, K=1000, rho_sigma=1.0, gamma=0.01, alpha=0.1, gap=0.02, overshoot=1.1)
 BOUNDS["stochastic-optimal"].source                            # where the paper states it
 
-Proofs of the two-number versions (`measured_...`) are in docs/theory.md. Symbols: `inexact_muon.theory._base`.
+Proofs of the two-number versions (`measured_...`) and of the step along a power (`power_...`) are in docs/theory.md.
+Symbols: `inexact_muon.theory._base`.
 """
 
 from inexact_muon.theory._base import Optimum as Optimum
@@ -45,6 +46,7 @@ from inexact_muon.theory.lemmas import descent as descent
 from inexact_muon.theory.lemmas import measured_descent as measured_descent
 from inexact_muon.theory.lemmas import measured_momentum_error as measured_momentum_error
 from inexact_muon.theory.lemmas import measured_momentum_error_step as measured_momentum_error_step
+from inexact_muon.theory.lemmas import measured_polyak_step as measured_polyak_step
 from inexact_muon.theory.lemmas import momentum_error as momentum_error
 from inexact_muon.theory.lemmas import momentum_error_step as momentum_error_step
 from inexact_muon.theory.measured_stochastic import measured_stochastic_bound as measured_stochastic_bound
@@ -57,6 +59,10 @@ from inexact_muon.theory.measured_stochastic import (
 from inexact_muon.theory.measured_stochastic import measured_stochastic_minimum as measured_stochastic_minimum
 from inexact_muon.theory.measured_stochastic import measured_stochastic_optimal as measured_stochastic_optimal
 from inexact_muon.theory.measured_stochastic import measured_stochastic_terms as measured_stochastic_terms
+from inexact_muon.theory.powers import power_decrease as power_decrease
+from inexact_muon.theory.powers import power_optimal as power_optimal
+from inexact_muon.theory.powers import power_share as power_share
+from inexact_muon.theory.powers import power_step as power_step
 from inexact_muon.theory.smoothness import l0l1_bound as l0l1_bound
 from inexact_muon.theory.smoothness import l0l1_iterations as l0l1_iterations
 from inexact_muon.theory.smoothness import measured_l0l1_bound as measured_l0l1_bound

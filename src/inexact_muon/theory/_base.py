@@ -25,7 +25,7 @@ class Statement:
 
     Attributes:
         statement: the formula it computes.
-        source: where the paper states it; "ours" for the two-number versions, proved in docs/theory.md.
+        source: where the paper states it; "ours" for what docs/theory.md proves.
         kind: bound, optimum, count, step, lemma, factor or model.
     """
 
@@ -90,15 +90,21 @@ def check_length(K: int) -> None:
         raise ValueError(f"K must be at most 1e8 where a sequence of K numbers is made, got {K:g}")
 
 
+def check_gap(gap: Numbers) -> Floats:
+    """Require gap < 1; returns 1 - gap, the share of the descent that the oracle keeps."""
+    kept = 1.0 - np.asarray(gap, dtype=float)
+    if not np.all(np.isfinite(kept) & (kept > 0.0)):
+        raise ValueError(f"gap must be below 1, got {shown(gap)}: at 1 or above d_hat is not a descent direction")
+    return kept
+
+
 def check_oracle(gap: Numbers, overshoot: Numbers, **values: Numbers) -> None:
     """`check` the values, and require gap < 1 and overshoot >= 1 - gap.
 
     The latter holds since |<m, d_hat>| <= dual_norm(m) norm(d_hat).
     """
     check(**values)
-    kept = 1.0 - np.asarray(gap, dtype=float)
-    if not np.all(np.isfinite(kept) & (kept > 0.0)):
-        raise ValueError(f"gap must be below 1, got {shown(gap)}: at 1 or above d_hat is not a descent direction")
+    kept = check_gap(gap)
     check(overshoot=overshoot)
     if not np.all(np.asarray(overshoot, dtype=float) >= kept * (1.0 - 1e-9)):
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from inexact_muon.theory._base import check, check_oracle, worst_pair
+from inexact_muon.theory._base import check, check_gap, check_oracle, worst_pair
 
 
 def measured_descent(
@@ -24,6 +24,16 @@ def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: 
     gap, overshoot = worst_pair(delta)
     step_length = gamma * overshoot
     return float(f - gamma * (1.0 - gap) * dual_momentum + step_length * error_next + 3.0 * L / 2.0 * step_length**2)
+
+
+def measured_polyak_step(D0: float, dual_momentum: float, gap: float) -> float:
+    """gamma = D0 / ((1-eta) ||m||*), D0 = f(x^k) - f*: a step along d_hat reaches f* to first order.
+
+    Its ratio for two answers to one m, (1-eta_A)/(1-eta_B), depends on neither f nor m: the transfer rule `descent`. If
+    f(x + d) depends on <m, d> only, as for curvature c m m^T, it is the ratio of the best steps exactly.
+    """
+    check(D0=D0, dual_momentum=dual_momentum)
+    return D0 / (float(check_gap(gap)) * dual_momentum)
 
 
 def measured_momentum_error_step(

@@ -6,6 +6,7 @@ of torch.distributed.checkpoint, of which only momentum tensors are read. No cod
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inexact_muon.checkpoints.folders import read_folder
+from inexact_muon.checkpoints.folders import check_stored, read_folder
 from inexact_muon.checkpoints.momenta import BUFFER, Momentum, momenta
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
@@ -34,6 +35,8 @@ def read(path: Path) -> list[Momentum]:
     """The momentum matrices of a checkpoint; raises ValueError if there are none."""
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
+    if not path.is_dir() and not path.is_file():
+        raise ValueError(f"{path} is a pipe or a device: copy the checkpoint to a file")
     if path.is_dir():
         loaded = _read_distributed(path)
     elif path.suffix == ".safetensors":
@@ -80,7 +83,7 @@ def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerRepor
     """Evaluate a layer under the given oracle, or else the one named by its file, and under the candidates."""
     layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
     used = None if used is None else used.at(*layer.shape)
-    best, in_use = choose(*layer.shape).method, None if used is None else predict(used, layer.values)
+    best, in_use = choose(*layer.shape, spread=True).method, None if used is None else predict(used, layer.values)
     try:
         advice = choose(*layer.shape, spectrum=layer.values, gap=GAP, overshoot=OVERSHOOT)
     except ValueError:
@@ -117,14 +120,24 @@ def bottleneck(found: Sequence[Inexactness]) -> tuple[int, float]:
 def _read_torch(path: Path) -> Any:
     zipped = zipfile.is_zipfile(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        if zipped:
+            check_stored(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of the pickle protocol
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except UnpicklingError:
         if zipped:
             raise ValueError(
                 f"{path} contains Python objects, which are not loaded for safety: save only optimizer.state_dict()"
             ) from None
         raise ValueError(f"{path} is not a file that torch.save wrote") from None
-    except (RuntimeError, EOFError, ValueError, LookupError):  # LookupError: a text file empties the unpickler's stack
+    except (
+        RuntimeError,
+        EOFError,
+        ValueError,
+        LookupError,
+        zipfile.BadZipFile,
+    ):  # LookupError: a text file empties the unpickler's stack
         raise ValueError(f"{path} is not a complete file of torch.save: it may be truncated") from None
 
 

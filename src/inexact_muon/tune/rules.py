@@ -8,6 +8,11 @@ With eta the gap, nu the overshoot, c = 1 - eta + nu and delta the error of Assu
     paper           ((1+delta_A)/(1+delta_B))^(1/4)          ((1+delta_B)/(1+delta_A))^(1/2)
     deterministic   nu_A/nu_B                                1
 
+`descent` is the ratio of Polyak's steps, (f - f*)/((1-eta) ||m||*): along either oracle's answer to m the linear model
+of the loss reaches the same value. It is the ratio of the best steps, exactly, if the loss depends on x along m only,
+such as f(x) + <m, d> + c/2 <m, d>^2, curvature of rank one along m. With curvature in all directions alike the ratio
+would be ((1-eta_B)/(1-eta_A)) (nu_A/nu_B)^2, the gap the other way round (docs/theory.md, Section 15).
+
 Each is a ratio f(A)/f(B), so that transfers compose: A to B to C equals A to C. Under every rule but the paper's, an
 oracle that returns s times another's output gets lr/s and the same momentum.
 """
@@ -66,7 +71,7 @@ def measured(a: Any, b: Any) -> Factors:
 
 
 def descent(a: Any, b: Any) -> Factors:
-    """(1-eta_A)/(1-eta_B) and 1."""
+    """(1-eta_A)/(1-eta_B) and 1: `theory.measured_polyak_step` of B over that of A."""
     return Factors((1.0 - a.gap) / (1.0 - b.gap), 1.0)
 
 
@@ -97,7 +102,7 @@ RULES: dict[str, Rule] = {
             "descent",
             "(1-eta_A)/(1-eta_B)",
             "1",
-            "descent lemma, first-order term",
+            "measured-polyak-step",
             "a step lowers the loss by the same amount to first order",
             True,
             descent,

@@ -10,6 +10,7 @@ from inexact_muon._text import read
 from inexact_muon.views.base import BATCH as BATCH
 from inexact_muon.views.base import COLUMNS as COLUMNS
 from inexact_muon.views.base import ROWS as ROWS
+from inexact_muon.views.base import Misfit as Misfit
 from inexact_muon.views.base import Transposed as Transposed
 from inexact_muon.views.base import View as View
 from inexact_muon.views.base import Whole as Whole

@@ -16,6 +16,10 @@ BATCH, ROWS, COLUMNS = -3, -2, -1
 Shape = Sequence[int]
 
 
+class Misfit(ValueError):
+    """A view that cannot cut a tensor of this shape."""
+
+
 @dataclass(frozen=True)
 class View(ABC):
     """Cuts a tensor into matrices and joins matrices into a tensor."""

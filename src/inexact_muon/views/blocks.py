@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from inexact_muon.views.base import COLUMNS, ROWS, Shape, View, unflatten
+from inexact_muon.views.base import COLUMNS, ROWS, Misfit, Shape, View, unflatten
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ class Stacked(View):
         return _join_runs(parts, size, first[0], _divided(self, shape, self.count), self._oriented)
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
+        if len(shape) != 2:
+            raise Misfit(f"{self} cuts a matrix, got a parameter of shape {tuple(shape)}: use view='whole' for a stack")
         rows = _divided(self, shape, self.count)
         return [(self.count, shape[1], rows) if self.transposed else (self.count, rows, shape[1])]
 
@@ -101,7 +103,7 @@ class Stacked(View):
 
 def _divided(view: View, shape: Shape, count: int) -> int:
     if shape[0] % count:
-        raise ValueError(f"{view} does not divide the {shape[0]} rows of a parameter of shape {tuple(shape)}")
+        raise Misfit(f"{view} does not divide the {shape[0]} rows of a parameter of shape {tuple(shape)}")
     return shape[0] // count
 
 

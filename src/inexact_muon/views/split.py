@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from inexact_muon.views.base import BATCH, COLUMNS, ROWS, Shape, View, unflatten
+from inexact_muon.views.base import BATCH, COLUMNS, ROWS, Misfit, Shape, View, unflatten
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Split(View):
         total = shape[-2]
         sizes = list(self.rows) if isinstance(self.rows, tuple) else [total // (self.rows * self.groups)] * self.rows
         if sum(sizes) * self.groups != total or min(sizes) < 1:
-            raise ValueError(f"{self} does not divide the {total} rows of a parameter of shape {tuple(shape)}")
+            raise Misfit(f"{self} does not divide the {total} rows of a parameter of shape {tuple(shape)}")
         return sizes
 
     @staticmethod

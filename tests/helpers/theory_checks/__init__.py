@@ -5,6 +5,7 @@ Each right side is computed another way: step by step, from the proof, by hand, 
 
 from theory_checks import conditions as conditions
 from theory_checks import deterministic as deterministic
+from theory_checks import powers as powers
 from theory_checks import stochastic as stochastic
 from theory_checks import varying as varying
 from theory_checks._base import CHECKS as CHECKS

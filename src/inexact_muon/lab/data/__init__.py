@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,39 @@ WHOLE, PIECES = 64 << 20, 64
 """Arrays of up to WHOLE bytes are hashed entirely; of larger ones PIECES pieces with that many bytes in total."""
 
 
-@lru_cache(maxsize=2)
+Stamp = tuple[tuple[str, int, int], ...]
+"""(path, time of the last change, size) of every file."""
+
+
 def load(data: Any) -> Tokens | Images | None:
-    """The validated data of a spec section; a worker reads it once for many runs."""
-    return READERS[type(data)](data)
+    """The validated data of a spec section; a worker reads it once for many runs, and again if a file has changed."""
+    return _load(data, stamp(data))
 
 
-@lru_cache(maxsize=2)
 def fingerprint(data: Any) -> str:
     """SHA-256 of the examples; empty if the problem generates its own.
 
     For an array larger than WHOLE, its size and PIECES evenly spaced pieces are hashed: FineWeb has gigabytes.
     """
-    found = load(data)
+    return _fingerprint(data, stamp(data))
+
+
+def stamp(data: Any) -> Stamp:
+    """The files of a section with a path; none if there is nothing yet."""
+    path = Path(getattr(data, "path", "") or "/dev/null").expanduser()
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    found = [(str(file), file.stat()) for file in files if file.is_file()]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)
+
+
+@lru_cache(maxsize=2)
+def _load(data: Any, _stamp: Stamp) -> Tokens | Images | None:
+    return READERS[type(data)](data)
+
+
+@lru_cache(maxsize=2)
+def _fingerprint(data: Any, _stamp: Stamp) -> str:
+    found = _load(data, _stamp)
     if found is None:
         return ""
     parts = (*found.train, *found.validation) if isinstance(found, Tokens) else (*found.train, *found.test)

@@ -13,25 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lab.spec.decode import decode, read_toml
-
-Count = Annotated[int, Meta(ge=1)]
-Number = Annotated[int, Meta(ge=0)]
-Side = Annotated[int, Meta(ge=2)]
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Decay = Annotated[float, Meta(ge=0, lt=1)]
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of a spec file: frozen, without unknown fields."""
-
-
-class Named(Section, frozen=True, tag_field="name"):
-    """One of several kinds of a table, selected by `name`."""
-
+from inexact_muon.lab.spec.optimizers import MuonSpec, Optimizer
+from inexact_muon.lab.spec.section import Count, Named, NotNegative, Number, Section, Share, Side
 
 # problems -------------------------------------------------------------------------------------------------------------
 
@@ -142,72 +126,6 @@ READS: dict[type, tuple[type[Named], ...]] = {
     Cnn: (Digits, Cifar10),
 }
 """Data sections that a problem accepts, the default first; a problem without a row has its own data."""
-
-
-# optimizers -----------------------------------------------------------------------------------------------------------
-
-
-class MuonSpec(Named, frozen=True, tag="muon"):
-    """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, with the README's lr."""
-
-    lr: Positive = 0.02
-    momentum: Decay = 0.95
-    nesterov: bool = True
-    weight_decay: NotNegative = 0.1
-    polar: str = "auto"
-    scale: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
-    adamw_lr: Positive = ADAMW_LR
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
-
-
-class HyperballSpec(Named, frozen=True, tag="hyperball"):
-    """Muon on the hidden matrices, with weights and updates of fixed Frobenius norm; AdamW on the rest."""
-
-    lr: Positive = 0.05
-    """Frobenius norm of an update over that of its weight."""
-    momentum: Decay = 0.95
-    nesterov: bool = True
-    polar: str = "auto"
-    adamw_lr: Positive = ADAMW_LR
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
-
-
-class ScionSpec(Named, frozen=True, tag="scion"):
-    """Scion: spectral balls for hidden layers, the sign ball for the output, both scaled by shape."""
-
-    lr: Positive = 0.0009765625
-    momentum: Decay = 0.9
-    polar: str = "jordan(steps=5)"
-    radius: Positive = 8.0
-    head_radius: Positive = 16.0
-    constrained: bool = False
-
-
-class SignSGD(Named, frozen=True, tag="sign-sgd"):
-    """W <- W - lr sign(m)."""
-
-    lr: Positive = 0.001
-    momentum: Decay = 0.9
-
-
-class SGD(Named, frozen=True, tag="sgd"):
-    """W <- W - lr m, with PyTorch's momentum."""
-
-    lr: Positive = 0.1
-    momentum: Decay = 0.9
-    nesterov: bool = False
-    weight_decay: NotNegative = 0.0
-
-
-class AdamW(Named, frozen=True, tag="adamw"):
-    """The baseline."""
-
-    lr: Positive = 0.003
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
-    weight_decay: NotNegative = 0.0
-
-
-Optimizer = MuonSpec | HyperballSpec | ScionSpec | SignSGD | SGD | AdamW
 
 
 # the rest -------------------------------------------------------------------------------------------------------------

@@ -25,12 +25,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from inexact_muon._text import nearest
 from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.spec.arms import Compare, trained
 from inexact_muon.lab.spec.decode import decode, is_unicode, read_toml, takes_list
-from inexact_muon.lab.spec.spec import Count, Number, Positive, RunSpec, Section, overlay
+from inexact_muon.lab.spec.section import Count, Number, Positive, Section
+from inexact_muon.lab.spec.spec import RunSpec, overlay
 
 LEAST_PILOT = 3
 """Minimum number of pilot seeds; with fewer than six, many more are needed later."""
+DECLARED = ("decide", "compare")
+"""Tables of a study file that are written before its runs and kept in its store."""
 MOST_RUNS = 100_000
 """Larger studies are rejected before any run is built."""
 
@@ -70,8 +75,12 @@ class Study(Section, frozen=True):
     seeds: Annotated[tuple[Number, ...], Meta(min_length=1)] = (0,)
     grid: list[dict[str, Any]] = msgspec.field(default_factory=list)
     decide: Decide | None = None
+    compare: Compare | None = None
+    """Arms, in place of a grid: each is a run, with every seed."""
 
     def __post_init__(self) -> None:
+        if self.compare and self.grid:
+            raise ValueError("a study has arms ([compare]) or a grid, not both")
         if self.decide is None:
             return
         pilot = self.decide.pilot or self.seeds
@@ -89,6 +98,12 @@ class StudyRuns(Section, frozen=True):
     varied: tuple[str, ...]
     runs: tuple[RunSpec, ...]
     decide: Decide | None = None
+    compare: Compare | None = None
+
+    @property
+    def declared(self) -> dict[str, Section]:
+        """Its declarations by the name of their table."""
+        return {name: table for name in DECLARED if (table := getattr(self, name)) is not None}
 
 
 def load(path: Path, changes: dict[str, Any] | None = None) -> StudyRuns:
@@ -110,8 +125,10 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
     fields: dict[str, list[Any]] = {}
     changes = changes or {}
     combinations = 0
-    for grid in study.grid or [{}]:
-        axes = {**dict(leaves(grid, where)), "seed": list(study.seeds)}
+    arms = study.compare.arm if study.compare else ()
+    lists = [{field: [value] for field, value in arm.fields.items()} for arm in arms]
+    for cells in lists or [dict(leaves(grid, where)) for grid in study.grid or [{}]]:
+        axes = {**cells, "seed": list(study.seeds)}
         changed = _axes(changes, _first(study.base, axes, changes))
         axes |= changed
         combinations += prod(map(len, axes.values()))
@@ -133,6 +150,9 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
             spec = decode(raw, RunSpec, where)
             runs[spec.id] = spec
     varied = tuple(field for field, values in fields.items() if any(v != values[0] for v in values))
+    _check_arms(study.compare, runs.values(), where)
+    if study.compare:  # seed by seed: an interrupted sweep has complete seeds
+        runs = dict(sorted(runs.items(), key=lambda item: study.seeds.index(item[1].seed)))
     several = len(study.grid) > 1  # then a field that only some grids have varies, too
     varied = tuple(dict.fromkeys((*varied, *(f for g in study.grid if several for f, _ in leaves(g, where)))))
     return StudyRuns(
@@ -142,7 +162,25 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
         varied=varied,
         runs=tuple(runs.values()),
         decide=study.decide,
+        compare=study.compare,
     )
+
+
+def _check_arms(compare: Compare | None, runs: Iterable[RunSpec], where: str) -> None:
+    """Raise if arms differ in more than the study declares."""
+    if compare is None:
+        return
+    first = {arm.name: spec for spec in runs if (arm := compare.arm_of(spec)) is not None}
+    known = {field for spec in first.values() for field in trained(spec)}
+    for field in (field for field in (*compare.of, *compare.own, *compare.held) if field not in known):
+        raise LabError(f"{where}: compare: {field!r} is no field of these runs: {nearest(field, known)}")
+    for arm in compare.arm:
+        for name in (*filter(None, (arm.against,)), *arm.controls):
+            if fields := compare.undeclared(first[arm.name], first[name]):
+                raise LabError(
+                    f"{where}: the arms {arm.name!r} and {name!r} differ in {', '.join(fields)}, which is neither in "
+                    "`of` nor in `own` of [compare]: make it equal, or declare it"
+                )
 
 
 def _first(base: dict[str, Any], axes: dict[str, list[Any]], changes: dict[str, Any]) -> dict[str, Any]:

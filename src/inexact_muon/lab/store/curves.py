@@ -79,7 +79,7 @@ class Curves:
         self.path = path
         self._end = (start or Mark()).bytes
         with writing(path):
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             os.ftruncate(self._handle, self._end)
             self._sum = hashlib.sha256(os.pread(self._handle, self._end, 0))
             os.lseek(self._handle, self._end, os.SEEK_SET)

@@ -9,7 +9,8 @@ from typing import Literal
 import msgspec
 
 from inexact_muon.lab.errors import LabError, warn
-from inexact_muon.lab.spec.spec import RunSpec, Section
+from inexact_muon.lab.spec.section import Section
+from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.store import curves
 from inexact_muon.lab.store.files import replace
 
@@ -23,6 +24,8 @@ class Outcome(Section, frozen=True):
 
     state: End
     step: int
+    run: str = ""
+    """The run's id; empty in outcomes that were written before they had it."""
     result: dict[str, float | None] = msgspec.field(default_factory=dict)
     """Last value of every metric; bitwise reproducible."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
@@ -93,12 +96,15 @@ def read_outcome(folder: Path) -> Outcome | None:
         raise LabError(f"{path} is damaged; the same sweep repeats the run") from None
 
 
-def checked_outcome(folder: Path) -> Outcome | None:
-    """The outcome in this folder; None if the run has not ended or, with a warning, if its files are damaged."""
+def checked_outcome(folder: Path, run: str) -> Outcome | None:
+    """The outcome of a run in its folder; None if it has not ended or, with a warning, if its files are not its own."""
     try:
         found = read_outcome(folder)
     except LabError as error:
         warn(str(error))
+        return None
+    if found is not None and found.run not in ("", run):
+        warn(f"{folder / OUTCOME} is that of run {found.run}; the same sweep repeats run {run}")
         return None
     if found is not None and not curves.holds(folder / CURVES, found.curves):
         warn(f"{folder / CURVES} is damaged or cut off; the same sweep repeats the run")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bz2
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -19,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from inexact_muon._text import nearest
+from inexact_muon._text import nearest, printable
 from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec.spec import Section
+from inexact_muon.lab.spec.section import Section
 from inexact_muon.lab.store import curves
 from inexact_muon.lab.store.curves import Record, thin
 from inexact_muon.lab.store.files import replace
@@ -29,8 +30,10 @@ from inexact_muon.lab.store.outcome import Run
 
 SUFFIX = ".pack"
 MAGIC, VERSION = b"inexact-muon evidence", b"1"
-LARGEST = 1 << 30
-"""Maximum unpacked size in bytes."""
+LARGEST, RATIO, SMALL = 1 << 30, 100, 1 << 20
+"""Maximum unpacked size in bytes; as a multiple of the packed size, which is ten in practice, beyond SMALL."""
+SHARE = 16
+"""The unpacked text is at most this part of the machine's memory: parsed, it takes ten times its size."""
 THINNED = ("train", "validation")
 
 
@@ -131,18 +134,22 @@ def _read(path: Path, _changed: int, _size: int) -> list[PackedStore]:
 
 
 def _unpacked(body: bytes, path: Path) -> bytes:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = min(LARGEST, memory // SHARE, max(SMALL, RATIO * len(body)))
     decompressor = bz2.BZ2Decompressor()
-    text = decompressor.decompress(body, max_length=LARGEST)
+    text = decompressor.decompress(body, max_length=most)
     if not decompressor.eof:
-        raise LabError(f"{path} is cut off, or unpacks to more than {LARGEST >> 20} MB")
+        raise LabError(f"{path} is cut off, or unpacks to more than {most / 1e6:.1f} MB")
     return text
 
 
 def _checked(content: Content) -> Content:
-    """Validate that every run matches its id and its outcome."""
+    """Validate that every run matches its id and its outcome, and that names are names of folders."""
     for store in content.stores:
+        if store.name in (".", "..") or "/" in store.name or printable(store.name) != store.name:
+            raise msgspec.ValidationError(f"{ascii(store.name)[:100]} is not the name of a study")
         for run in store.runs:
-            if run.spec.id != run.id or not run.consistent:
+            if run.spec.id != run.id or not run.consistent or (run.outcome and run.outcome.run not in ("", run.id)):
                 raise msgspec.ValidationError(f"run {run.id} does not fit its spec or its outcome")
             if any(not isinstance(r.get("kind"), str) or not isinstance(r.get("step"), int) for r in run.curves):
                 raise msgspec.ValidationError(f"a curve of run {run.id} has no kind or step")

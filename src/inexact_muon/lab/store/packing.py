@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 
 from inexact_muon.lab.errors import LabError, writing
-from inexact_muon.lab.spec.study import StudyRuns
+from inexact_muon.lab.spec.study import DECLARED, StudyRuns
 from inexact_muon.lab.store import pack, store
 from inexact_muon.lab.store.outcome import CURVES, OUTCOME, write_outcome
 from inexact_muon.lab.store.pack import PackedRun, PackedStore
@@ -50,7 +50,8 @@ def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
     about: dict[str, dict[str, str]] = {}
     for one in stores:
         first = about.setdefault(one.name, one.about)
-        if "redeclared" in one.about or one.about.get("decide", first.get("decide")) != first.get("decide"):
+        changed = any(one.about.get(key, first.get(key)) != first.get(key) for key in DECLARED)
+        if "redeclared" in one.about or changed:
             about[one.name] = first | {"redeclared": "yes"}
         runs = by_name.setdefault(one.name, {})
         for run in one.runs:
@@ -94,13 +95,13 @@ def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
     new = 0
     for run in ended.values():
         place = store.run_folder(folder, run.id)
-        if store.checked_outcome(place) is not None or run.outcome is None:
+        if store.checked_outcome(place, run.id) is not None or run.outcome is None:
             continue
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
             (place / OUTCOME).unlink(missing_ok=True)
         made = pack.mark(run.curves, place / CURVES)
-        write_outcome(place, msgspec.structs.replace(run.outcome, curves=made))
+        write_outcome(place, msgspec.structs.replace(run.outcome, curves=made, run=run.id))
         new += 1
     union = {spec.id: spec for spec in (*plan.runs, *(run.spec for run in ended.values()))}
     earlier = next((one.about for one in stores if one.name == plan.name), {})

@@ -92,8 +92,10 @@ def _run(folder: Path, row: tuple[Any, ...]) -> Run:
     if spec.id != values["id"]:
         raise LabError("its spec is that of another run")
     outcome = unseal(sealed.encode()) if sealed else None
+    if outcome is not None and outcome.run not in ("", spec.id):
+        raise LabError(f"its outcome is that of run {outcome.run}")
     if outcome is None and values["state"] in ("waiting", "running"):
-        outcome = checked_outcome(run_folder(folder, spec.id))
+        outcome = checked_outcome(run_folder(folder, spec.id), spec.id)
         values["state"] = outcome.state if outcome else values["state"]
     run = msgspec.convert(values | {"spec": spec, "outcome": outcome}, Run)
     if not run.consistent:

@@ -25,7 +25,7 @@ import msgspec
 
 from inexact_muon.lab.errors import LabError, warn, writing
 from inexact_muon.lab.spec.spec import RunSpec, canonical
-from inexact_muon.lab.spec.study import StudyRuns
+from inexact_muon.lab.spec.study import DECLARED, StudyRuns
 from inexact_muon.lab.store.files import Lock
 from inexact_muon.lab.store.index import damaged_index, readable, reading
 from inexact_muon.lab.store.outcome import (
@@ -133,21 +133,26 @@ class Store:
             self._index.executemany("insert into about values (?, ?)", texts.items())
 
     def _declaration(self, plan: StudyRuns, earlier: Mapping[str, str]) -> dict[str, str]:
-        """The declared claims; a declaration that was changed after runs had ended is marked permanently."""
-        rows = self._index.execute("select key, value from about where key in ('decide', 'redeclared')").fetchall()
-        olds = [dict(rows), {key: earlier[key] for key in ("decide", "redeclared") if key in earlier}]
-        if plan.decide is None:
-            return olds[1] | olds[0]
-        new = msgspec.json.encode(plan.decide, order="sorted").decode()
+        """Declared claims and arms; a declaration that was changed after runs had ended is marked permanently."""
+        known = dict(self._index.execute("select key, value from about").fetchall())
+        olds = [{key: old[key] for key in (*DECLARED, "redeclared") if key in old} for old in (earlier, known)]
+        new = {key: msgspec.json.encode(table, order="sorted").decode() for key, table in plan.declared.items()}
+        if not new:
+            return olds[0] | olds[1]
         ended = self._index.execute("select count(*) from runs where outcome is not null").fetchone()[0]
-        changed = (ended or earlier) and any(old.get("decide", new) != new for old in olds)
+        changed = (ended or earlier) and any(old.get(key, text) != text for old in olds for key, text in new.items())
         marked = changed or any("redeclared" in old for old in olds)
-        return {"decide": new} | ({"redeclared": "yes"} if marked else {})
+        return new | ({"redeclared": "yes"} if marked else {})
 
     def _recover(self) -> None:
         """Update the index from the files: record ended runs; running, lost or damaged ones wait again."""
-        for run, state, text in self._index.execute("select id, state, outcome from runs").fetchall():
-            found = checked_outcome(self.run_folder(run))
+        rows = self._index.execute("select id, state, outcome from runs").fetchall()
+        owners = {text: run for run, _, text in rows if text}
+        for run, state, text in rows:
+            found = checked_outcome(self.run_folder(run), run)
+            if found is not None and owners.get(sealed := write(found).decode(), run) != run:
+                warn(f"{self.run_folder(run)} has the outcome of run {owners[sealed]}; run {run} is repeated")
+                found = None
             if found is not None:
                 if (state, text) != (found.state, write(found).decode()):
                     self.end(run, found)

@@ -13,7 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from inexact_muon.lab.spec.spec import Named, RunSpec
+from inexact_muon._text import printable
+from inexact_muon.lab.spec.section import Named
+from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.spec.study import StudyRuns, field_of
 from inexact_muon.lab.store.store import Outcome
 from inexact_muon.terminal import number
@@ -111,7 +113,7 @@ def best(outcomes: dict[str, Outcome]) -> str | None:
 
 def label(spec: RunSpec, varied: Sequence[str]) -> str:
     """ "lr=0.1 momentum=0.5": the last word of each field that varies, and its value."""
-    return " ".join(f"{name.rpartition('.')[2]}={short(field_of(spec, name))}" for name in varied)
+    return printable(" ".join(f"{name.rpartition('.')[2]}={short(field_of(spec, name))}" for name in varied))
 
 
 def short(value: Any) -> str:

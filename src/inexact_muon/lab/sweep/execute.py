@@ -39,16 +39,16 @@ def execute(
         patience: seconds to wait for another process that trains in this folder.
     """
     if int(os.environ.get("RANK", "0")) > 0:  # only torchrun's first process writes
-        return checked_outcome(folder) or train(spec, folder, report, stopping)
+        return checked_outcome(folder, spec.id) or train(spec, folder, report, stopping)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
         tidy(folder)
-        found = checked_outcome(folder)
+        found = checked_outcome(folder, spec.id)
         if found is None:
             found = _outcome(spec, folder, report, stopping, keep)
             if found is not None:
-                found = msgspec.structs.replace(found, curves=curves.mark(folder / CURVES))
+                found = msgspec.structs.replace(found, run=spec.id, curves=curves.mark(folder / CURVES))
                 write_outcome(folder, found)
         if found is not None and found.state != "failed" and not keep:
             (folder / CHECKPOINT).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from inexact_muon._text import printable
 from inexact_muon.lab.spec.study import field_of
 from inexact_muon.lab.store import store
 from inexact_muon.lab.sweep.board import label, short
@@ -84,7 +85,7 @@ def show_run(folder: Path, run_id: str, console: Console) -> None:
     run = store.find(folder, run_id)
     console.print(f"{run.id} {run.state}, step {step_of(folder, run)} of {run.spec.steps}, attempts {run.attempts}")
     console.print(label(run.spec, _varied(store.about(folder))), markup=False, soft_wrap=True)
-    console.print_json(msgspec.json.encode(run.spec).decode())
+    console.print_json(printable(msgspec.json.encode(run.spec).decode()))
     curves = store.intact_curves(folder, run.id, run.outcome)
     for kind, name in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy"), ("lmo", "sum")):
         values = [r[name] for r in curves if r["kind"] == kind and r.get(name) is not None]

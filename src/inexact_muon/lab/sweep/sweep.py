@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from inexact_muon.lab.errors import LabError, writing
+from inexact_muon.lab.errors import LabError, warn, writing
 from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.spec.study import StudyRuns
 from inexact_muon.lab.store import store
@@ -19,6 +19,7 @@ from inexact_muon.lab.sweep.engines import Engine
 from inexact_muon.lab.sweep.events import Broken, Done, Event, Lost, Notice, Progress
 from inexact_muon.lab.sweep.execute import check
 from inexact_muon.lab.sweep.signals import Stop, interrupts
+from inexact_muon.lab.train.environment import inputs
 
 DEATHS = 5
 """Number of workers that may die on one run in a sweep before the run counts as failed."""
@@ -50,6 +51,7 @@ def sweep(
         for spec in _distinct(plan):
             check(spec)
         opened = stack.enter_context(closing(Store(folder, plan)))
+        _notice_changes(plan, folder)
         return Sweep(plan, opened, engine, console).run(stop, retry, enough)
 
 
@@ -135,7 +137,7 @@ class Sweep:
             self.board.print_line(f"{spec.id}: {why}; it resumes from its checkpoint")
             self.requeue(spec)
             return
-        outcome = Outcome(state="failed", step=0, error=f"{why}, {DEATHS} times in one sweep")
+        outcome = Outcome(state="failed", step=0, run=spec.id, error=f"{why}, {DEATHS} times in one sweep")
         store.write_outcome(self.store.run_folder(spec.id), outcome)
         self.end(spec.id, outcome)
 
@@ -146,6 +148,23 @@ class Sweep:
         except LabError as error:
             self.broken = str(error)
         self.left.appendleft(spec)
+
+
+def _notice_changes(plan: StudyRuns, folder: Path) -> None:
+    """Warn if runs of the plan ended on other data, or with other code of a custom problem, than there is now."""
+    ended = {run.id: run.outcome.environment for run in store.runs(folder) if run.outcome}
+    now = {key: inputs(spec) for spec in _distinct(plan) if (key := (str(spec.problem), str(spec.data)))}
+    names = [
+        name
+        for spec in plan.runs
+        for name, value in now[str(spec.problem), str(spec.data)].items()
+        if ended.get(spec.id, {}).get(name, value) != value
+    ]
+    for name, count in Counter(names).items():
+        warn(
+            f"{folder}: {count} runs ended with other {name} than there is now, and do not compare with runs that "
+            "follow; choose another --out to repeat them"
+        )
 
 
 def _distinct(plan: StudyRuns) -> list[RunSpec]:

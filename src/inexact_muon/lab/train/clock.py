@@ -16,8 +16,8 @@ class Clock:
     so that the parts are meaningful.
     """
 
-    def __init__(self, device: torch.device, seconds: dict[str, float] | None = None) -> None:
-        self.seconds = dict.fromkeys(PARTS, 0.0) | (seconds or {})
+    def __init__(self, device: torch.device) -> None:
+        self.seconds = dict.fromkeys(PARTS, 0.0)
         self._device = device
         self._last = time.perf_counter()
 

@@ -11,18 +11,22 @@ import torch
 
 import inexact_muon
 from inexact_muon.lab import data
-from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon.lab.problems import custom
+from inexact_muon.lab.spec.spec import Custom, RunSpec
 from inexact_muon.lab.train.world import World
+
+INPUTS = ("data", "code")
+"""Entries that say what a run reads beside its spec."""
 
 
 def environment(spec: RunSpec, world: World) -> dict[str, str]:
     """Environment by name; runs with different environments are not comparable.
 
     `data` is a SHA-256: the standard library's text, for example, changes with the Python version, which is not part of
-    a run's id. Problems that generate their own data have none.
+    a run's id. Problems that generate their own data have none. `code` is that of a custom problem.
     """
     found = {
-        "data": data.fingerprint(spec.data),
+        **inputs(spec),
         "inexact_muon": inexact_muon.__version__,
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -33,6 +37,12 @@ def environment(spec: RunSpec, world: World) -> dict[str, str]:
         "processes": str(world.size),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def inputs(spec: RunSpec) -> dict[str, str]:
+    """Hashes of what a run reads beside its spec: "data", and "code" of a custom problem."""
+    code = custom.fingerprint(spec.problem.target) if isinstance(spec.problem, Custom) else ""
+    return {"data": data.fingerprint(spec.data), "code": code}
 
 
 @cache

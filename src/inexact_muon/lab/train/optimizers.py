@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from msgspec import UnsetType
 from msgspec.structs import asdict
 from torch import nn
 
 from inexact_muon import lmo, optim, polar
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.problems.noisy import Point
-from inexact_muon.lab.spec.spec import SGD, AdamW, HyperballSpec, MuonSpec, RunSpec, ScionSpec, SignSGD
+from inexact_muon.lab.spec.optimizers import SGD, AdamW, HyperballSpec, MuonSpec, ScionSpec, SignSGD
+from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.train.hyperball import Hyperball
 from inexact_muon.routing.routes import Rules
 
@@ -42,15 +44,19 @@ def rules(model: nn.Module) -> Rules:
 
 
 def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
-    """Muon for hidden matrices and AdamW for the rest."""
+    """Muon for hidden matrices and AdamW for the rest.
+
+    A step multiplies by 1 - lr_k weight_decay: a decay that does not depend on lr is decay/lr all along a schedule.
+    """
+    decay = options.weight_decay if isinstance(options.decay, UnsetType) else options.decay / options.lr
     return optim.Muon.for_model(
         model,
         options.lr,
         polar=oracle(options.polar),
-        adamw={"lr": options.adamw_lr, "betas": options.betas},
+        adamw={"lr": options.adamw_lr, "betas": options.betas, "weight_decay": options.weight_decay},
         momentum=options.momentum,
         nesterov=options.nesterov,
-        weight_decay=options.weight_decay,
+        weight_decay=decay,
         adjust_lr_fn=options.scale,
         rules=rules(model),
     )

@@ -23,7 +23,7 @@ from inexact_muon.lab.store.curves import Curves, Mark, holds
 from inexact_muon.lab.store.store import CHECKPOINT, CURVES, End, Outcome
 from inexact_muon.lab.train import checkpoint, optimizers
 from inexact_muon.lab.train.clock import Clock
-from inexact_muon.lab.train.environment import environment
+from inexact_muon.lab.train.environment import INPUTS, environment
 from inexact_muon.lab.train.observers import LMOErrors, OracleClock, oracle_work, skipped
 from inexact_muon.lab.train.schedule import factor
 from inexact_muon.lab.train.world import World, join, reseed
@@ -61,6 +61,7 @@ class Training:
 
     def __init__(self, spec: RunSpec, folder: Path, world: World) -> None:
         self.spec, self.folder, self.world = spec, folder, world
+        self.environment = environment(spec, world)  # of the start: files may change while it trains
         reseed(spec.seed, 0, 0)
         self.task = problems.build(spec)
         self.model = self.task.model.to(world.device)
@@ -144,12 +145,12 @@ class Training:
         self.model.eval()
         sums: dict[str, float] = {}
         with torch.no_grad(), self._autocast():
-            for index in range(self.spec.validation):
-                batch = self.task.validation(index)
+            for index in range(max(self.spec.validation, self.world.size)):  # every process learns the names
+                batch = self.task.validation(index % self.spec.validation)
                 if index % self.world.size != self.world.rank:
                     continue
                 for name, value in self.task.measure(self.model, self._place(batch)).items():
-                    sums[name] = sums.get(name, 0.0) + float(value)
+                    sums[name] = sums.get(name, 0.0) + (float(value) if index < self.spec.validation else 0.0)
         self.model.train()
         means = [m * self.world.size / self.spec.validation for m in self.world.mean(list(sums.values()))]
         found = dict(zip(sums, means, strict=True))
@@ -186,6 +187,8 @@ class Training:
         if self.curves is not None:
             self.curves.sync()
             content = {
+                "run": self.spec.id,
+                "environment": self.environment,
                 "step": self.step,
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
@@ -206,10 +209,11 @@ class Training:
         return Outcome(
             state=state,
             step=self.step,
+            run=self.spec.id,
             result=dict(self.result),
             skipped=skipped(self.optimizer),
             seconds=seconds,
-            environment=environment(self.spec, self.world),
+            environment=self.environment,
         )
 
     def close(self) -> None:
@@ -223,6 +227,9 @@ class Training:
         found = checkpoint.load(self.folder / CHECKPOINT, self.world.device)
         if found is None:
             return Mark()
+        if why := self._foreign(found):
+            warn(f"{self.folder / CHECKPOINT} {why}; the run starts again from the beginning")
+            return Mark()
         start = Mark(*found["curves"])
         if not holds(self.folder / CURVES, start, whole=False):
             warn(f"{self.folder / CURVES} is damaged or cut off; the run starts again from the beginning")
@@ -231,8 +238,17 @@ class Training:
         self.optimizer.load_state_dict(found["optimizer"])
         self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
         self.work = found["work"]
-        self.clock = Clock(self.world.device, found["seconds"])
+        self.clock.seconds |= found["seconds"]  # the observers hold this clock
         return start
+
+    def _foreign(self, found: Mapping[str, Any]) -> str:
+        """Why a checkpoint does not belong to this run on these data; checkpoints of earlier versions do not say."""
+        if found.get("run", self.spec.id) != self.spec.id:
+            return f"is that of run {found['run']}"
+        names = [
+            n for n, value in found.get("environment", {}).items() if n in INPUTS and self.environment.get(n) != value
+        ]
+        return f"was written with other {' and '.join(names)}" if names else ""
 
     def _no_sync(self, part: int) -> Any:
         """Synchronise gradients once per step, with the last micro-batch."""

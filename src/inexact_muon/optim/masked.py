@@ -1,0 +1,103 @@
+"""The equations of `algorithm` on an accelerator, where a flag on the device says which gradients are finite.
+
+What is skipped stays bitwise unchanged: its gradient is replaced by its momentum, lerp(x, x, w) = x, and its step has
+length zero. lr and momentum may be tensors, so that a captured graph follows a scheduler.
+
+Directions come here as z length / -decay (z length without decay): then W <- lerp(W, z, lr decay) is one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.optim.batches import Batch, Part
+from inexact_muon.optim.finite import Number
+from inexact_muon.optim.rows import Rows, few
+
+
+def shared_factor(group: dict[str, Any]) -> float:
+    """What is left of the factor of z once it is divided by it: -decay, or 1 without decay."""
+    return -1.0 if group["constrained"] else -float(group["weight_decay"]) or 1.0
+
+
+def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:
+    """lerp(b, g, 1 - mu), or 1 - mu^2 with Nesterov."""
+    assert batch.flags is not None
+    vector = batch.flags.vector
+    large = batch.large
+    for part in batch.parts:
+        group, outs = part.group, inputs if part.whole else [inputs[k] for k in part.index]
+        gradients = [batch.members[k].gradient for k in part.index]
+        small = few(outs, large)
+        if len(small) < len(outs):
+            flags, joined = vector.unbind(), set(small)
+            for j, (k, b, out) in enumerate(zip(part.index, part.buffers, outs, strict=True)):
+                if j not in joined:
+                    g = gradients[j].to(b.dtype)  # type: ignore[union-attr]
+                    torch.where(flags[k], -g if group["maximize"] else g, b, out=out)
+        if small:
+            rows = Rows.of(part.rows, "inputs", [part.index[j] for j in small], [outs[j] for j in small])
+            new, old = rows.joined([gradients[j] for j in small]), rows.joined([part.buffers[j] for j in small])
+            new = torch.where(rows.spread(vector), -new if group["maximize"] else new, old)
+            rows.copy_to([outs[j] for j in small], new)
+        power = 2 if group["nesterov"] else 1
+        weight = 1.0 - (1.0 - group["momentum"] ** power)
+        _lerp_(outs, part.buffers, weight if group["momentum_init"] == "zero" else _after_start(part, weight, 0.0))
+
+
+def update_weights_(batch: Batch, zs: Sequence[Tensor], _lengths: Sequence[float]) -> None:
+    """W <- lerp(W, z, lr decay), or W - lr z without decay."""
+    assert batch.flags is not None
+    for part in batch.parts:
+        lr, decay = part.group["lr"], 1.0 if part.group["constrained"] else float(part.group["weight_decay"])
+        rate = lr * decay if decay else lr
+        on = batch.flags.on.to(torch.promote_types(part.pieces[0].dtype, torch.float32))
+        rates, directions = (on * rate).to(part.pieces[0].dtype), zs if part.whole else [zs[k] for k in part.index]
+        small = few(part.pieces, batch.large)
+        if len(small) < len(part.pieces):
+            scalars, joined = rates.unbind(), set(small)
+            for j, (k, p, z) in enumerate(zip(part.index, part.pieces, directions, strict=True)):
+                if j in joined:
+                    continue
+                if decay:
+                    p.lerp_(z.to(p.dtype), scalars[k])
+                else:
+                    p.addcmul_(z, scalars[k], value=-1.0)
+        if small:
+            ps = [part.pieces[j] for j in small]
+            rows = Rows.of(part.rows, "weights", [part.index[j] for j in small], ps)
+            w, z, t = rows.joined(ps), rows.joined([directions[j] for j in small]), rows.spread(rates)
+            rows.copy_to(ps, w.lerp_(z.to(w.dtype), t) if decay else w.addcmul_(z, t, value=-1.0))
+
+
+def update_buffers_(batch: Batch, inputs: Sequence[Tensor]) -> None:
+    """b <- m = lerp(b, input, 1 / (1 + mu)) with Nesterov, else the input."""
+    for part in batch.parts:
+        group, sources = part.group, inputs if part.whole else [inputs[k] for k in part.index]
+        if group["nesterov"]:
+            weight = 1.0 / (1.0 + group["momentum"])
+            weights = weight if group["momentum_init"] == "zero" else _after_start(part, weight, 1.0)
+            _lerp_(part.buffers, sources, weights)
+        else:
+            torch._foreach_copy_(part.buffers, list(sources))
+
+
+def _after_start(part: Part, weight: Number, start: float) -> Sequence[Tensor]:
+    """A weight for each member: `start` where the buffer starts from the first gradient."""
+    precise = torch.promote_types(part.buffers[0].dtype, torch.float32)
+    later = (torch.stack(part.steps) > 0).to(precise)
+    return (start + later * (weight - start)).unbind()
+
+
+def _lerp_(xs: Sequence[Tensor], ys: Sequence[Tensor], weight: Number | Sequence[Tensor]) -> None:
+    """x <- x + weight (y - x), with one weight for all tensors or one for each."""
+    if isinstance(weight, float):
+        torch._foreach_lerp_(list(xs), list(ys), weight)
+        return
+    weights = [weight] * len(xs) if isinstance(weight, Tensor) else weight
+    for x, y, w in zip(xs, ys, weights, strict=True):
+        x.lerp_(y, w.to(x.dtype))

@@ -1,0 +1,70 @@
+"""Many small tensors as the rows of one matrix, so that a number for each of them needs no launch for each.
+
+The length of a row divides the sizes of all tensors: a number for each tensor becomes one for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The tensors of a list that are joined.
+
+    Attributes:
+        length: entries of a row.
+        sizes: entries of each tensor.
+        index: for each row, the place of its tensor in the list.
+    """
+
+    LARGE: ClassVar[int] = 2**19
+    """Entries from which a tensor is worth a launch of its own, and copying it is not."""
+
+    MANY: ClassVar[int] = 2**21
+    """The same where every rank updates all copies of the parameters, and launches add up."""
+
+    FEWEST: ClassVar[int] = 8
+    """Tensors from which joining them saves launches."""
+
+    SHORTEST: ClassVar[int] = 16
+    """Entries of a row below which the index would take as much memory as the tensors."""
+
+    length: int
+    sizes: tuple[int, ...]
+    index: Tensor
+
+    @classmethod
+    def of(cls, cache: dict[str, Rows], key: str, indices: Sequence[int], tensors: Sequence[Tensor]) -> Rows:
+        """The rows of tensors whose numbers have these indices; cached, since the index is copied to the device."""
+        if key not in cache:
+            sizes = tuple(x.numel() for x in tensors)
+            length = gcd(*sizes)
+            index = torch.tensor([k for k, size in zip(indices, sizes, strict=True) for _ in range(size // length)])
+            cache[key] = cls(length, sizes, index.to(tensors[0].device))
+        return cache[key]
+
+    def joined(self, tensors: Sequence[Any]) -> Tensor:
+        """A copy of the tensors as one matrix."""
+        return torch.cat([x.reshape(-1) for x in tensors]).view(-1, self.length)
+
+    def spread(self, numbers: Tensor) -> Tensor:
+        """The number of each row's tensor, from one for every tensor of the list."""
+        return numbers.index_select(0, self.index).unsqueeze(1)
+
+    def copy_to(self, tensors: Sequence[Tensor], x: Tensor) -> None:
+        """Copy the rows to the tensors."""
+        parts = torch.split(x.view(-1), list(self.sizes))
+        torch._foreach_copy_(list(tensors), [part.view(y.shape) for part, y in zip(parts, tensors, strict=True)])
+
+
+def few(tensors: Sequence[Tensor], large: int) -> list[int]:
+    """Indices of the tensors that are worth joining: small ones, if there are several."""
+    small = [k for k, x in enumerate(tensors) if 0 < x.numel() < large]
+    return small if len(small) >= Rows.FEWEST and gcd(*[tensors[k].numel() for k in small]) >= Rows.SHORTEST else []

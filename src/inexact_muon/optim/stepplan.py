@@ -1,0 +1,184 @@
+"""The plan of a step: members, batches and chunks, made once and checked at each step against what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inexact_muon.optim import finite
+from inexact_muon.optim.adamw import NUMBERS, by_options
+from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks
+from inexact_muon.optim.finite import Flags, usable
+from inexact_muon.polar.batching import limit_on, within
+
+Entry = tuple[dict[str, Any], Tensor]
+"""(group, parameter)"""
+
+
+@dataclass
+class StepPlan:
+    """Batches of a step, and references to what they were made from, so that no id of it is used again meanwhile.
+
+    Attributes:
+        chunks: batches that are processed together, one chunk after another.
+        adamw: batches of AdamW.
+        sets: entries that ranks agree on (`agreement.Shared`).
+        shared: id of a parameter -> (its set, its index there).
+    """
+
+    members: list[Member]
+    chunks: list[list[Batch]]
+    adamw: list[Batch]
+    depends: list[Any] = field(default_factory=list)
+    kinds: list[Any] = field(default_factory=list)
+    sets: list[Any] = field(default_factory=list)
+    shared: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    indices: dict[int, Any] = field(default_factory=dict)
+
+    @cached_property
+    def agreed(self) -> list[tuple[Any, int] | None]:
+        """(set, index there) of each member; None for those that ranks need not agree on."""
+        return [self.shared.get(id(m.p)) for m in self.members]
+
+    @cached_property
+    def on_host(self) -> list[tuple[list[Member], list[torch.dtype]]]:
+        """(members, dtypes of their states) of each device whose gradients this rank checks by itself on the host."""
+        devices: dict[torch.device, list[Member]] = {}
+        for m in self.members:
+            if id(m.p) not in self.shared and m.piece.device.type in finite.HOST_READABLE:
+                devices.setdefault(m.piece.device, []).append(m)
+        return [(members, [m.buffers[0].dtype for m in members]) for members in devices.values()]
+
+    @cached_property
+    def flagged(self) -> list[Batch]:
+        """Batches on accelerators."""
+        batches = chain(*self.chunks, self.adamw)
+        return [b for b in batches if b.members[0].piece.device.type not in finite.HOST_READABLE]
+
+    def begin(self) -> list[Member]:
+        """Let each member have its gradient of this step; returns those on the host that is not finite.
+
+        Elsewhere flags mark them, for each batch.
+        """
+        bad = []
+        for member, agreed in zip(self.members, self.agreed, strict=True):
+            if agreed is None:
+                member.gradient = member.p.grad
+            else:
+                shared, k = agreed
+                member.gradient = shared.gradients[k]
+                if isinstance(shared.finite, list) and not shared.finite[k]:
+                    bad.append(member)
+        for members, dtypes in self.on_host:
+            fine = usable([m.gradient for m in members], dtypes).tolist()  # type: ignore[misc]
+            if not all(fine):
+                bad += [m for m, ok in zip(members, fine, strict=True) if not ok]
+        return bad
+
+    def set_flags(self) -> None:
+        """Flags of the batches on accelerators: one vector for each device, and those that ranks agreed on."""
+        own: dict[torch.device, list[Batch]] = {}
+        for batch in self.flagged:
+            if id(batch.members[0].p) not in self.shared:
+                own.setdefault(batch.members[0].piece.device, []).append(batch)
+                continue
+            rows = [self.shared[id(m.p)] for m in batch.members]
+            if id(batch) not in self.indices:
+                self.indices[id(batch)] = torch.tensor([k for _, k in rows]).to(batch.members[0].piece.device)
+            batch.flags = Flags.from_vector(rows[0][0].finite.index_select(0, self.indices[id(batch)]))
+        for batches in own.values():
+            members = [m for b in batches for m in b.members]
+            vector = usable([m.gradient for m in members], [m.buffers[0].dtype for m in members])  # type: ignore[misc]
+            flags, low = Flags.from_vector(vector), 0
+            for batch in batches:
+                parts = [x.narrow(0, low, len(batch.members)) for x in (flags.vector, flags.on, flags.off)]
+                batch.flags = Flags(*parts)
+                low += len(batch.members)
+
+    def finite_ids(self) -> set[int]:
+        """Ids of the parameters that are updated; reads the flags."""
+        ids = set()
+        for batch in chain(*self.chunks, self.adamw):
+            fine = [True] * len(batch.members) if batch.flags is None else batch.flags.vector.tolist()
+            ids |= {id(m.p) for m, ok in zip(batch.members, fine, strict=True) if ok}
+        return ids
+
+
+def dependencies(optimizer: Any, entries: Sequence[Entry]) -> tuple[list[Any], list[Any]]:
+    """(objects that a plan depends on by identity, values that it depends on)
+
+    Plain loops: this runs at every step, and a call for each parameter would be most of its time.
+    """
+    objects: list[Any] = [*optimizer.param_groups]
+    values: list[Any] = [optimizer.memory_limit, alike(optimizer.param_groups)]
+    for group in optimizer.param_groups:
+        values += map(group.__getitem__, COMPOSING)
+    for group, p in entries:
+        objects += (group, p)
+        values += (p.shape, p.dtype, p.device)
+        if optimizer.joined is not None:
+            objects += (getattr(p, "_spec", None), getattr(p, "_local_tensor", None))
+    for state in optimizer.state.values():
+        objects += (state, state.get("momentum_buffer"), state.get("exp_avg"), state.get("exp_avg_sq"))
+    return objects, values
+
+
+def alike(groups: Sequence[dict[str, Any]]) -> list[int]:
+    """For each group the first one with the same numbers: one operation can update the parameters of both."""
+    rows: list[list[Any]] = []
+    for group in groups:
+        row = []
+        for key in NUMBERS:
+            number = group[key]
+            row.append(id(number) if isinstance(number, Tensor) else number)
+        rows.append(row)
+    return list(map(rows.index, rows))
+
+
+def alone(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]:
+    """Batches of members that this rank works on by itself, to be processed together within the memory limit.
+
+    Members of one kind are adjacent, in the order of their first appearance; at least one at a time.
+    """
+    devices: dict[torch.device, dict[tuple[Any, ...], list[Member]]] = {}
+    for member in members:
+        devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
+    for device, kinds in devices.items():
+        ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.piece.shape)))]
+        for chunk in within(((member, member.work) for member in ordered), limit_on(device, limit)):
+            by_kind: dict[tuple[Any, ...], list[Member]] = {}
+            for member in chunk:
+                by_kind.setdefault(member.kind, []).append(member)
+            yield [
+                Batch(some, Stacks(some[0].ball, [m.here for m in some], some[0].buffers[0]))
+                for some in by_kind.values()
+            ]
+
+
+def single(members: Iterable[Member], limit: int | None) -> StepPlan:
+    """The plan of members that no other rank holds."""
+    every = list(members)
+    lmo = [m for m in every if m.group["algorithm"] == "lmo"]
+    return StepPlan(every, list(alone(lmo, limit)), by_options([m for m in every if m.group["algorithm"] == "adamw"]))
+
+
+def interleaved(runs: Iterator[Generator[None, None, None]]) -> None:
+    """Finish all runs, overlapping the computation of one with the messages of its neighbours.
+
+    The next run sends its pieces before this one computes, and this one's results are sent while the next one computes.
+    """
+    started: list[Generator[None, None, None]] = []
+    while True:
+        new = next(runs, None)
+        if new is None and not started:
+            return
+        started += [new] if new is not None else []
+        for run in started[::-1]:  # newest first, each to its next messages
+            if next(run, run) is run:  # it has ended: None is what it yields
+                started.remove(run)

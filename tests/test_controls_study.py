@@ -1,0 +1,79 @@
+"""The studies of controls: the page follows from the packed evidence, the best rates from the losses."""
+
+from __future__ import annotations
+
+import sys
+from math import log
+from pathlib import Path
+
+import pytest
+
+from inexact_muon.lab.errors import LabError
+from inexact_muon.lab.spec import study
+from inexact_muon.report.arms import comparisons
+from inexact_muon.report.load import RunRecord, load
+from pages import ROOT, load_module
+from report_cases import GPT, Case, write
+
+STUDIES, PAGE = ROOT / "studies/controls", ROOT / "docs/which-oracle.md"
+RATES, DECAYS = (0.01, 0.016, 0.0256, 0.041), (0.0, 0.001, 0.002, 0.004)
+
+table = load_module(STUDIES / "table.py")
+marks = sys.modules["marks"]
+
+
+def test_the_page_is_that_of_the_packed_evidence() -> None:
+    page = PAGE.read_text()
+    assert marks.between(page, table.made(STUDIES), table.COMMAND) == page
+
+
+def test_every_packed_study_is_that_of_a_file() -> None:
+    plans = {plan.name: plan for plan in map(study.load, STUDIES.glob("*.toml"))}
+    for packed in load(STUDIES).studies:
+        assert {run.id for run in packed.runs} <= {run.id for run in plans[packed.name].runs}
+        assert packed.compare == plans[packed.name].compare
+
+
+def test_half_of_the_gain_at_its_own_lr_was_decay() -> None:
+    """What the page says in words, at 250 steps."""
+    found = {(one.study, one.arm): one for one in comparisons(load(STUDIES))}
+    short = found["controls-decay", "s^-0.2"]
+    own, controlled = short.first.loss.mean, short.controls[0].loss.mean
+    assert -0.025 < own < -0.014
+    assert -0.013 <= controlled <= -0.008
+    assert 0.4 < 1.0 - controlled / own < 0.6
+    assert short.first.moved == ["optimizer.lr", "optimizer.decay"]
+
+
+def runs(folder: Path, best: tuple[float, float], missing: int = 0) -> list[RunRecord]:
+    """A bowl over lr and decay whose lowest point is known; some runs of the last seed are missing."""
+    made = [
+        Case(
+            {"problem": GPT, "seed": seed, "optimizer": {"name": "muon", "lr": lr, "decay": decay}},
+            result={"loss": 1.0 + 0.2 * log(lr / best[0]) ** 2 + 1e4 * (decay - best[1]) ** 2 + 0.1 * seed},
+        )
+        for seed in (0, 1)
+        for lr in RATES
+        for decay in DECAYS
+    ]
+    for case in made[len(made) - missing :]:
+        case.state = "waiting"
+    return list(load(write(folder, made)).studies[0].runs)
+
+
+@pytest.mark.parametrize(
+    ("best", "edge"), [((0.02, 0.001), ""), ((0.02, 0.0), ""), ((0.02, 0.004), "decay"), ((0.005, 0.001), "lr")]
+)
+def test_the_best_rates_of_a_grid_and_whether_they_lie_at_its_end(
+    tmp_path: Path, best: tuple[float, float], edge: str
+) -> None:
+    lr, decay, _, at = table.best(runs(tmp_path, best))
+    assert at == edge
+    assert decay == best[1]
+    assert edge == "lr" or lr == pytest.approx(best[0], rel=1e-6)
+
+
+def test_seeds_without_the_whole_grid_take_no_part_in_tuning(tmp_path: Path) -> None:
+    assert table.best(runs(tmp_path, (0.02, 0.001), missing=3))[2] < 1.01, "seed 0 alone"
+    with pytest.raises(LabError, match="no seed has the whole grid"):
+        table.best(runs(tmp_path / "none", (0.02, 0.001), missing=17))

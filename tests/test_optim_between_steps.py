@@ -1,0 +1,187 @@
+"""What people do to groups, parameters, gradients and states between two steps takes effect in the next one."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from inexact_muon import Muon
+from inexact_muon.optim import finite
+
+SHAPES = ((6, 4), (4, 6), (6, 4), (5,))
+
+
+@pytest.fixture(params=[("cpu",), ()], ids=["host", "accelerator"], autouse=True)
+def flags(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finite, "HOST_READABLE", request.param)
+
+
+def draw(seed: int, shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def made() -> tuple[list[nn.Parameter], Muon]:
+    """Two groups of matrices and one of AdamW, two steps old."""
+    ps = [nn.Parameter(draw(i, shape)) for i, shape in enumerate(SHAPES)]
+    groups = [{"params": ps[:2]}, {"params": ps[2:3]}, {"params": ps[3:], "algorithm": "adamw"}]
+    optimizer = Muon(groups, lr=0.05)
+    for step in range(2):
+        step_with(ps, optimizer, step)
+    return ps, optimizer
+
+
+def step_with(ps: list[nn.Parameter], optimizer: Muon, step: int) -> None:
+    for i, p in enumerate(ps):
+        p.grad = draw(100 * step + 50 + i, tuple(p.shape)).to(p.dtype)
+    optimizer.step()
+
+
+def replaced(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    """As Accelerate's setter and hand-made schedulers do."""
+    optimizer.param_groups = [{**group, "lr": 0.0} for group in optimizer.param_groups]
+
+
+def one_replaced(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0] = {**optimizer.param_groups[0], "lr": 0.0}
+
+
+def moved(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    """The second matrix goes to a group that stands still."""
+    first, second, _ = optimizer.param_groups
+    second["lr"] = 0.0
+    second["params"].append(first["params"].pop())
+
+
+def exchanged(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    """Two groups exchange their parameters; sizes stay as they are."""
+    first, second, _ = optimizer.param_groups
+    first["lr"] = 0.0
+    first["params"][0], second["params"][0] = second["params"][0], first["params"][0]
+
+
+STILL: dict[str, tuple[Callable[[list[nn.Parameter], Muon], None], tuple[int, ...]]] = {
+    "groups replaced": (replaced, (0, 1, 2, 3)),
+    "one group replaced": (one_replaced, (0, 1)),
+    "a parameter moved": (moved, (1, 2)),
+    "two parameters exchanged": (exchanged, (1, 2)),
+}
+"""What is done -> indices of the parameters whose learning rate is then zero."""
+
+
+@pytest.mark.parametrize("name", STILL)
+def test_groups(name: str) -> None:
+    change, still = STILL[name]
+    ps, optimizer = made()
+    change(ps, optimizer)
+    before = [p.detach().clone() for p in ps]
+    for step in (2, 3):
+        step_with(ps, optimizer, step)
+    assert tuple(i for i, (p, old) in enumerate(zip(ps, before, strict=True)) if torch.equal(p, old)) == still
+
+
+def other_storage(p: nn.Parameter, optimizer: Muon) -> None:
+    p.data = p.data.clone()
+
+
+def other_strides(p: nn.Parameter, optimizer: Muon) -> None:
+    p.data = p.data.t().contiguous().t()
+
+
+def other_buffer(p: nn.Parameter, optimizer: Muon) -> None:
+    optimizer.state[p]["momentum_buffer"] = optimizer.state[p]["momentum_buffer"].clone()
+
+
+def copied_state(p: nn.Parameter, optimizer: Muon) -> None:
+    optimizer.state[p] = copy.deepcopy(optimizer.state[p])
+
+
+@pytest.mark.parametrize("change", [other_storage, other_strides, other_buffer, copied_state])
+def test_tensors_with_equal_values(change: Callable[[nn.Parameter, Muon], None]) -> None:
+    """A step with other tensors of the same values gives the same values, in these tensors."""
+    ends = []
+    for changed in (False, True):
+        ps, optimizer = made()
+        old = [ps[0].data, optimizer.state[ps[0]]["momentum_buffer"]]
+        values = [x.clone() for x in old]
+        if changed:
+            change(ps[0], optimizer)
+        now = [ps[0].data.data_ptr(), optimizer.state[ps[0]]["momentum_buffer"].data_ptr()]
+        for step in (2, 3):
+            step_with(ps, optimizer, step)
+        for tensor, value, place in zip(old, values, now, strict=True):
+            assert torch.equal(tensor, value) == (tensor.data_ptr() != place), "only what is in use has changed"
+        ends.append([*ps, *(optimizer.state[p].get("momentum_buffer", p) for p in ps)])
+    for a, b in zip(*ends, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_another_dtype() -> None:
+    """The momentum stays what it was; the weight is rounded to its new dtype at each step and no more."""
+    ps, optimizer = made()
+    twin, other = made()
+    ps[0].data = ps[0].data.float()
+    ps[0].grad = None
+    for step in (2, 3):
+        step_with(ps, optimizer, step)
+        step_with(twin, other, step)
+    assert (ps[0].dtype, optimizer.state[ps[0]]["momentum_buffer"].dtype) == (torch.float32, torch.float64)
+    torch.testing.assert_close(ps[0].detach().double(), twin[0].detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ps[1].detach(), twin[1].detach(), rtol=0, atol=1e-12)
+
+
+def test_another_buffer_of_another_dtype() -> None:
+    ps, optimizer = made()
+    twin, other = made()
+    optimizer.state[ps[0]]["momentum_buffer"] = optimizer.state[ps[0]]["momentum_buffer"].float()
+    for step in (2, 3):
+        step_with(ps, optimizer, step)
+        step_with(twin, other, step)
+    torch.testing.assert_close(ps[0].detach(), twin[0].detach(), rtol=1e-4, atol=1e-5)
+
+
+def with_id(wanted: int, make: Callable[[], Any], tries: int = 2000) -> Any:
+    """An object, if possible at the address of one that is gone."""
+    found = [make() for _ in range(tries)]
+    return next((one for one in found if id(one) == wanted), found[0])
+
+
+def test_a_freed_parameter_leaves_nothing_to_one_with_its_id() -> None:
+    """Neither a place in a batch nor a sample of its inexactness."""
+    p = nn.Parameter(torch.eye(4))
+    optimizer = Muon([("first", p)], lr=0.1, sample_every=1)
+    p.grad = torch.diag(torch.tensor([1.0, 1e-3, 1e-3, 1e-3]))
+    optimizer.step()
+    assert optimizer.inexactness()
+    wanted = id(p)
+    optimizer.state.clear()
+    optimizer.param_groups[0]["params"] = [nn.Parameter(torch.eye(3))]
+    optimizer.param_groups[0]["params"][0].grad = torch.eye(3)
+    optimizer.step()
+    del p
+    gc.collect()
+    assert len(optimizer.telemetry.samples) == 1, "of the second parameter alone"
+    q = with_id(wanted, lambda: nn.Parameter(torch.zeros(2, 5)))
+    optimizer.param_groups[0]["params"] = [q]
+    assert optimizer.inexactness() == {}, "of another parameter"
+    q.grad = torch.ones(2, 5)
+    optimizer.step()
+    assert int(optimizer.state[q]["step"]) == 1
+    assert float(q.detach().abs().max()) > 0.0
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_large_gradients_that_change_sign(nesterov: bool) -> None:
+    """Their difference is not a finite number; weights and momentum stay finite."""
+    p = nn.Parameter(torch.eye(4, 6))
+    optimizer = Muon([p], lr=0.1, nesterov=nesterov)
+    for step in range(6):
+        p.grad = torch.full((4, 6), 2e38 * (-1) ** step)
+        optimizer.step()
+    assert bool(p.isfinite().all())
+    assert bool(optimizer.state[p]["momentum_buffer"].isfinite().all())

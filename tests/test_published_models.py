@@ -1,0 +1,42 @@
+"""Routes of published models are those of the committed tables (tests/data/routes), which the code wrote.
+
+They notice changes. That a row is right is known only as far as its outputs were read: for diffusers the last lines of
+each forward pass, and of the decoder or final layer that it calls (not the last call of AutoencoderSAME and
+LTX2VideoDiffusionDecoderModel); for torch_geometric those of each convolution. Rows of timm and transformers were not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+
+import pytest
+from torch import nn
+
+from published_models import TABLES, built, published, row
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+ROWS = {path.stem: json.loads(path.read_text()) for path in sorted(TABLES.glob("*.json"))}
+
+
+@cache
+def models(library: str) -> dict[str, Callable[[], nn.Module]]:
+    return published(library)
+
+
+@pytest.mark.parametrize(("library", "name"), [(library, name) for library, rows in ROWS.items() for name in rows])
+def test_routes_are_those_of_the_table(library: str, name: str) -> None:
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed: pip install -c constraints.txt {library}")
+    build = models(library).get(name)
+    if build is None:
+        pytest.skip(f"this version of {library} has no {name}")
+    model = built(build)
+    assert model is not None
+    assert row(model) == ROWS[library][name]
