@@ -71,7 +71,7 @@ def run_bench(folder: Path) -> None:
 
 def run_plan(folder: Path) -> None:
     """A plan with the large numbers of many ranks; recording them takes minutes, so that they are made up."""
-    cost = Cost(123_456, 78, 9, 1.23456e12, 9.87654e11, 1.2345e18, 8.7654e11, 6.54321e11, 123.456, 98.7654)
+    cost = Cost(123_456, 78, 1.23456e12, 9.87654e11, 1.2345e18, 8.7654e11, 6.54321e11, 123.456, 98.7654)
     with pytest.MonkeyPatch.context() as patch:
         recorded = Measured(cost, 987_654_321_012, 560, 68_000_000_000)
         patch.setattr(choice, "measure_all", lambda cases, machine: ((name, recorded) for name in cases))

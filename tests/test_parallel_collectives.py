@@ -119,7 +119,7 @@ def test_what_cannot_be_done_is_refused() -> None:
         p = nn.Parameter(torch.eye(3))
         p.grad = torch.eye(3)
         optimizer = EF21Muon([p])
-        with pytest.raises(ValueError, match="EF21Muon needs point-to-point messages, which backend") as told:
+        with pytest.raises(ValueError, match="EF21Muon needs an all-to-all, which backend") as told:
             optimizer.step()
         return str(told.value)
 

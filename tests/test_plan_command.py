@@ -19,7 +19,7 @@ from torch_features import needs_fake_collectives
 
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
 CONFIG |= {"num_attention_heads": 2, "vocab_size": 100}
-COST = Cost(100, 3, 0, 6e6, 3e6, 1e12, 1e9, 1e8, 2e-3, 1e-3)
+COST = Cost(100, 3, 6e6, 3e6, 1e12, 1e9, 1e8, 2e-3, 1e-3)
 
 
 def candidate(strategy: str, seconds: float, exact: bool = True, held: int = 10**9) -> Candidate:

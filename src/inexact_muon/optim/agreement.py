@@ -142,18 +142,18 @@ class Agreement:
         gradients = shared.gradients = local_gradients(shared.params, shared.specs)
         if shared.dtypes[0] is not optimizer.plan or not shared.dtypes[1]:
             shared.dtypes = (optimizer.plan, [optimizer.dtype_of(p) for p in shared.params])
-        pattern, dense, dtypes = list[Any](), list[Tensor](), list[torch.dtype]()
-        for g, dtype in zip(gradients, shared.dtypes[1], strict=True):
-            pattern.append(None if g is None else g.layout)
-            if g is not None and g.layout == torch.strided:
-                dense.append(g)
-                dtypes.append(dtype)
+        pattern = [None if g is None else g.layout for g in gradients]
         new = pattern != shared.pattern
         if new:
             shared.pattern, shared.presence = pattern, _presence(gradients, shared.params[0].device)
             shared.fake = is_fake(shared.presence[0])
         assert shared.presence is not None
         present, bad, indices = shared.presence
+        dense: list[Any] = gradients
+        dtypes = shared.dtypes[1]
+        if len(indices) < len(gradients):
+            rows = [(g, d) for g, d, kind in zip(gradients, dtypes, pattern, strict=True) if kind == torch.strided]
+            dense, dtypes = [g for g, _ in rows], [d for _, d in rows]
         if dense:
             flags = usable(dense, dtypes).logical_not().to(torch.uint8)
             bad = flags if len(dense) == len(gradients) else bad.scatter(0, indices, flags)

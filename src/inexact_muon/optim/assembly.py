@@ -11,6 +11,10 @@ from torch import Tensor
 
 from inexact_muon.optim import algorithm, masked
 from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.masked import shared_factor
+
+Found = tuple[list[Tensor], list[float]]
+"""(direction of each tensor, factor of lr it still needs)"""
 
 
 class RankRoute:
@@ -28,6 +32,15 @@ class RankRoute:
 def equations(batch: Batch) -> ModuleType:
     """The equations of Algorithm 1 for this batch: on an accelerator those with flags."""
     return algorithm if batch.flags is None else masked
+
+
+def scaled(batch: Batch, zs: list[Tensor], lengths: list[float]) -> Found:
+    """On an accelerator, z times length / -decay in the dtype of W, and -decay as the factor that is left."""
+    if batch.flags is None:
+        return zs, lengths
+    shared = [shared_factor(m.group) for m in batch.members]
+    rows = zip(batch.members, zs, lengths, shared, strict=True)
+    return [z.to(m.piece.dtype) * (length / factor) for m, z, length, factor in rows], shared
 
 
 class Assembly(RankRoute):
@@ -52,7 +65,6 @@ class Assembly(RankRoute):
         return (
             self.divided
             and len(place.holders) == 1
-            and not self.everywhere
             and place.row == self.ranks
             and all(m.place.grid is not None and m.here.size != () for m in self.members)
             and (self.solved is None or (None not in self.solved.stacks.blocks and bool(self.solved.stacks.shapes)))  # type: ignore[union-attr]

@@ -241,6 +241,7 @@ class Part:
 
     def __post_init__(self) -> None:
         self.group = self.members[0].group
+        self.sizes = [m.piece.numel() for m in self.members]
         self.pieces = [m.piece for m in self.members]
         self.buffers = [m.buffers[0] for m in self.members]
         self.steps = [m.state["step"] for m in self.members]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -13,10 +14,9 @@ from inexact_muon.dtensors import piece_of, whole_of
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.algorithm import step_factor, step_lengths
-from inexact_muon.optim.assembly import RankRoute
+from inexact_muon.optim.assembly import RankRoute, scaled
 from inexact_muon.optim.batches import Batch, Member, Stacks
-from inexact_muon.optim.masked import shared_factor
-from inexact_muon.optim.owned import Found, Owned, Run, uniform_factor
+from inexact_muon.optim.owned import Owned, Run, uniform_factor
 from inexact_muon.parallel.gram import GramPart, gram_reduced
 from inexact_muon.parallel.wire import Wire
 
@@ -114,6 +114,39 @@ class Summed(RankRoute):
         return scaled(batch, found, lengths)
 
 
+def summed_chunks(members: Sequence[Member], limit: int) -> list[list[Member]]:
+    """Chunks whose Gram matrices fit the memory limit, at least one matrix at a time; owners take turns."""
+    turns: dict[int, int] = {}
+    ordered = []
+    for m in members:
+        turns[m.owner] = turns.get(m.owner, -1) + 1
+        ordered.append((turns[m.owner], m.owner, m))
+    chunks: list[list[Member]] = []
+    for _, _, m in sorted(ordered, key=lambda entry: entry[:2]):
+        if chunks and gram_space([*chunks[-1], m]) <= limit:
+            chunks[-1].append(m)
+        else:
+            chunks.append([m])
+    return [sorted(chunk, key=lambda m: m.owner) for chunk in chunks]  # as `Owned` sends them to be measured
+
+
+def gram_space(members: Sequence[Member]) -> int:
+    """Bytes that the busiest rank needs while chunks like this one follow each other.
+
+    Of each matrix there is an n x n term of this rank, its message, and the multiplier, in three chunks; where they
+    are added, one of each rank as it arrives, one for each as it leaves, in two chunks, and the oracle's work. Pieces
+    are in float64, scaled.
+    """
+    place, state = members[0].place, members[0].buffers[0].element_size()
+    squares = [sum(prod(s[:-2]) * min(sides(s)) ** 2 for s in m.whole.shapes) for m in members]
+    own: dict[int, int] = {}
+    for m, square in zip(members, squares, strict=True):
+        own[m.owner] = own.get(m.owner, 0) + square
+    pieces = max(sum(prod(m.place.piece_shape(j)) for m in members) for j in range(len(place.pieces)))
+    added = max(own.values()) * len(place.row)
+    return 3 * pieces * (2 * 8 + state) + 8 * (4 * sum(squares) + 3 * added + 4 * max(squares))
+
+
 def measured(
     route: OwnBlocks | Summed, ms: Sequence[Tensor], zs: Sequence[Tensor], optimizer: Any
 ) -> Generator[None, None, None]:
@@ -131,15 +164,6 @@ def measured(
         wholes.append((yield from way.gather())[0])
     for m, whole, z in zip([m for m in members if m.owner == m.place.me], *wholes, strict=True):
         optimizer.observe(id(m.p), m.ball, m.view, whole, z, isinstance(route, Summed))
-
-
-def scaled(batch: Batch, zs: list[Tensor], lengths: list[float]) -> Found:
-    """On an accelerator, z times length / -decay in the dtype of W, and -decay as the factor that is left."""
-    if batch.flags is None:
-        return zs, lengths
-    shared = [shared_factor(m.group) for m in batch.members]
-    rows = zip(batch.members, zs, lengths, shared, strict=True)
-    return [z.to(m.piece.dtype) * (length / factor) for m, z, length, factor in rows], shared
 
 
 def reducible(m: Member) -> bool:

@@ -32,7 +32,7 @@ def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:
     for part in batch.parts:
         group, outs = part.group, inputs if part.whole else [inputs[k] for k in part.index]
         gradients = [batch.members[k].gradient for k in part.index]
-        small = few(outs, large)
+        small = few(part.sizes, large)
         if len(small) < len(outs):
             flags, joined = vector.unbind(), set(small)
             for j, (k, b, out) in enumerate(zip(part.index, part.buffers, outs, strict=True)):
@@ -57,7 +57,7 @@ def update_weights_(batch: Batch, zs: Sequence[Tensor], _lengths: Sequence[float
         rate = lr * decay if decay else lr
         on = batch.flags.on.to(torch.promote_types(part.pieces[0].dtype, torch.float32))
         rates, directions = (on * rate).to(part.pieces[0].dtype), zs if part.whole else [zs[k] for k in part.index]
-        small = few(part.pieces, batch.large)
+        small = few(part.sizes, batch.large)
         if len(small) < len(part.pieces):
             scalars, joined = rates.unbind(), set(small)
             for j, (k, p, z) in enumerate(zip(part.index, part.pieces, directions, strict=True)):

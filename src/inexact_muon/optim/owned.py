@@ -16,15 +16,12 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.algorithm import step_factor
-from inexact_muon.optim.assembly import Assembly, equations
+from inexact_muon.optim.assembly import Assembly, Found, equations, scaled
 from inexact_muon.optim.batches import Batch, Member, Stacks
 from inexact_muon.optim.masked import shared_factor
-from inexact_muon.optim.rows import Rows
+from inexact_muon.optim.rows import Rows, unflattened
 from inexact_muon.parallel.wire import Pending, Wire
 from inexact_muon.polar.batching import within
-
-Found = tuple[list[Tensor], list[float]]
-"""(direction of each tensor, factor of lr it still needs)"""
 
 Run = Generator[None, None, Found]
 
@@ -100,15 +97,16 @@ class Owned(Assembly):
         """For each rank the (entries, member) that it gets from this one, and those that this one gets from it."""
         outgoing: list[list[tuple[int, int]]] = [[] for _ in self.ranks]
         incoming: list[list[tuple[int, int]]] = [[] for _ in self.ranks]
+        at = {rank: i for i, rank in enumerate(self.ranks)}
         for k, m in enumerate(self.members):
             place = m.place
             targets = place.row if self.everywhere else (m.owner,)
             if self.divided and place.me in place.holders[place.copy_of(targets[0])]:
                 for rank in targets:
-                    outgoing[self.ranks.index(rank)].append((prod(place.size), k))
+                    outgoing[at[rank]].append((prod(place.size), k))
                 if place.me in targets:
                     for j, rank in enumerate(place.row):
-                        incoming[self.ranks.index(rank)].append((prod(place.piece_shape(j)), k))
+                        incoming[at[rank]].append((prod(place.piece_shape(j)), k))
         return outgoing, incoming
 
     def _others(self) -> list[tuple[Tensor, Batch]]:
@@ -143,13 +141,19 @@ class Owned(Assembly):
         """(LMO inputs of `made_here`, uninitialised; stacks of whole ones). Pieces to be sent lie in their order."""
         if not self.divided:
             return self.solved.stacks.allocate() if self.solved else ([], [])  # type: ignore[union-attr]
-        flat, inputs, low = like.new_empty(sum(self.entries)), dict[int, Tensor](), 0
-        for k in self.order:
-            inputs[k] = flat.narrow(0, low, self.entries[k]).view(self.sizes[k])
-            low += self.entries[k]
-        self._pieces = [inputs[k].view(-1) for k in self.leaving]
+        flat = like.new_empty(sum(self.entries))
+        pieces = self._cut(flat, self.order)
+        self._pieces = pieces[: len(self.leaving)]
         self._flat = flat.narrow(0, 0, sum(self.entries[k] for k in self.leaving))
+        inputs = dict(zip(self.order, pieces, strict=True))
         return [inputs[k] for k in range(len(self.entries))], []
+
+    def _cut(self, flat: Tensor, order: Sequence[int]) -> list[Tensor]:
+        """The pieces of members that lie one after another in this order, as views."""
+        if all(self.entries):  # by one call; it does not keep the shapes of empty ones
+            return unflattened(flat, [self.members[k].piece for k in order])
+        parts = torch.split(flat, [self.entries[k] for k in order])
+        return [x.view(self.sizes[k]) for k, x in zip(order, parts, strict=True)]
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
         """Directions of this rank's pieces."""
@@ -163,12 +167,12 @@ class Owned(Assembly):
         if self.everywhere:
             assert self.solved is not None
             pieces = [m.place.take(z, m.place.piece) for m, z in zip(batch.members, self._split(zs), strict=True)]
-            return self._scaled(batch, None, pieces, lengths)
+            return scaled(batch, pieces, lengths)
         flat, pending = self._return(zs)
         del zs
         yield
         pending.wait()
-        return self._scaled(batch, flat, self._arrived(flat), [length or 1.0 for length in self.lengths])
+        return self._scaled(batch, flat, [length or 1.0 for length in self.lengths])
 
     def gather(self) -> Generator[None, None, tuple[list[Tensor], list[Tensor]]]:
         """(whole tensors that this rank computes with, their stacks), from the pieces that `allocate` gave."""
@@ -199,7 +203,8 @@ class Owned(Assembly):
 
     def _with_exponents(self) -> Tensor:
         """For each rank its pieces in float16, scaled to largest entries near 2^TOP, then their exponents."""
-        largest = torch.stack(torch._foreach_norm([x if x.numel() else x.new_zeros(1) for x in self._pieces], inf))
+        pieces = self._pieces if all(self.entries) else [x if x.numel() else x.new_zeros(1) for x in self._pieces]
+        largest = torch.stack(torch._foreach_norm(pieces, inf))
         exponents = torch.frexp(largest).exponent
         shift = torch.where(largest > 0, TOP - exponents, 0)
         half = shift // 2  # 2^shift may overflow for subnormal entries: multiply twice
@@ -247,7 +252,7 @@ class Owned(Assembly):
     def _arrived(self, flat: Tensor) -> list[Tensor]:
         """The pieces of all members, in their order: by owner."""
         if self.divided or not self.padded:
-            return [x.view(size) for size, x in zip(self.sizes, torch.split(flat, self.entries), strict=True)]
+            return self._cut(flat, range(len(self.members)))
         found, low, segment = [], 0, flat.numel() // len(self.ranks)
         for k, m in enumerate(self.members):
             if k == 0 or self.members[k - 1].owner != m.owner:
@@ -256,28 +261,27 @@ class Owned(Assembly):
             low += self.entries[k]
         return found
 
-    def _scaled(self, batch: Batch, flat: Tensor | None, zs: list[Tensor], lengths: list[float]) -> Found:
-        """On an accelerator, z times length / -decay in the dtype of W, by one operation."""
+    def _scaled(self, batch: Batch, flat: Tensor, lengths: list[float]) -> Found:
+        """The pieces of `flat`; on an accelerator times length / -decay in the dtype of W, by one operation."""
         if batch.flags is None:
-            return zs, lengths
-        left = [shared_factor(m.group) for m in batch.members]
-        numbers = [length / rest for length, rest in zip(lengths, left, strict=True)]
+            return self._arrived(flat), lengths
+        shared = [shared_factor(m.group) for m in batch.members]
+        numbers = [length / factor for length, factor in zip(lengths, shared, strict=True)]
         dtype = torch.promote_types(batch.members[0].piece.dtype, torch.float32)
         if self.scales.get("numbers") != numbers:
-            self.scales |= {"numbers": numbers, "tensor": torch.tensor(numbers, dtype=dtype).to(zs[0].device)}
+            self.scales |= {"numbers": numbers, "tensor": torch.tensor(numbers, dtype=dtype).to(flat.device)}
         factors = self.scales["tensor"]
-        segment = max(self.counts) if self.padded and not self.divided else 0
-        length = 0 if flat is None else gcd(segment, *[z.numel() for z in zs])
-        if flat is None or length < Rows.SHORTEST:
-            return [z * factor for z, factor in zip(zs, factors.unbind(), strict=True)], left
+        length = gcd(max(self.counts) if self.padded and not self.divided else 0, *self.entries)
+        if length < Rows.SHORTEST:
+            return [z * factor for z, factor in zip(self._arrived(flat), factors.unbind(), strict=True)], shared
         if "index" not in self.scales:
-            starts = [z.storage_offset() // length for z in zs]
             index = torch.zeros(flat.numel() // length, dtype=torch.int64)
-            for k, (z, start) in enumerate(zip(zs, starts, strict=True)):
+            for k, z in enumerate(self._arrived(flat)):
+                start = z.storage_offset() // length
                 index[start : start + z.numel() // length] = k
             self.scales["index"] = index.to(flat.device)
         spread = factors.index_select(0, self.scales["index"]).unsqueeze(1)
-        return self._arrived((flat.view(-1, length) * spread).view(-1)), left
+        return self._arrived((flat.view(-1, length) * spread).view(-1)), shared
 
 
 def uniform_factor(member: Member) -> float | None:

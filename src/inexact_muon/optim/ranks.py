@@ -15,7 +15,7 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, reducible
+from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, reducible, summed_chunks
 from inexact_muon.optim.owned import Owned
 from inexact_muon.optim.stepplan import StepPlan, alone
 from inexact_muon.optim.telemetry import oracle_flops
@@ -92,7 +92,8 @@ class Ranks:
         assign(members)
         members.sort(key=lambda m: (m.owner, m.place.shape, str(m.view)))
         dtype = self._wire_dtype(members[0])
-        chunks = spread(members, limit_on(members[0].piece.device, limit), dtype, route == "everywhere")
+        most, everywhere = limit_on(members[0].piece.device, limit), route == "everywhere"
+        chunks = summed_chunks(members, most) if route == "summed" else spread(members, most, dtype, everywhere)
         group = self.team.group(members[0].place) if route != "gathered" else None
         made = []
         for some in chunks:
@@ -104,7 +105,7 @@ class Ranks:
                 factor = self.team.strategy.block_lr if route == "blocks" else 1.0  # type: ignore[attr-defined]
                 made.append([Batch(some, route=OwnBlocks(some, group, self.team.wire, factor))])
             else:
-                made.append([Batch(some, route=Owned(some, group, self.team.wire, dtype, route == "everywhere"))])
+                made.append([Batch(some, route=Owned(some, group, self.team.wire, dtype, everywhere))])
         return made
 
     def _wire_dtype(self, m: Member) -> torch.dtype:

@@ -52,7 +52,7 @@ class Rows:
 
     def joined(self, tensors: Sequence[Any]) -> Tensor:
         """A copy of the tensors as one matrix."""
-        return torch.cat([x.reshape(-1) for x in tensors]).view(-1, self.length)
+        return flattened(tensors).view(-1, self.length)
 
     def spread(self, numbers: Tensor) -> Tensor:
         """The number of each row's tensor, from one for every tensor of the list."""
@@ -60,11 +60,20 @@ class Rows:
 
     def copy_to(self, tensors: Sequence[Tensor], x: Tensor) -> None:
         """Copy the rows to the tensors."""
-        parts = torch.split(x.view(-1), list(self.sizes))
-        torch._foreach_copy_(list(tensors), [part.view(y.shape) for part, y in zip(parts, tensors, strict=True)])
+        torch._foreach_copy_(list(tensors), unflattened(x.view(-1), tensors))
 
 
-def few(tensors: Sequence[Tensor], large: int) -> list[int]:
-    """Indices of the tensors that are worth joining: small ones, if there are several."""
-    small = [k for k, x in enumerate(tensors) if 0 < x.numel() < large]
-    return small if len(small) >= Rows.FEWEST and gcd(*[tensors[k].numel() for k in small]) >= Rows.SHORTEST else []
+def flattened(tensors: Sequence[Tensor]) -> Tensor:
+    """All entries one after another, by one call; a view if there is one tensor."""
+    return torch._utils._flatten_dense_tensors(list(tensors))  # type: ignore[no-untyped-call]
+
+
+def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Views of `flat`, one after another, with the shapes of tensors that are not empty, by one call."""
+    return list(torch._utils._unflatten_dense_tensors(flat, list(like)))  # type: ignore[no-untyped-call]
+
+
+def few(sizes: Sequence[int], large: int) -> list[int]:
+    """Indices of the tensors, by their numbers of entries, that are worth joining: small ones, if there are several."""
+    small = [k for k, size in enumerate(sizes) if 0 < size < large]
+    return small if len(small) >= Rows.FEWEST and gcd(*[sizes[k] for k in small]) >= Rows.SHORTEST else []

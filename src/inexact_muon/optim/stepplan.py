@@ -125,7 +125,8 @@ def dependencies(optimizer: Any, entries: Sequence[Entry]) -> tuple[list[Any], l
         if optimizer.joined is not None:
             objects += (getattr(p, "_spec", None), getattr(p, "_local_tensor", None))
     for state in optimizer.state.values():
-        objects += (state, state.get("momentum_buffer"), state.get("exp_avg"), state.get("exp_avg_sq"))
+        objects.append(state)
+        objects += state.values()
     return objects, values
 
 

@@ -52,7 +52,7 @@ class Identity(Compressor):
         return message[0].reshape(tuple(shape))
 
     def empty(self, like: Tensor) -> list[Tensor]:
-        return [torch.empty_like(like)]
+        return [like.new_empty(like.shape)]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class LowRank(Compressor):
     def empty(self, like: Tensor) -> list[Tensor]:
         n, m = like.flatten(1).shape if like.ndim > 1 else (like.numel(), 1)
         if self._whole(n, m):
-            return [torch.empty_like(like)]
+            return [like.new_empty(like.shape)]
         return [like.new_empty(n, self.rank), like.new_empty(self.rank, m)]
 
     def _whole(self, n: int, m: int) -> bool:

@@ -68,14 +68,20 @@ def gram_reduced(
         return toward, [own if rank in place.row else 0 for rank in place.ranks]
 
     order = sorted(range(len(parts)), key=lambda k: place.ranks.index(parts[k].adds))
-    arrived, pending = wire.swap(torch.cat([terms[k] for k in order]), *counts(True), group)
+    message = torch.cat([terms[k] for k in order])
+    del terms  # they are as large as the matrices: nothing is held longer than it is needed
+    arrived, pending = wire.swap(message, *counts(True), group)
+    del message
     yield
     pending.wait()
-    found = torch.split(arrived, [lengths[True][k] for _ in place.row for k in mine])
-    solved = [_multipliers(parts[k], found[i :: len(mine)]) for i, k in enumerate(mine)]
+    summands = torch.split(arrived, [lengths[True][k] for _ in place.row for k in mine])
+    solved = [_multipliers(parts[k], summands[i :: len(mine)]) for i, k in enumerate(mine)]
+    del summands
     toward, back = counts(False)
-    given = torch.cat(solved * len(place.row)) if solved else terms[0].new_empty(0)
-    arrived, pending = wire.swap(given, back, toward, group)
+    message = torch.cat(solved * len(place.row)) if solved else arrived.new_empty(0)
+    del solved
+    arrived, pending = wire.swap(message, back, toward, group)
+    del message
     yield
     pending.wait()
     messages = dict(zip(order, torch.split(arrived, [lengths[False][k] for k in order]), strict=True))

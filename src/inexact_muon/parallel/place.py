@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from typing import Any
@@ -113,33 +113,44 @@ def place_of(x: Tensor, group: Any = None) -> Place:
 
 
 def _on_mesh(x: Any) -> Place:
-    mesh, placements = x.device_mesh, x.placements
-    own, groups = mesh.get_coordinate(), tuple(mesh.get_group(d) for d in range(mesh.mesh.ndim))
-    sizes = tuple(mesh.mesh.shape)
-    copied = [d for d, p in enumerate(placements) if p.is_replicate()]
-    divided = [d for d in range(len(sizes)) if d not in copied]
-    holders: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
-    pieces: dict[tuple[int, ...], tuple[Span, ...]] = {}
+    mesh, placements = x.device_mesh, tuple(x.placements)
+    table, own = mesh.mesh, mesh.get_coordinate()  # each look at mesh.mesh makes a tensor
+    sizes, ranks = tuple(table.shape), tuple(table.flatten().tolist())
+    groups, shape = tuple(mesh.get_group(d) for d in range(len(sizes))), tuple(x.shape)
     if all(p.is_replicate() or p.is_shard() or hasattr(p, "split_factor") for p in placements):
-        for coordinate in product(*(range(size) for size in sizes)):
-            c, j = (tuple(coordinate[d] for d in dims) for dims in (copied, divided))
-            holders.setdefault(c, {})[j] = int(mesh.mesh[coordinate])
-            pieces.setdefault(j, _spans(x.shape, placements, sizes, coordinate))
-        order = list(pieces)
-        place = Place(
-            tuple(x.shape),
-            tuple(tuple(row[j] for j in order) for row in holders.values()),
-            tuple(pieces.values()),
-            list(holders).index(tuple(own[d] for d in copied)),
-            order.index(tuple(own[d] for d in divided)),
-            groups,
-            grid=_grid(x.shape, placements, sizes, divided),
-        )
+        copied, divided = _dimensions(placements)
+        holders, pieces, copies, order = _holders(shape, placements, sizes, ranks)
+        copy, piece = copies[tuple(own[d] for d in copied)], order[tuple(own[d] for d in divided)]
+        grid = _grid(shape, placements, sizes, divided)
+        place = Place(shape, holders, pieces, copy, piece, groups, grid=grid)
         if place.piece_shape(place.piece) == tuple(local(x).shape) and all(map(has_all_to_all, groups)):
             return place
-    ranks = tuple(int(rank) for rank in mesh.mesh.flatten())
-    whole = (tuple((0, size) for size in x.shape),)
-    return Place(tuple(x.shape), tuple((rank,) for rank in ranks), whole, ranks.index(dist.get_rank()), 0, groups, x)
+    whole = (tuple((0, size) for size in shape),)
+    return Place(shape, tuple((rank,) for rank in ranks), whole, ranks.index(dist.get_rank()), 0, groups, x)
+
+
+def _dimensions(placements: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """The dimensions of the mesh that replicate a parameter, and those that divide it."""
+    copied = [d for d, p in enumerate(placements) if p.is_replicate()]
+    return copied, [d for d in range(len(placements)) if d not in copied]
+
+
+@lru_cache(maxsize=256)  # layers repeat, and each look goes through all ranks
+def _holders(
+    shape: tuple[int, ...], placements: tuple[Any, ...], sizes: tuple[int, ...], ranks: tuple[int, ...]
+) -> Any:
+    """(`Place.holders`, `Place.pieces`, index of the replica at a coordinate, index of the piece)."""
+    copied, divided = _dimensions(placements)
+    holders: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+    pieces: dict[tuple[int, ...], tuple[Span, ...]] = {}
+    for rank, coordinate in zip(ranks, product(*map(range, sizes)), strict=True):
+        c, j = (tuple(coordinate[d] for d in dims) for dims in (copied, divided))
+        holders.setdefault(c, {})[j] = rank
+        if j not in pieces:
+            pieces[j] = _spans(shape, placements, sizes, coordinate)
+    rows = tuple(tuple(row[j] for j in pieces) for row in holders.values())
+    copies, order = ({key: i for i, key in enumerate(keys)} for keys in (holders, pieces))
+    return rows, tuple(pieces.values()), copies, order
 
 
 def _spans(

@@ -1,26 +1,20 @@
 """All communication of an optimizer, with byte counts.
 
-An all-to-all counts what goes to other ranks; an all-gather of S bytes from each of k ranks (k-1) S; a point-to-point
-message its size, on the sender; an all-reduce of S bytes 2 (k-1)/k S, as sent by each rank of a ring. Framing and
-acknowledgements are not counted; a test compares with the kernel's socket statistics.
+An all-to-all counts what goes to other ranks; an all-gather of S bytes from each of k ranks (k-1) S; an all-reduce of S
+bytes 2 (k-1)/k S, as sent by each rank of a ring. Framing and acknowledgements are not counted; a test compares with
+the kernel's socket statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
 
-Message = tuple[int, Tensor]
-"""(other rank, tensor to send or buffer to fill)"""
-
-Copy = tuple[Tensor, Tensor]
-"""(target, source)"""
-
 ALL_TO_ALL = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "fake")
-"""Backends of torch.distributed that are known to support all-to-all and point-to-point messages."""
+"""Backends of torch.distributed that are known to support all-to-all."""
 
 
 def has_all_to_all(group: Any) -> bool:
@@ -30,25 +24,22 @@ def has_all_to_all(group: Any) -> bool:
 
 
 class Pending:
-    """Messages in flight, and (target, source) copies to make when all have arrived."""
+    """A collective in flight, and the tensor that it reads."""
 
-    def __init__(self, works: Sequence[tuple[str, Any]], kept: Sequence[Tensor], copies: Sequence[Copy] = ()) -> None:
-        self._works, self._kept, self._copies = works, kept, copies
+    def __init__(self, work: Any, sent: Tensor) -> None:
+        self._work, self._sent = work, sent
 
     def wait(self) -> None:
-        """Wait for all messages, and make the copies.
+        """Wait until it has ended.
 
         Raises:
             RuntimeError: a rank ended or did not answer within the timeout of the process group.
         """
-        for who, work in self._works:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                raise peer_error(who, error) from error
-        for target, source in self._copies:
-            target.copy_(source)
-        self._works, self._kept, self._copies = (), (), ()
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            raise peer_error(error) from error
+        del self._work, self._sent
 
 
 class Wire:
@@ -72,25 +63,6 @@ class Wire:
         self.sent += round(size)
         self.messages += 1
 
-    def exchange(self, sends: Iterable[Message], receives: Iterable[Message], copies: Sequence[Copy] = ()) -> Pending:
-        """Start these messages; both ends must list theirs in the same order. Zero-size tensors are not sent."""
-        outgoing = [(rank, x.contiguous()) for rank, x in sends if x.numel()]
-        incoming = [(rank, x) for rank, x in receives if x.numel()]
-        operations = [dist.P2POp(dist.isend, x, rank) for rank, x in outgoing]
-        operations += [dist.P2POp(dist.irecv, x, rank) for rank, x in incoming]
-        for _, x in outgoing:
-            self.count(x.numel() * x.element_size())
-        if not operations:
-            return Pending((), (), copies)
-        try:
-            works = dist.batch_isend_irecv(operations)
-        except RuntimeError as error:
-            raise peer_error("a rank", error) from error
-        others = [f"rank {rank}" for rank, _ in (*outgoing, *incoming)]
-        same = len(works) == len(operations)  # some backends return one work for the whole batch
-        named = zip(others if same else [others[0]] * len(works), works, strict=True)
-        return Pending(list(named), [x for _, x in outgoing], copies)
-
     def swap(self, x: Tensor, sent: list[int], received: list[int], group: Any) -> tuple[Tensor, Pending]:
         """Start one all-to-all: `sent[r]` entries of x go to rank r of the group, `received[r]` come from it."""
         self.count((sum(sent) - sent[group.rank()]) * x.element_size())
@@ -106,11 +78,11 @@ class Wire:
         return out, self._started(lambda: gather(out, x, group=group, async_op=True), x)
 
     @staticmethod
-    def _started(call: Callable[[], Any], kept: Tensor) -> Pending:
+    def _started(call: Callable[[], Any], sent: Tensor) -> Pending:
         try:
-            return Pending([("a rank", call())], [kept])
+            return Pending(call(), sent)
         except RuntimeError as error:
-            raise peer_error("a rank", error) from error
+            raise peer_error(error) from error
 
     def reduce(self, x: Tensor, groups: Sequence[Any], largest: bool = False) -> Tensor:
         """Sum, or maximum, of x over all ranks of the groups, one group after another; in place."""
@@ -121,14 +93,14 @@ class Wire:
                 try:
                     dist.all_reduce(x, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group)
                 except RuntimeError as error:
-                    raise peer_error("a rank", error) from error
+                    raise peer_error(error) from error
         return x
 
 
-def peer_error(who: str, error: RuntimeError) -> RuntimeError:
+def peer_error(error: RuntimeError) -> RuntimeError:
     """The error to raise if another rank has failed."""
     first = str(error).strip().splitlines()[0]
     return RuntimeError(
-        f"{who} ended or did not answer in time during optimizer.step(); this step is lost: start again from the last "
+        f"a rank ended or did not answer in time during optimizer.step(); this step is lost: start again from the last "
         f"checkpoint, on as many ranks as are left ({first})"
     )

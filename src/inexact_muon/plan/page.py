@@ -11,7 +11,7 @@ from inexact_muon.terminal import Row, Sheet
 
 FORMATS = (".svg", ".png", ".html", ".json")
 HEADER = (
-    *("strategy", "same update", "launches", "calls", "pairs", "MB sent", "in flight", "TF", "MB work space"),
+    *("strategy", "same update", "launches", "calls", "MB sent", "in flight", "TF", "MB work space"),
     *("GB held", "optimizer ms", "step ms", "share"),
 )
 WORTH = 0.01
@@ -21,7 +21,7 @@ WORTH = 0.01
 def cells(c: Candidate) -> list[str]:
     """The numbers of HEADER."""
     cost = c.cost
-    counts = (cost.launches, cost.calls, cost.pairs, cost.sent / 1e6)
+    counts = (cost.launches, cost.calls, cost.sent / 1e6)
     flight = f"{100 * cost.in_flight / cost.sent:.0f}%" if cost.sent else "-"
     sizes = (cost.flops / 1e12, cost.peak / 1e6, c.held / 1e9, 1e3 * cost.seconds, 1e3 * c.step)
     return [*(number(x) for x in counts), flight, *(number(x) for x in sizes), f"{100 * c.share:.2f}%"]

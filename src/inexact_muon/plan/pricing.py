@@ -2,8 +2,8 @@
 
     product       2 b n k m / (0.7 peak * share of busy multiprocessors), at least its bytes / (0.85 bandwidth)
     other kernel  bytes / (0.85 bandwidth), at least 2 us
-    messages      20 us, 1 us for each between a pair, and bytes / link; after the kernels that were launched before
-    host          5 us a launch, 20 us a call of messages, 4 us a message between a pair
+    messages      20 us and bytes / link; after the kernels that were launched before
+    host          5 us a launch, 20 us a call of messages
 
 Good for ratios only. A symmetric product runs at the published speed of Triton kernels of its side.
 """
@@ -21,7 +21,7 @@ BANDWIDTH, MULTIPROCESSORS, FLOOR, H100 = 0.85 * 3.35e12, 132, 2e-6, (9, 0)
 PEAK = {1: 1.0, 2: 1.0, 4: 67 / 989, 8: 34 / 989}
 """Bytes of an entry -> rate of products relative to bfloat16."""
 
-HOST, HOST_CALL, HOST_PAIR, CALL, PAIR = 5e-6, 20e-6, 4e-6, 20e-6, 1e-6
+HOST, HOST_CALL, CALL = 5e-6, 20e-6, 20e-6
 LEAST, MOST = 1e-6, 1e12
 """Range of valid rates and sizes."""
 
@@ -56,8 +56,7 @@ class Cost:
     """One step of one rank, or the mean of several: counts, bytes, and modelled seconds.
 
     Attributes:
-        calls: of messages: collectives, and groups of messages between pairs.
-        pairs: messages between pairs.
+        calls: collectives.
         sent: bytes that this rank sends.
         in_flight: of these, bytes that travel while products run.
         peak: bytes of work space.
@@ -66,7 +65,6 @@ class Cost:
 
     launches: float
     calls: float
-    pairs: float
     sent: float
     in_flight: float
     flops: float
@@ -82,7 +80,6 @@ def price(recorded: Recorder, machine: Machine) -> Cost:
     return Cost(
         launches=recorded.launches,
         calls=len(recorded.messages),
-        pairs=sum(m.pairs for m in recorded.messages),
         sent=sum(m.sent for m in recorded.messages),
         in_flight=in_flight(recorded.events),
         flops=sum(done.flops for done in recorded.operations),
@@ -95,6 +92,8 @@ def price(recorded: Recorder, machine: Machine) -> Cost:
 
 def product(batch: int, n: int, k: int, m: int, size: int, machine: Machine = Machine()) -> float:  # noqa: B008
     """Seconds of a batch of n x k x m products of entries of `size` bytes."""
+    if not batch * n * k * m:
+        return FLOOR  # a rank without rows of a small matrix
 
     def busy(rows: int, columns: int) -> float:
         tiles = batch * ceil(n / rows) * ceil(m / columns)
@@ -129,9 +128,9 @@ def timeline(events: Sequence[object], machine: Machine) -> tuple[float, float]:
             host += HOST * event.launches
             compute = max(compute, host) + seconds(event, machine)
         elif isinstance(event, Messages):
-            host += HOST_CALL + HOST_PAIR * event.pairs
+            host += HOST_CALL
             begin = max(host, compute, wires)
-            wires = begin + CALL + PAIR * event.pairs + max(event.sent, event.received) / (1e9 * machine.link)
+            wires = begin + CALL + max(event.sent, event.received) / (1e9 * machine.link)
             ends[event.number] = wires
         else:
             compute = max(compute, ends[event.number])  # type: ignore[attr-defined]

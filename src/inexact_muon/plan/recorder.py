@@ -31,7 +31,7 @@ FREE |= {"split_with_sizes", "unsqueeze", "squeeze", "detach", "alias", "as_stri
 FREE |= {"empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh", "unflatten"}
 WAITS = {"_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal"}
 PRODUCTS = {"bmm", "mm", "baddbmm", "addmm", "symmetric_product"}
-STARTED = ("all_reduce", "all_gather_into_tensor", "all_gather_single", "all_to_all_single", "batch_isend_irecv")
+STARTED = ("all_reduce", "all_gather_into_tensor", "all_gather_single", "all_to_all_single")
 """Functions of torch.distributed that start messages."""
 
 
@@ -62,12 +62,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Messages:
-    """Started by one call: bytes that this rank sends and receives, and the number of messages between pairs."""
+    """Started by one call: bytes that this rank sends and receives."""
 
     number: int
     sent: float
     received: float
-    pairs: int
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Recorder(TorchDispatchMode):
         self.copies: list[str] = []
         self.peak = self._total = self._number = 0
         self._alive: dict[StorageWeakRef, int] = {}
-        self._started: list[tuple[float, float, bool]] | None = None
+        self._started: tuple[float, float] | None = None
         self._functions: dict[str, Any] = {}
 
     @property
@@ -184,35 +183,31 @@ class Recorder(TorchDispatchMode):
             self.peak = max(self.peak, self._total)
 
     def _communicated(self, name: str, args: Sequence[Any]) -> None:
-        """Add (bytes sent, bytes received, whether between a pair) to the call in progress."""
-        if self._started is None or name not in ("allreduce_", "_allgather_base_", "alltoall_base_", "send", "recv_"):
+        """Note (bytes sent, bytes received) of the call in progress."""
+        if self._started is None or name not in ("allreduce_", "_allgather_base_", "alltoall_base_"):
             raise NotImplementedError(f"the recorder does not know what c10d::{name} sends")
-        if name in ("send", "recv_"):
-            size = size_of(*args[0])
-            self._started.append((size, 0, True) if name == "send" else (0, size, True))
-        elif name == "alltoall_base_":
+        if name == "alltoall_base_":
             me = dist.ProcessGroup.unbox(args[2]).rank()
             into, away = (x.element_size() * (sum(k) - k[me]) for x, k in zip(args[:2], args[3:5], strict=True))
-            self._started.append((away, into, False))
+            self._started = (away, into)
         else:
             summed = name == "allreduce_"
             k = dist.ProcessGroup.unbox(args[1 if summed else 2]).size()
             sent = 2 * (k - 1) / k * size_of(*args[0]) if summed else (k - 1) * size_of(args[1])
-            self._started.append((sent, sent, False))
+            self._started = (sent, sent)
 
     def _watched(self, function: Any) -> Any:
-        """A function of torch.distributed whose messages are one call, and whose works say when they are waited for."""
+        """A function of torch.distributed that is one call of messages, and whose work says when it is waited for."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._started = []
-            out = function(*args, **kwargs)
-            sent, received, pairs = (sum(column) for column in zip(*self._started, strict=True))
-            self._started, self._number = None, self._number + 1
-            self.events.append(Messages(self._number, sent, received, pairs))
-            if out is None:
+            self._started = (0.0, 0.0)
+            work = function(*args, **kwargs)
+            (sent, received), self._started, self._number = self._started, None, self._number + 1
+            self.events.append(Messages(self._number, sent, received))
+            if work is None:
                 self.events.append(Waited(self._number))
                 return None
-            return [_Work(self, w) for w in out] if isinstance(out, list) else _Work(self, out)
+            return _Work(self, work)
 
         return call
 

@@ -27,8 +27,8 @@ class Zolotarev(PolarMethod):
     Attributes:
         polish: degree of a minimax polynomial after the rational function, in Gram space; 0 for none. Products
             are faster than factorisations when n is small: there poles=1, polish=9 replaces three poles.
-        power: approximate U diag(s^power) V^T instead of the polar factor, s being the normalised singular values. A
-            small negative power trained better than the polar factor in this project's studies, at a smaller lr.
+        power: approximate U diag(s^power) V^T instead of the polar factor, s being the normalised singular values; for
+            experiments (docs/which-oracle.md).
     """
 
     name: ClassVar[str] = "zolotarev"
