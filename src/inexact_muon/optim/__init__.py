@@ -30,6 +30,8 @@ from inexact_muon.optim.scales import SCALES as SCALES
 from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
 from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
 from inexact_muon.optim.schedule import constant_optimal as constant_optimal
+from inexact_muon.optim.to_torch import TorchStates as TorchStates
+from inexact_muon.optim.to_torch import to_torch as to_torch
 from inexact_muon.routing.routes import Route as Route
 from inexact_muon.routing.routes import routes as routes
 from inexact_muon.views import Flatten as Flatten
