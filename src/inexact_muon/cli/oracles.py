@@ -30,7 +30,7 @@ def delta(
         oracle: text of a polar method, such as polar-express:5; with a checkpoint, it replaces the one named there.
         shape: rows x columns, for the cost and the length of a synthetic spectrum.
         spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
-        checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and a recommendation.
+        checkpoint: saved optimizer (.pt, .safetensors, folder): which oracle to use, why, and every kind of layer.
         json: machine-readable, with the singular values; the explorer of the site opens it.
     """
     from inexact_muon.cli import tables
@@ -45,6 +45,7 @@ def transfer(
     target: Annotated[str, tyro.conf.arg(name="to")],
     rule: str = "descent",
     spectrum: str | None = None,
+    checkpoint: Path | None = None,
 ) -> None:
     """Transfer a tuned learning rate and momentum to another oracle: four rules compared, with the reason.
 
@@ -57,10 +58,13 @@ def transfer(
         target: the new oracle.
         rule: descent, measured, paper or deterministic.
         spectrum: a name or a file, as for delta; default: gpt-late. The result depends on it strongly.
+        checkpoint: saved optimizer, whose momentum has the spectra to judge on.
     """
     from inexact_muon.cli import tables
 
-    tables.transfer(lr, momentum, source, target, rule, spectrum)
+    if checkpoint is not None and spectrum is not None:
+        raise ValueError("--checkpoint has spectra of its own: leave --spectrum out")
+    tables.transfer(lr, momentum, source, target, rule, str(checkpoint) if checkpoint is not None else spectrum)
 
 
 def theory(
