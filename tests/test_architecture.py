@@ -52,6 +52,7 @@ INSIDE_FUNCTIONS = (
     *(
         "cli/statements.py",
         "tune/checkpoints.py",
+        "tune/plotting.py",
         "bench/page.py",
         "plan/files.py",
         "plan/page.py",

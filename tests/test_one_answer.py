@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from inexact_muon import Muon, advise, explain, lmo, measure, polar
+from inexact_muon import Muon, advise, explain, lmo, measure, plot, polar
 from inexact_muon.optim import flat_stats
 from inexact_muon.tune.advice import text
+from inexact_muon.tune.plotting import save
 from matrices import orthonormal
 from test_catalogue import run as run_command
 from torch_features import HAS_MUON, NO_MUON
@@ -166,3 +167,32 @@ def test_one_oracle_for_all_layers() -> None:
     assert found.chosen is not None
     assert len(found.chosen.each) == 9
     assert found.lines[1].count("polar=") == 1
+
+
+def test_an_oracle_that_needs_more_than_the_spectrum_is_measured() -> None:
+    m = with_spectrum(SPECTRA["flat"].double(), 96, 160).float()
+    oracle = "polar-express(steps=5, normalise=tightest)"
+    optimizer = stepped(m, oracle)
+    (found,) = (r.in_use for r in optimizer.advice().reports)
+    assert found is not None
+    assert found.gap == pytest.approx(optimizer.inexactness()["w"].gap, abs=1e-4)
+    assert str(explain(optimizer))
+
+
+@pytest.mark.slow
+def test_the_plot_has_a_panel_a_kind_and_the_answer(tmp_path: Path) -> None:
+    pytest.importorskip("altair")
+    m = with_spectrum(SPECTRA["power law"].double(), 96, 160).float()
+    chart = plot(stepped(m, "jordan:5")).to_dict()
+    assert len(chart["concat"]) == 1
+    assert chart["title"]["text"][1].startswith("Use polar=")
+    curves = {v["curve"] for v in chart["concat"][0]["layer"][1]["data"]["values"]}
+    assert curves == {"s / largest s", "f(s), in use", "f(s), recommended"}
+    p = nn.Parameter(torch.zeros_like(m))
+    p.grad = m
+    foreign = Foreign([p], "momentum")
+    foreign.step()
+    save(advise(foreign), tmp_path / "momentum.svg")
+    assert (tmp_path / "momentum.svg").read_text().startswith("<svg")
+    with pytest.raises(ValueError, match=r"writes \.svg"):
+        save(advise(foreign), tmp_path / "momentum.gif")

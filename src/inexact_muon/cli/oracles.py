@@ -16,6 +16,7 @@ def delta(
     spectrum: str = "log-uniform",
     checkpoint: Path | None = None,
     json: bool = False,
+    plot: Path | None = None,
 ) -> None:
     """Inexactness of an oracle on a spectrum, or on the momentum of a saved optimizer.
 
@@ -32,10 +33,11 @@ def delta(
         spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
         checkpoint: saved optimizer (.pt, .safetensors, folder): which oracle to use, why, and every kind of layer.
         json: machine-readable, with the singular values; the explorer of the site opens it.
+        plot: with a checkpoint, each kind of layer and what the oracle makes of it: .svg, .png, .html or .json.
     """
     from inexact_muon.cli import tables
 
-    tables.delta(oracle, shape, spectrum, checkpoint, json)
+    tables.delta(oracle, shape, spectrum, checkpoint, json, plot)
 
 
 def transfer(

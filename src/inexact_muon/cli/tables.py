@@ -16,7 +16,7 @@ from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import PolarMethod, parse
 from inexact_muon.terminal import Row, Sheet
 from inexact_muon.terminal import console as open_console
-from inexact_muon.tune import advice, carry, checkpoints, rules, spectra
+from inexact_muon.tune import advice, carry, checkpoints, plotting, rules, spectra
 
 NUMBERS = ("gap", "overshoot", "lifted", "delta")
 
@@ -31,12 +31,23 @@ WIDTH = 220
 """Width if the output is not a terminal."""
 
 
-def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None, as_json: bool = False) -> None:
+def delta(
+    oracle: str | None,
+    shape: str,
+    spectrum: str,
+    checkpoint: Path | None,
+    as_json: bool = False,
+    plot: Path | None = None,
+) -> None:
     """Predicted inexactness of an oracle on a spectrum, or on the momentum in a checkpoint."""
     method = parse(oracle) if oracle is not None else None
+    if plot is not None:
+        plotting.check_file(plot)
     if checkpoint is not None:
-        _checkpoint(method, checkpoint, as_json)
+        _checkpoint(method, checkpoint, as_json, plot)
         return
+    if plot is not None:
+        raise ValueError("--plot draws the momentum of a checkpoint: name one with --checkpoint")
     if method is None:
         raise ValueError("name an oracle, such as polar-express:5, or a file with --checkpoint")
     n, m = read_shape(shape)
@@ -81,13 +92,15 @@ def transfer(lr: float, momentum: float, source: str, target: str, rule: str, sp
     )
 
 
-def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool) -> None:
+def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool, plot: Path | None) -> None:
     """The answer; then each kind of layer, and the candidates."""
     console, matrices = open_console(WIDTH), checkpoints.read(path)
     hidden = as_json or not console.is_terminal
     found = advice.advise_on(
         matrices, method, lambda ms: track(ms, description="decomposing", console=console, disable=hidden)
     )
+    if plot is not None:
+        plotting.save(found, plot)
     if as_json:
         _print_json([_record(r.layer, r.oracle) for r in found.reports], _answer(found))
         return
@@ -98,6 +111,8 @@ def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool) -> None:
     _print_candidates(console, found)
     for oracle in dict.fromkeys(r.oracle for r in found.reports if r.oracle is not None):
         console.print(_bound(oracle), soft_wrap=True)
+    if plot is not None:
+        console.print(f"written: {plot}", soft_wrap=True)
 
 
 def _answer(found: advice.Advice) -> dict[str, Any]:

@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from inexact_muon.tune.advice import advise as advise
     from inexact_muon.tune.carry import Transfer as Transfer
     from inexact_muon.tune.carry import transfer as transfer
+    from inexact_muon.tune.plotting import plot as plot
     from inexact_muon.tune.spectra import record as record
 
-_LAZY = {"Advice": "advice", "Transfer": "carry", "advise": "advice", "record": "spectra", "transfer": "carry"}
+_LAZY = {
+    "Advice": "advice",
+    "Transfer": "carry",
+    "advise": "advice",
+    "plot": "plotting",
+    "record": "spectra",
+    "transfer": "carry",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,8 @@ import torch
 
 from inexact_muon._text import grouped
 from inexact_muon.checkpoints.momenta import Momentum, momenta
-from inexact_muon.inexactness import Inexactness, worst
+from inexact_muon.inexactness import Inexactness, measure, worst
+from inexact_muon.lmo import Spectral
 from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Zolotarev, parse
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
 from inexact_muon.tune import checkpoints, rules
@@ -163,7 +164,7 @@ class Advice:
         bad = [kind for kind in self.kinds if (found := kind.in_use) is not None and not is_exact_enough(found)]
         bad.sort(key=lambda kind: -_worst_gap(kind))
         named = ", ".join(f"{kind.name} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
-        more = f" and {len(bad) - 3} more kinds of layers" if len(bad) > 3 else ""
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
         long = "" if total.overshoot <= OVERSHOOT else f", overshoots by {total.overshoot - 1:.0%}"
         return f"{name} loses {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
 
@@ -233,10 +234,18 @@ def advise_on(
 
 
 def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
-    """A layer under the given oracle, or else the one that its optimizer names."""
+    """A layer under the given oracle, or else the one that its optimizer names.
+
+    An oracle whose normaliser depends on more than the spectrum is run on the matrix, and measured.
+    """
     layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
-    used = None if used is None else used.at(*layer.shape, momentum.matrix.device)
-    return LayerReport(layer, used, None if used is None else judge_layer(used, layer))
+    if used is None:
+        return LayerReport(layer, None, None)
+    used = used.at(*layer.shape, momentum.matrix.device)
+    if used.normaliser not in ("gershgorin", "tightest"):
+        return LayerReport(layer, used, judge_layer(used, layer))
+    ball, m = Spectral(polar=used), momentum.matrix.float()
+    return LayerReport(layer, used, measure(ball, m, ball(m), exact=True))
 
 
 def is_exact_enough(found: Inexactness) -> bool:
