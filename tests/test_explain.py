@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fake_models import llama, on_fake_cuda
-from inexact_muon import Inexactness, Muon, Scion, explain
+from inexact_muon import Inexactness, Muon, Scion, explain, lmo, measure
 from inexact_muon.optim import LMOOptimizer
 from inexact_muon.optim.explanation import COLUMNS, Line
 from inexact_muon.plan.recorder import fake_h100
@@ -238,6 +238,16 @@ def test_for_model_wants_the_model(given: str) -> None:
     with pytest.raises(TypeError, match=r"write Muon\.for_model\(model, lr\), not model\.parameters\(\)") as caught:
         Muon.for_model(getattr(model, given)(), 0.02)
     assert "\n" not in str(caught.value)
+
+
+def test_a_number_for_adamw_and_swapped_arguments_are_one_sentence() -> None:
+    with pytest.raises(TypeError, match=r'adamw must be a dict of options, such as adamw=\{"lr": 0.003\}, got 0.0003'):
+        Muon.for_model(deep(), 0.02, adamw=3e-4)  # type: ignore[arg-type]
+    ball, m = lmo.Spectral(), torch.randn(4, 6)
+    with pytest.raises(TypeError, match="the first argument must be a ball, got Tensor"):
+        measure(m, ball, ball(m))  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="option 'lrr', which is not used: is it 'lr'"):
+        Muon.for_model(deep(), 0.02, adamw={"lrr": 3e-4})
 
 
 def test_inexactness_without_sampling_says_what_to_pass() -> None:

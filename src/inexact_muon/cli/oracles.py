@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from inexact_muon.cli.settings import Settings
+from inexact_muon.cli.settings import File, Number, Settings, Word
 
 
 def delta(
-    oracle: Annotated[str | None, tyro.conf.Positional] = None,
+    oracle: Annotated[Word, tyro.conf.Positional, tyro.conf.arg(metavar="[ORACLE]")] = None,
     shape: str = "768x3072",
     spectrum: str = "log-uniform",
-    checkpoint: Path | None = None,
+    checkpoint: File = None,
     json: bool = False,
-    plot: Path | None = None,
+    plot: File = None,
 ) -> None:
     """Inexactness of an oracle on a spectrum, or on the momentum of a saved optimizer.
 
@@ -46,8 +45,8 @@ def transfer(
     source: Annotated[str, tyro.conf.arg(name="from")],
     target: Annotated[str, tyro.conf.arg(name="to")],
     rule: str = "descent",
-    spectrum: str | None = None,
-    checkpoint: Path | None = None,
+    spectrum: Word = None,
+    checkpoint: File = None,
 ) -> None:
     """Transfer a tuned learning rate and momentum to another oracle: four rules compared, with the reason.
 
@@ -72,7 +71,7 @@ def transfer(
 def theory(
     name: Annotated[str, tyro.conf.Positional] = "list",
     set: Settings = (),
-    plot: Path | None = None,
+    plot: File = None,
 ) -> None:
     """Statements of the paper and their two-number versions: `list` them, or evaluate one.
 
@@ -97,7 +96,7 @@ def bench(
     rounds: int = 7,
     parts: tuple[str, ...] = ("oracles", "steps", "growth", "memory"),
     device: str = "cpu",
-    json: Path | None = None,
+    json: File = None,
 ) -> None:
     """Speed and accuracy of oracles and whole steps, interleaved in one process, as ratios with quartiles.
 
@@ -132,12 +131,12 @@ def plan(
     flops: float = 989.0,
     layout: Literal["fsdp", "ddp"] = "fsdp",
     copies: int = 1,
-    tokens: int | None = None,
+    tokens: Number = None,
     oracle: str = "auto",
     strategies: tuple[str, ...] = ("owner-rank", "replicated", "gram-reduced", "block-periodic:5", "low-rank:8"),
     efficiency: float = 0.4,
     memory: float = 80.0,
-    plot: Path | None = None,
+    plot: File = None,
 ) -> None:
     """Modelled cost at scale: the optimizer's own step on fake ranks, counted and priced, and a recommendation.
 

@@ -99,6 +99,8 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         >>> round(measure(ball, m, ball(m), exact=True).overshoot, 3)
         1.121
     """
+    if not isinstance(ball, Ball):
+        raise TypeError(f"measure(ball, m, d_hat): the first argument must be a ball, got {type(ball).__name__}")
     check_answer(ball, m, d_hat)
     found, _, descent = assess(ball, m, d_hat, exact)
     if bool((descent < 0).any()):
