@@ -1,12 +1,11 @@
-"""README.md's part on speed: a table of measured steps from bench.json, a sentence of modelled ones from modelled.md.
+"""The table of measured steps of docs/peers.md, from bench.json; `python benchmarks/speed.py` writes it.
 
-`python benchmarks/speed.py` writes both between their marks.
+`over_torch` is what README.md says of it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 from marks import between
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "README.md"
+PAGE = ROOT / "docs/peers.md"
 SETS = ("18 small matrices", "24 of width 256", "GPT-2 layer")
 FAST = "auto:fast"
 
@@ -41,31 +40,28 @@ def measured(bench: dict[str, Any]) -> list[str]:
     return lines
 
 
-def modelled(page: str) -> str:
-    """Milliseconds of a step on an H100 by a model."""
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| \d+ \| ([\d.]+) \| ([\d.]+) \|$", page, flags=re.MULTILINE)
-    models = list(dict.fromkeys(model for model, *_ in rows))
-    parts = []
-    for name in dict.fromkeys(name for _, name, *_ in rows):
-        found = (next(ms for m, n, ms, _ in rows if (m, n) == (model, name)) for model in models)
-        parts.append(f"{name}: {' and '.join(found)}")
-    head = "**Modelled** for an H100, not timed (`benchmarks/results/modelled.md`), ms of a step of "
-    return f"{head}{' and '.join(models)}: {'; '.join(parts)}."
+def load() -> dict[str, Any]:
+    """The committed measurements."""
+    return json.loads((ROOT / "benchmarks/results/bench.json").read_text())
 
 
 def tables() -> str:
-    """Both, from the committed files."""
-    results = ROOT / "benchmarks/results"
-    bench = json.loads((results / "bench.json").read_text())
-    page = (results / "modelled.md").read_text()
-    return "\n".join([*measured(bench), "", modelled(page)]) + "\n"
+    """The table, from the committed file."""
+    return "\n".join(measured(load())) + "\n"
+
+
+def over_torch(bench: dict[str, Any]) -> tuple[float, float]:
+    """Least and most time of a step with `auto:accurate` over that of torch.optim.Muon in float32."""
+    rows = {(r["set"], r["optimizer"]): r[FAST]["time"] for r in bench["steps"]}
+    ratios = [rows[part, SHOWN[1]] / rows[part, "torch.optim.Muon, in float32"] for part in SETS]
+    return min(ratios), max(ratios)
 
 
 def written(page: str, made: str) -> str:
-    """The page with the tables between their marks."""
+    """The page with the table between its marks."""
     return between(page, {"speed": made}, "python benchmarks/speed.py")
 
 
 if __name__ == "__main__":
     PAGE.write_text(written(PAGE.read_text(), tables()))
-    print("written: README.md")
+    print("written: docs/peers.md")

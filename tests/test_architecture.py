@@ -27,7 +27,7 @@ LAYERS = {
     "parallel": ("dtensors", "lmo", "polar", "strategies", "views"),
     "optim": (
         *("_text", "defaults", "dtensors", "inexactness", "lmo", "parallel", "polar", "routing", "schedules"),
-        *("strategies", "terminal", "theory", "views"),
+        *("strategies", "terminal", "theory", "tune", "views"),
     ),
     "lab": (
         *("_text", "defaults", "inexactness", "lmo", "optim", "polar", "routing", "schedules", "theory"),
@@ -52,6 +52,7 @@ INSIDE_FUNCTIONS = (
     *(
         "cli/statements.py",
         "tune/checkpoints.py",
+        "tune/plotting.py",
         "bench/page.py",
         "plan/files.py",
         "plan/page.py",

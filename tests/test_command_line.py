@@ -233,3 +233,12 @@ def test_completion_in_bash(
         assert all(option.startswith("--") for option in options), options
         if "set" in inspect.signature(command).parameters:
             assert "--set" in options
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_says_what_to_write(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(monkeypatch, capsys, name, "--help")
+    assert code == 0
+    assert "None" not in out

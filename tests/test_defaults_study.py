@@ -49,6 +49,22 @@ def test_the_committed_page_is_that_of_the_committed_table() -> None:
 
 
 @pytest.mark.data
+def test_the_advice_of_the_pages_follows_from_the_table() -> None:
+    """3e-4 is worse than 1e-2 in every model and at every lr, by as much as the page says."""
+    table = load_module(SCRIPT)
+    plain = [c for c in cells() if c.betas == [0.9, 0.95] and c.weight_decay == 0.1]
+    best = {(c.model, c.lr): c for c in plain if c.adamw_lr == 1e-2}
+    more = [table.difference(c, best[c.model, c.lr]) for c in plain if c.adamw_lr == 3e-4]
+    assert len({c.model for c in plain}) >= 2
+    assert all(mean > half for mean, half in more)
+    means = [mean for mean, _ in more]
+    assert f"by {min(means):.2f} to {max(means):.2f}" in (ROOT / "docs/choose-lr.md").read_text()
+    for page in ("README.md", "docs/choose-lr.md", "docs/tutorials/swap.md"):
+        text = " ".join((ROOT / page).read_text().split())
+        assert "3e-4 was too small in every model tried" in text.replace("3e-4 for AdamW's part", "3e-4"), page
+
+
+@pytest.mark.data
 def test_the_table_has_every_run_of_the_studies() -> None:
     describe, wanted = load_module(SCRIPT).describe, set()
     for path in (ROOT / "studies/defaults").glob("*.toml"):

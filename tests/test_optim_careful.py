@@ -236,12 +236,16 @@ class Recorder:
         self.calls += [(tag, value, step) for tag, value in values.items()]
 
 
-def test_loggers_get_every_number() -> None:
+def test_loggers_get_a_dozen_scalars_and_the_rest_on_request() -> None:
     params, gradients = problem([(3, 4), (4, 3)], 1)
     optimizer = Muon(params, sample_every=1)
     train(optimizer, params, gradients)
     expected = [(tag, value, 7) for tag, value in flat_stats(optimizer).items()]
-    assert {tag for tag, _, _ in expected} >= {"optimizer/0/gap", "optimizer/1/update_rms", "optimizer/0/lr"}
+    assert {tag for tag, _, _ in expected} >= {"optimizer/gap/worst", "optimizer/update_ratio/mean", "optimizer/lr/lmo"}
+    assert len(expected) <= 12
+    rows = flat_stats(optimizer, every=True)
+    assert rows.keys() >= {"optimizer/0/gap", "optimizer/1/update_rms", "optimizer/0/lr", "optimizer/gap/worst"}
+    assert rows["optimizer/gap/worst"] == max(rows["optimizer/0/gap"], rows["optimizer/1/gap"])
     for adapter in (to_tensorboard, to_wandb):
         recorder = Recorder()
         adapter(recorder, optimizer, 7)

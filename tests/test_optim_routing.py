@@ -378,12 +378,12 @@ def test_explain(name: str) -> None:
     assert [line.parameter for line in explanation.lines] == [r.name for r in routes(model)]
     assert sum(line.cost for line in explanation.lines) == pytest.approx(1.0)
     text = str(explanation)
+    assert all(row.parameter in text for row in explanation.rows)
     for line in explanation.lines:
-        assert line.parameter in text
         assert line.why
         if line.algorithm == "spectral":
-            assert line.delta is not None
-            assert line.delta <= 0.065
+            assert float(line.bound.partition("delta at most ")[2].split()[0]) <= 0.065
+            assert line.bound in text
     assert not explanation.warnings
 
 

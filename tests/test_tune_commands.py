@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from inexact_muon import Muon, polar, predict, transfer
-from inexact_muon.checkpoints.momenta import momenta
-from inexact_muon.tune import checkpoints, record, spectra
+from inexact_muon import Muon, advise, polar, predict, transfer
+from inexact_muon.tune import advice, checkpoints, record, spectra
 from inexact_muon.tune.rules import DEFAULT, RULES
 from test_catalogue import run as run_command
 from test_tune_checkpoints import stepped
@@ -68,23 +67,22 @@ def test_delta_of_a_checkpoint(run, name: str, oracle: str | None, tmp_path: Pat
     torch.save({"optimizer": optimizer.state_dict()}, tmp_path / "c.pt")
     code, out, err = run("delta", *((oracle,) if oracle else ()), "--checkpoint", str(tmp_path / "c.pt"))
     assert (code, err) == (0, "")
-    method = polar.parse(oracle) if oracle else None
-    reports = [checkpoints.examine(m, method) for m in momenta(optimizer)]
-    for r in reports:
-        lines = [line for line in out.splitlines() if f"│ {r.layer.name} " in line]
-        assert len(lines) == 3
-        if r.in_use is not None:
-            for value in (r.in_use.delta, r.in_use.gap, r.in_use.overshoot, r.in_use.stochastic_factor):
-                assert f"{value:.4f}" in lines[0]
-        for i in r.candidates:
-            assert f"{i.stochastic_factor:.3f}" in lines[1]
-        assert r.advice is not None
-        assert str(r.advice.method) in lines[2]
-        assert f"{r.advice.method.flops(*r.layer.shape):.3g}" in lines[2]
-    known = [r.in_use or r.candidates[4] for r in reports]
-    worst, squared = checkpoints.bottleneck(known)
-    assert f": layer {reports[worst].layer.name}, factor {squared**0.5:.4f}" in out
-    assert ("does not name its oracle" in out) == (name == "keller" and oracle is None)
+    found = advise(momenta_of(optimizer), oracle)
+    assert tuple(out.splitlines()[:3]) == found.lines
+    for kind in found.kinds:
+        (line,) = [line for line in out.splitlines() if line.startswith(f"│ {kind.name} ")]
+        if kind.in_use is not None:
+            for value in (kind.in_use.gap, kind.in_use.overshoot, kind.in_use.delta):
+                assert f"{value:.4f}" in line
+            assert f"{kind.in_use.lifted:.3f}" in line
+    for tried in found.candidates:
+        assert f"│ {advice.text(tried.oracle)} " in out
+    assert ("not named by the optimizer" in out) == (name == "keller" and oracle is None)
+
+
+def momenta_of(optimizer: torch.optim.Optimizer) -> dict[str, object]:
+    """The state, without the class, as in a file."""
+    return {"optimizer": optimizer.state_dict()}
 
 
 @pytest.mark.parametrize("name", ["ours", "keller"])
@@ -94,15 +92,17 @@ def test_delta_as_json(run, name: str, oracle: str | None, tmp_path: Path) -> No
     torch.save(optimizer.state_dict(), tmp_path / "c.pt")
     code, out, err = run("delta", *((oracle,) if oracle else ()), "--checkpoint", str(tmp_path / "c.pt"), "--json")
     assert (code, err) == (0, "")
-    method = polar.parse(oracle) if oracle else None
-    reports = [checkpoints.examine(m, method) for m in momenta(optimizer)]
+    found = advise(momenta_of(optimizer), oracle)
+    reports = found.reports
+    assert tuple(json.loads(out)["answer"]["lines"]) == found.lines
+    assert json.loads(out)["answer"]["polar"] == advice.text(found.oracle)
     for shown, r in zip(json.loads(out)["layers"], reports, strict=True):
         assert (shown["name"], tuple(shown["shape"])) == (r.layer.name, r.layer.shape)
         assert shown["singular_values"] == r.layer.values.tolist()
         assert ("oracle" in shown) == (r.in_use is not None)
         if r.in_use is not None:
             assert shown["oracle"] == str(r.oracle)
-            assert (shown["delta"], shown["gap"]) == (r.in_use.delta, r.in_use.gap)
+            assert (shown["lifted"], shown["gap"]) == (r.in_use.lifted, r.in_use.gap)
 
 
 def test_delta_of_a_recorded_name_as_json(run) -> None:  # type: ignore[no-untyped-def]
@@ -120,14 +120,26 @@ def test_what_is_good_enough_is_kept(run, tmp_path: Path) -> None:  # type: igno
     optimizer = Muon([weight])
     optimizer.step()
     torch.save(optimizer.state_dict(), tmp_path / "c.pt")
-    advice = checkpoints.examine(momenta(optimizer)[0]).advice
-    assert advice is not None
-    code, out, _ = run("delta", str(advice.method), "--checkpoint", str(tmp_path / "c.pt"))
+    best = advise(optimizer).oracle
+    assert best is not None
+    code, out, _ = run("delta", advice.text(best), "--checkpoint", str(tmp_path / "c.pt"))
     assert code == 0
-    assert "keep what you use: gap " in out
-    assert "Keep what you use: it is good enough" in out
-    assert run("delta", "auto", "--checkpoint", str(tmp_path / "c.pt"))[0] == 0
-    assert "Keep what you use" not in run("delta", "exact-svd", "--checkpoint", str(tmp_path / "c.pt"))[1]
+    assert out.startswith("Exact enough: ")
+    assert "Keep it: no candidate that is exact enough costs clearly less." in out
+    assert "Keep it" not in run("delta", "exact-svd", "--checkpoint", str(tmp_path / "c.pt"))[1]
+
+
+def test_transfer_uses_the_spectra_of_a_checkpoint(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "c.pt"
+    torch.save(stepped("ours")[1].state_dict(), path)
+    code, out, _ = run("transfer", *VALUES, "--checkpoint", str(path))
+    layers = [spectra.spectrum_of(m.name, m.matrix) for m in checkpoints.read(path)]
+    source, target = (spectra.judge_layers(polar.PolarExpress(k), layers) for k in (5, 2))
+    assert code == 0
+    assert f"{0.05 * (1 - source.gap) / (1 - target.gap):.4g}" in out
+    assert "judged on" in out
+    assert "c.pt" in out
+    assert run("transfer", *VALUES, "--checkpoint", str(path), "--spectrum", "gpt-late")[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
@@ -17,6 +17,7 @@ from typing import Any
 from unicodedata import category
 
 _DASH = re.compile(r"(?<=[A-Za-z0-9_])-(?=[A-Za-z])")
+_NUMBER = re.compile(r"(?<![0-9])[0-9]{1,9}(?![0-9])")
 _SHORT = re.compile(r"(?<![\w-])([A-Za-z][\w-]*):([^\s,():]+)")
 
 LONGEST = 100_000
@@ -166,3 +167,32 @@ def _write_value(value: Any, full: bool) -> str:
     if isinstance(value, str):
         return value
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else repr(value)
+
+
+def grouped(rows: Sequence[tuple[str, Any]]) -> list[tuple[str, list[int]]]:
+    """Rows with equal names but for their numbers, and equal keys, as one: (name with ranges, places of the rows).
+
+    Example: "layers.0.qkv", ..., "layers.11.qkv" become "layers.0-11.qkv".
+    """
+    places: dict[Any, list[int]] = {}
+    for i, (name, key) in enumerate(rows):
+        places.setdefault((_NUMBER.sub("#", name), key), []).append(i)
+    return [(_with_ranges([rows[i][0] for i in group]), group) for group in places.values()]
+
+
+def _with_ranges(names: Sequence[str]) -> str:
+    """One name for several that differ in their numbers only."""
+    numbers = zip(*(map(int, _NUMBER.findall(name)) for name in names), strict=True)
+    texts = iter([_ranges(sorted(set(column))) for column in numbers])
+    return _NUMBER.sub(lambda _: next(texts), names[0]) if len(names) > 1 else names[0]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """ "0-3,5" for 0, 1, 2, 3, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

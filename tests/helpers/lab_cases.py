@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from inexact_muon.lab.problems import Task
 from inexact_muon.lab.spec.decode import decode
 from inexact_muon.lab.spec.spec import RunSpec
+from torch_features import HAS_MUON
 
 GPT = {"name": "nanogpt", "layers": 1, "width": 16, "heads": 2, "context": 16}
 CNN = {"name": "cnn", "widths": [4, 4, 4]}
@@ -27,11 +28,12 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "scion, constrained": {"name": "scion", "lr": 0.01, "constrained": True},
     "sign-sgd": {"name": "sign-sgd", "lr": 0.01},
     "sgd": {"name": "sgd", "lr": 0.1},
+    **({"torch-muon": {"name": "torch-muon", "lr": 0.05}} if HAS_MUON else {}),
     "adamw": {"name": "adamw", "lr": 0.01},
 }
 RUNS: dict[str, dict[str, Any]] = {
     **{f"gpt, {key}": {"problem": GPT, "optimizer": value} for key, value in OPTIMIZERS.items()},
-    **{f"cnn, {key}": {"problem": CNN, "optimizer": value} for key, value in OPTIMIZERS.items()},
+    **{f"cnn, {key}": {"problem": CNN, "optimizer": v} for key, v in OPTIMIZERS.items() if key != "torch-muon"},
     **{f"matrix, {key}": {"problem": MATRIX, "optimizer": value} for key, value in OPTIMIZERS.items()},
     "learned positions": {"problem": GPT | {"positions": "learned"}},
     "accumulated": {"problem": GPT, "accumulate": 4},

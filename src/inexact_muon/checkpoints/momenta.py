@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,14 @@ from inexact_muon.schedules.published import JORDAN
 from inexact_muon.views import parse as parse_view
 
 BUFFER = "momentum_buffer"
+BUFFERS = (BUFFER, "momentum")
+"""Keys of a momentum buffer in a parameter's state: ours, torch's and KellerJordan's, and dion's."""
+
+NO_LMO = ("adamw", "lion")
+"""Algorithms of parameter groups whose buffers no oracle sees."""
+
+BY_MODULE: dict[str, PolarMethod] = {"muon": Jordan(5)}
+"""Package of an optimizer whose state does not name its oracle -> what it runs: KellerJordan's."""
 
 MOST_STEPS = 100
 """torch.optim.Muon rejects this many."""
@@ -28,11 +36,12 @@ MOST_STEPS = 100
 
 @dataclass(frozen=True)
 class Momentum:
-    """One matrix of a momentum buffer, as passed to the oracle. oracle is None if unknown."""
+    """One matrix of a momentum buffer, as passed to the oracle. oracle and lr are None if unknown."""
 
     name: str
     matrix: Tensor
     oracle: PolarMethod | None
+    lr: float | None = None
 
 
 def momenta(loaded: Any) -> list[Momentum]:
@@ -43,11 +52,13 @@ def momenta(loaded: Any) -> list[Momentum]:
     Raises:
         ValueError: a buffer contains a NaN or an infinity.
     """
+    oracle = None
     if isinstance(loaded, torch.optim.Optimizer):
+        oracle = BY_MODULE.get(type(loaded).__module__.partition(".")[0])
         loaded = loaded.state_dict()
     states = [(path, state) for path, state in _states(loaded, "") if _has_buffer(state)]
     if states:
-        return [m for path, s in states for m in _of_state(s, f"{path}." if len(states) > 1 else "")]
+        return [m for path, s in states for m in _of_state(s, f"{path}." if len(states) > 1 else "", oracle)]
     return [m for name, x in _tensors(loaded, "") if "momentum" in name for m in matrices(_short(name), x)]
 
 
@@ -67,14 +78,16 @@ def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield from _states(value, f"{path}.{key}" if path else str(key))
 
 
-def _of_state(state: Mapping[str, Any], prefix: str) -> Iterator[Momentum]:
+def _of_state(state: Mapping[str, Any], prefix: str, default: PolarMethod | None) -> Iterator[Momentum]:
     for group, keys, names in _groups(state["param_groups"]):
-        oracle, view = _oracle(group), str(group.get("view", "whole"))
+        oracle, view = _oracle(group) or default, str(group.get("view", "whole"))
         spectral = str(group.get("ball", Spectral.name)).startswith(Spectral.name)
+        lr = float(lr) if isinstance(lr := group.get("lr"), int | float | Tensor) else None
         for key, name in zip(keys, names, strict=True):
-            buffer = _plain(state["state"].get(key)).get(BUFFER)
-            if isinstance(buffer, Tensor) and spectral:
-                yield from matrices(f"{prefix}{name}", buffer, view, oracle)
+            buffer = _buffer(state["state"].get(key))
+            if buffer is not None and spectral and group.get("algorithm") not in NO_LMO:
+                for part in matrices(f"{prefix}{name}", buffer, view, oracle):
+                    yield replace(part, lr=lr)
 
 
 def _groups(groups: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Any], Sequence[Any]]]:
@@ -136,7 +149,13 @@ def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
 
 
 def _has_buffer(state: Mapping[str, Any]) -> bool:
-    return any(BUFFER in _plain(entry) for entry in state["state"].values())
+    return any(_buffer(entry) is not None for entry in state["state"].values())
+
+
+def _buffer(entry: Any) -> Tensor | None:
+    """The momentum of a parameter."""
+    values = (_plain(entry).get(key) for key in BUFFERS)
+    return next((value for value in values if isinstance(value, Tensor) and value.ndim), None)
 
 
 def _plain(state: Any) -> Mapping[str, Any]:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from inexact_muon.cli.settings import Folder, Number
+
 
 def demo(out: Path = Path("runs/demo"), oracles: bool = False, budget: str = "") -> None:
     """All oracles, the tiny studies, and one page with the paper's figures and claims.
@@ -32,7 +34,7 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False, budget: str = "")
 
 def report(
     folder: Annotated[Path, tyro.conf.Positional],
-    out: Path | None = None,
+    out: Folder = None,
     open: bool = False,
     watch: bool = False,
     serve: bool = False,
@@ -87,7 +89,7 @@ def decide(
     out: Path = Path("runs/decide"),
     claims: tuple[str, ...] = (),
     budget: str = "",
-    workers: int | None = None,
+    workers: Number = None,
     engine: str = "local",
     address: str = "",
     packed: tuple[Path, ...] = (),

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from inexact_muon.cli.settings import Settings
+from inexact_muon.cli.settings import File, Number, Settings, Word
 
 
 def delta(
-    oracle: Annotated[str | None, tyro.conf.Positional] = None,
+    oracle: Annotated[Word, tyro.conf.Positional, tyro.conf.arg(metavar="[ORACLE]")] = None,
     shape: str = "768x3072",
     spectrum: str = "log-uniform",
-    checkpoint: Path | None = None,
+    checkpoint: File = None,
     json: bool = False,
+    plot: File = None,
 ) -> None:
     """Inexactness of an oracle on a spectrum, or on the momentum of a saved optimizer.
 
@@ -30,12 +30,13 @@ def delta(
         oracle: text of a polar method, such as polar-express:5; with a checkpoint, it replaces the one named there.
         shape: rows x columns, for the cost and the length of a synthetic spectrum.
         spectrum: gaussian, log-uniform, power-law, gpt-late, gpt-late/mlp, ..., or a file: .npz:label, .npy, text.
-        checkpoint: saved optimizer (.pt, .safetensors, folder): each matrix, the bottleneck and a recommendation.
+        checkpoint: saved optimizer (.pt, .safetensors, folder): which oracle to use, why, and every kind of layer.
         json: machine-readable, with the singular values; the explorer of the site opens it.
+        plot: with a checkpoint, each kind of layer and what the oracle makes of it: .svg, .png, .html or .json.
     """
     from inexact_muon.cli import tables
 
-    tables.delta(oracle, shape, spectrum, checkpoint, json)
+    tables.delta(oracle, shape, spectrum, checkpoint, json, plot)
 
 
 def transfer(
@@ -44,7 +45,8 @@ def transfer(
     source: Annotated[str, tyro.conf.arg(name="from")],
     target: Annotated[str, tyro.conf.arg(name="to")],
     rule: str = "descent",
-    spectrum: str | None = None,
+    spectrum: Word = None,
+    checkpoint: File = None,
 ) -> None:
     """Transfer a tuned learning rate and momentum to another oracle: four rules compared, with the reason.
 
@@ -57,16 +59,19 @@ def transfer(
         target: the new oracle.
         rule: descent, measured, paper or deterministic.
         spectrum: a name or a file, as for delta; default: gpt-late. The result depends on it strongly.
+        checkpoint: saved optimizer, whose momentum has the spectra to judge on.
     """
     from inexact_muon.cli import tables
 
-    tables.transfer(lr, momentum, source, target, rule, spectrum)
+    if checkpoint is not None and spectrum is not None:
+        raise ValueError("--checkpoint has spectra of its own: leave --spectrum out")
+    tables.transfer(lr, momentum, source, target, rule, str(checkpoint) if checkpoint is not None else spectrum)
 
 
 def theory(
     name: Annotated[str, tyro.conf.Positional] = "list",
     set: Settings = (),
-    plot: Path | None = None,
+    plot: File = None,
 ) -> None:
     """Statements of the paper and their two-number versions: `list` them, or evaluate one.
 
@@ -91,7 +96,7 @@ def bench(
     rounds: int = 7,
     parts: tuple[str, ...] = ("oracles", "steps", "growth", "memory"),
     device: str = "cpu",
-    json: Path | None = None,
+    json: File = None,
 ) -> None:
     """Speed and accuracy of oracles and whole steps, interleaved in one process, as ratios with quartiles.
 
@@ -126,12 +131,12 @@ def plan(
     flops: float = 989.0,
     layout: Literal["fsdp", "ddp"] = "fsdp",
     copies: int = 1,
-    tokens: int | None = None,
+    tokens: Number = None,
     oracle: str = "auto",
     strategies: tuple[str, ...] = ("owner-rank", "replicated", "gram-reduced", "block-periodic:5", "low-rank:8"),
     efficiency: float = 0.4,
     memory: float = 80.0,
-    plot: Path | None = None,
+    plot: File = None,
 ) -> None:
     """Modelled cost at scale: the optimizer's own step on fake ranks, counted and priced, and a recommendation.
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import tyro
 
-from inexact_muon.cli.settings import Settings
+from inexact_muon.cli.settings import Folder, Number, Settings
 
 
 def run(
     spec: Annotated[Path, tyro.conf.Positional],
-    out: Path | None = None,
+    out: Folder = None,
     set: Settings = (),
     threads: int = 1,
     pick: str = "",
@@ -36,8 +36,8 @@ def run(
 
 def sweep(
     study: Annotated[Path, tyro.conf.Positional],
-    out: Path | None = None,
-    workers: int | None = None,
+    out: Folder = None,
+    workers: Number = None,
     engine: str = "local",
     address: str = "",
     set: Settings = (),

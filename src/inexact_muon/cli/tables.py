@@ -12,36 +12,42 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from inexact_muon.inexactness import Inexactness, predict
+from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import PolarMethod, parse
-from inexact_muon.schedules.prices import CPU
 from inexact_muon.terminal import Row, Sheet
 from inexact_muon.terminal import console as open_console
-from inexact_muon.tune import carry, checkpoints, rules, spectra
+from inexact_muon.tune import advice, carry, checkpoints, plotting, rules, spectra
 
-NUMBERS = ("delta", "gap", "overshoot", "factor", "stochastic factor")
+NUMBERS = ("gap", "overshoot", "lifted", "delta")
 
 LEFT = (
-    *("on", "layer", "shape", "oracle", "oracle in use", "rule", "from", "why", "which is, for the shape"),
+    *("on", "layers", "shape", "oracle", "oracle in use", "exact enough in", "rule", "from"),
     *("gamma_B/gamma_A", "alpha_B/alpha_A"),
 )
 """Text columns."""
-PROSE = ("why", "from")
+PROSE = ("from",)
 """Columns that may be wrapped."""
 WIDTH = 220
 """Width if the output is not a terminal."""
 
 
-def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None, as_json: bool = False) -> None:
+def delta(
+    oracle: str | None,
+    shape: str,
+    spectrum: str,
+    checkpoint: Path | None,
+    as_json: bool = False,
+    plot: Path | None = None,
+) -> None:
     """Predicted inexactness of an oracle on a spectrum, or on the momentum in a checkpoint."""
     method = parse(oracle) if oracle is not None else None
-    if checkpoint is not None and as_json:
-        saved = checkpoints.read(checkpoint)
-        _print_json([_record(spectra.spectrum_of(m.name, m.matrix), method or m.oracle) for m in saved])
-        return
+    if plot is not None:
+        plotting.check_file(plot)
     if checkpoint is not None:
-        _checkpoint(method, checkpoint)
+        _checkpoint(method, checkpoint, as_json, plot)
         return
+    if plot is not None:
+        raise ValueError("--plot draws the momentum of a checkpoint: name one with --checkpoint")
     if method is None:
         raise ValueError("name an oracle, such as polar-express:5, or a file with --checkpoint")
     n, m = read_shape(shape)
@@ -52,12 +58,11 @@ def delta(oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None
         return
     console = open_console(WIDTH)
     names = [f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" for layer in layers] if len(layers) > 1 else [name]
-    rows = [Row([on, *_cells(predict(method, one.values))]) for on, one in zip(names, layers, strict=True)]
+    rows = [Row([on, *_cells(spectra.judge_layer(method, one))]) for on, one in zip(names, layers, strict=True)]
     if len(layers) > 1:
         rows.append(Row(["together", *_cells(spectra.judge_layers(method, layers))], "bold"))
     _print(console, f"{method}, normaliser {method.normaliser}", ("on", *NUMBERS), rows)
-    lower = method.map.lower or 1e-3
-    console.print(f"error bound at lower {lower:g}: {method.error_bound(lower):.4g}")
+    console.print(_bound(method), soft_wrap=True)
     console.print(f"cost for {n} x {m}: {method.flops(n, m):.4g} floating point operations")
 
 
@@ -87,76 +92,72 @@ def transfer(lr: float, momentum: float, source: str, target: str, rule: str, sp
     )
 
 
-def _checkpoint(method: PolarMethod | None, path: Path) -> None:
-    """All momentum matrices under the oracle in use and the candidates, the bottleneck and the advice."""
-    console, found = open_console(WIDTH), checkpoints.read(path)
-    steps = track(found, description="decomposing", console=console, disable=not console.is_terminal)
-    reports = [checkpoints.examine(momentum, method) for momentum in steps]
-    _print_in_use(console, path, reports)
-    _print_candidates(console, reports)
-    _print_advice(console, reports)
-
-
-def _print_in_use(console: Console, path: Path, reports: Sequence[checkpoints.LayerReport]) -> None:
-    rows = []
-    for r in reports:
-        values, (n, m) = r.layer.values, r.layer.shape
-        numbers = _cells(r.in_use) if r.in_use is not None else [""] * len(NUMBERS)
-        ratio = f"{values[0] / values[-1]:.1e}"
-        rows.append(Row([r.layer.name, f"{n} x {m}", ratio, str(r.oracle or "not in the file"), *numbers]))
-    titles = ("layer", "shape", "sigma_1/sigma_r", "oracle in use", *NUMBERS)
-    _print(console, f"momentum in {path}", titles, rows)
-    if all(r.in_use is None for r in reports):
-        console.print("The file does not name its oracle: inexact-muon delta ORACLE --checkpoint FILE judges one.")
-    used = [(r.layer.name, r.in_use) for r in reports if r.in_use is not None]
-    oracle = "the oracle in use" if used else str(checkpoints.CANDIDATES[4])
-    used = used or [(r.layer.name, r.candidates[4]) for r in reports]
-    worst, squared = checkpoints.bottleneck([i for _, i in used])
-    bottleneck = (
-        f"Bottleneck under {oracle}: layer {used[worst][0]}, factor {squared**0.5:.4f}: with layer-wise steps it alone "
-        f"multiplies the number of iterations by {squared:.4f} (measured-layerwise-iterations)."
+def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool, plot: Path | None) -> None:
+    """The answer; then each kind of layer, and the candidates."""
+    console, matrices = open_console(WIDTH), checkpoints.read(path)
+    hidden = as_json or not console.is_terminal
+    found = advice.advise_on(
+        matrices, method, lambda ms: track(ms, description="decomposing", console=console, disable=hidden)
     )
-    console.print(Text(bottleneck), soft_wrap=True)  # a name may contain markup
+    if plot is not None:
+        plotting.save(found, plot)
+    if as_json:
+        _print_json([_record(r.layer, r.oracle) for r in found.reports], _answer(found))
+        return
+    for line in found.lines:
+        console.print(Text(line), soft_wrap=True)  # a name may contain markup
+    console.print()
+    _print_kinds(console, path, found)
+    _print_candidates(console, found)
+    for oracle in dict.fromkeys(r.oracle for r in found.reports if r.oracle is not None):
+        console.print(_bound(oracle), soft_wrap=True)
+    if plot is not None:
+        console.print(f"written: {plot}", soft_wrap=True)
 
 
-def _print_candidates(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:
-    title = "stochastic factor of candidates: pe:5 is polar-express:5"
-    heads = [f"{'pe' if m.name == 'polar-express' else m.name}:{m.steps}" for m in checkpoints.CANDIDATES]
+def _answer(found: advice.Advice) -> dict[str, Any]:
+    """The answer as plain data."""
+    oracle = None if found.oracle is None else advice.text(found.oracle)
+    lr = None if found.lr is None else found.lr * found.lr_factor
+    numbers = {"exact_enough": found.exact_enough, "polar": oracle, "lr": lr, "lr_factor": found.lr_factor}
+    return {"answer": {"lines": found.lines, **numbers, "cost": found.cost}}
+
+
+def _print_kinds(console: Console, path: Path, found: advice.Advice) -> None:
+    """What the oracle in use makes of each kind of layer."""
     rows = []
-    for r in reports:
-        best, judged = r.cheapest
-        cells = [f"{i.stochastic_factor:.3f}" for i in (*r.candidates, judged)]
-        rows.append(Row([r.layer.name, *cells, str(best)]))
-    columns = zip(*((*r.candidates, r.cheapest[1]) for r in reports), strict=True)
-    worst = [checkpoints.bottleneck(column) for column in columns]
-    methods = [(*checkpoints.CANDIDATES, r.cheapest[0]) for r in reports]
-    flops = [
-        sum(row[k].flops(*r.layer.shape) for row, r in zip(methods, reports, strict=True)) for k in range(len(worst))
-    ]
-    rows.append(Row(["worst-layer factor", *(f"{squared**0.5:.3f}" for _, squared in worst), ""]))
-    rows.append(Row(["flops of all", *(f"{f:.1e}" for f in flops), ""]))
-    _print(console, title, ("layer", *heads, "cheapest", "which is, for the shape"), rows, closing=2)
+    for kind in found.kinds:
+        first, (n, m) = kind.reports[0], kind.reports[0].layer.shape
+        numbers = _cells(kind.in_use) if kind.in_use is not None else [""] * len(NUMBERS)
+        spread = max(r.layer.values[0] / r.layer.values[-1] for r in kind.reports)
+        rank = min(r.layer.values.size for r in kind.reports)
+        size = [f"{n} x {m}", str(len(kind.reports)), f"{spread:.0e}", str(rank)]
+        rows.append(Row([kind.name, *size, str(first.oracle or "not named"), *numbers]))
+    if found.in_use is not None:
+        rows.append(Row(["together", "", str(len(found.reports)), "", "", "", *_cells(found.in_use)], "bold"))
+    titles = ("layers", "shape", "matrices", "sigma_1/sigma_r", "rank", "oracle in use", *NUMBERS)
+    title = f"momentum in {path}: the worst of each kind of layer"
+    _print(console, title, titles, rows, closing=int(found.in_use is not None))
 
 
-def _print_advice(console: Console, reports: Sequence[checkpoints.LayerReport]) -> None:
-    titles = ("layer", "oracle", "why", "cost", "cost in use", "flops", "flops in use")
-    rows, totals = [], [0, 0]
-    for r in reports:
-        row = [r.layer.name, "none is good enough", "", ""]
-        if r.advice is not None:
-            row[1:] = [str(r.advice.method), r.advice.why, f"{r.advice.cost:.3g}"]
-        used = "" if r.oracle is None else f"{CPU.of(r.oracle, *r.layer.shape):.3g}"
-        methods = (r.advice.method if r.advice is not None else None, r.oracle)
-        flops = [0 if method is None else method.flops(*r.layer.shape) for method in methods]
-        totals = [total + f for total, f in zip(totals, flops, strict=True)]
-        rows.append(Row([*row, used, *(f"{f:.3g}" if f else "" for f in flops)]))
-    rows.append(Row(["together", "", "", "", "", *(f"{f:.3g}" if f else "" for f in totals)], "bold"))
-    title = "recommended: the cheapest on a CPU whose gap and overshoot are small on this spectrum"
-    _print(console, f"{title}; cost in n x n x n products", titles, rows, closing=1)
-    if all(r.kept for r in reports):
-        console.print(
-            "Keep what you use: it is good enough, and the one that is cheapest on a CPU takes more time or more flops."
-        )
+def _print_candidates(console: Console, found: advice.Advice) -> None:
+    """Every candidate on all layers, by cost."""
+    rows = []
+    for one in found.candidates:
+        numbers, enough = worst(one.each), sum(map(advice.is_exact_enough, one.each))
+        assert numbers is not None
+        cost = f"{one.price / (found.paid or found.candidates[0].price):.2f}"
+        style = "bold" if one is found.chosen else ""
+        rows.append(Row([advice.text(one.oracle), cost, f"{enough} of {len(one.each)}", *_cells(numbers)], style))
+    title = f"candidates: the worst numbers of any layer; cost over {'yours' if found.paid else 'the cheapest'}"
+    _print(console, title, ("oracle", "cost", "exact enough in", *NUMBERS), rows)
+
+
+def _bound(method: PolarMethod) -> str:
+    """The bound, with the interval it holds on."""
+    lower = method.map.lower or 1e-3
+    where = f"singular values in [{lower:g}, 1] after {method.normaliser} normalisation"
+    return f"bound of {method}: delta at most {method.error_bound(lower):.4g} for {where}"
 
 
 def read_shape(text: str) -> tuple[int, int]:
@@ -172,13 +173,13 @@ def _record(layer: spectra.Layer, method: PolarMethod | None) -> dict[str, Any]:
     record: dict[str, Any] = {"name": layer.name, "shape": layer.shape}
     if method is not None:
         used = method.at(*layer.shape)
-        judged = predict(used, layer.values)
-        record |= {"oracle": str(used), "delta": judged.delta, "gap": judged.gap, "overshoot": judged.overshoot}
+        judged = spectra.judge_layer(used, layer)
+        record |= {"oracle": str(used), **{name: getattr(judged, name) for name in NUMBERS}}
     return record | {"singular_values": layer.values.tolist()}
 
 
-def _print_json(layers: Sequence[dict[str, Any]]) -> None:
-    open_console(WIDTH).file.write(json.dumps({"layers": layers}) + "\n")
+def _print_json(layers: Sequence[dict[str, Any]], more: dict[str, Any] | None = None) -> None:
+    open_console(WIDTH).file.write(json.dumps({**(more or {}), "layers": layers}) + "\n")
 
 
 def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequence[Row], closing: int = 0) -> None:
@@ -186,4 +187,4 @@ def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequenc
 
 
 def _cells(i: Inexactness) -> list[str]:
-    return [f"{x:.4f}" for x in (i.delta, i.gap, i.overshoot, i.factor, i.stochastic_factor)]
+    return [f"{i.gap:.4f}", f"{i.overshoot:.4f}", "" if i.lifted is None else f"{i.lifted:.3f}", f"{i.delta:.4f}"]

@@ -6,3 +6,4 @@ from inexact_muon.inexactness.measuring import assess as assess
 from inexact_muon.inexactness.measuring import certify as certify
 from inexact_muon.inexactness.measuring import measure as measure
 from inexact_muon.inexactness.measuring import predict as predict
+from inexact_muon.inexactness.measuring import worst as worst

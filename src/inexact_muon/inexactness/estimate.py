@@ -1,4 +1,4 @@
-"""delta, gap and overshoot of a spectral oracle from matrix-vector products, without an SVD.
+"""delta, gap, overshoot and lifted of a spectral oracle from matrix-vector products, without an SVD.
 
 X = -d_hat has (up to rounding) the singular vectors of M, with singular values p_i near 1. So its polar factor is that
 of M, and Krylov spaces of X X^T, whose spectrum is narrow, converge in a few steps, whereas those of M M^T, whose
@@ -6,6 +6,7 @@ spectrum spans decades, do not:
 
     overshoot        the largest Ritz value of X X^T
     1 - smallest     the smallest Ritz value whose vector is not in the null space of M (null vectors are no error)
+    lifted           the weight of the Ritz values of at least 1/4, by Gauss quadrature over random vectors
     dual norm of M   tr |M| = E v^T |M| v over random v,  |M| v = M P^T v,  P^T v = X^T (X X^T)^(-1/2) v
 
 The trace is exact over a few leading singular vectors of M. On the rest, a weighted sum of v^T v, v^T M M^T v,
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.polar.probes import probes
+from inexact_muon.schedules.judge import HALF
 
 SHARE = 0.05
 """Largest fraction of the oracle's flops that an estimate may take, for n >= 512.
@@ -96,8 +98,8 @@ def choose_plan(n: int, m: int, oracle_flops: int) -> Products:
     return next((plan for plan in PLANS if plan.flops(n, m) <= SHARE * oracle_flops), PLANS[-1])
 
 
-def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(delta, dual norm of m, overshoot) of x as polar factor of m, each (batch,) in float64, and which are doubtful.
+def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(delta, dual norm of m, overshoot, lifted) of x as polar factor of m, (batch,) in float64, and the doubtful ones.
 
     Doubtful are matrices with a vector whose norm x reduces below `SHORT` (usually null vectors of m, which perturb
     every Krylov space), and those whose trace has a standard error above `DOUBT`.
@@ -136,7 +138,8 @@ def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[T
     noise = residual[:, heads:].std(-1) / plan.random**0.5 if plan.random >= 4 else torch.zeros_like(dual)
     low = torch.where(ends.live, ends.ritz, torch.inf).amin(dim=(-2, -1))
     doubtful = (low < SHORT * SHORT) | (noise > DOUBT * dual)
-    return torch.maximum(1.0 - smallest, largest - 1.0).clamp(min=0.0), dual, largest, doubtful
+    lifted = (ends.vectors[..., 0, :].square() * (ends.live & (ends.ritz >= HALF * HALF))).sum(-1).mean(-1)
+    return torch.maximum(1.0 - smallest, largest - 1.0).clamp(min=0.0), dual, largest, lifted, doubtful
 
 
 @dataclass(frozen=True)

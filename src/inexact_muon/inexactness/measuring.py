@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from inexact_muon.polar import PolarMethod
 from inexact_muon.polar._base import check_finite, no_autocast
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.polar.scaling import to_unit_entries
+from inexact_muon.schedules.judge import HALF
 
 SMALL = 128
 """Up to this short side an estimate decomposes the Gram matrix instead of sampling."""
@@ -26,6 +28,9 @@ CERTAIN = 0.9
 UPHILL = (
     "d_hat is an ascent direction (<m, d_hat> > 0): pass the LMO's output, for the spectral ball minus the polar factor"
 )
+
+FLOOR = 1e-7
+"""Singular values, relative to the largest, that the Gram matrix resolves in float64."""
 
 LARGE = 1024
 """Up to this short side a doubtful estimate is replaced by a decomposition of the Gram matrix."""
@@ -39,6 +44,8 @@ class Inexactness:
         delta: norm(d_hat - d), the paper's Assumption 1; the distance to the set of solutions if there are several.
         gap: eta = 1 + <m, d_hat>/dual_norm(m), the fraction of descent lost; negative if d_hat overshoots.
         overshoot: nu = norm(d_hat).
+        lifted: share of the singular directions, null ones of m included, whose length in d_hat is at least half the
+            radius; None for balls other than the spectral one, or if unknown.
         factor: nu/(1-eta), the deterministic slow-down; inf if gap >= 1; at most (1+delta)/(1-delta).
         stochastic_factor: nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta); at most (1+delta)^(1/4)/(1-delta).
     """
@@ -46,6 +53,7 @@ class Inexactness:
     delta: Any
     gap: Any
     overshoot: Any
+    lifted: Any = None
     factor: Any = field(init=False)
     stochastic_factor: Any = field(init=False)
 
@@ -54,6 +62,14 @@ class Inexactness:
         stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75
         object.__setattr__(self, "factor", _per_descent(self.overshoot, kept))
         object.__setattr__(self, "stochastic_factor", _per_descent(stochastic, kept))
+
+
+def worst(each: Sequence[Inexactness]) -> Inexactness | None:
+    """The largest delta, gap and overshoot and the smallest share of lifted directions; None of nothing."""
+    if not each:
+        return None
+    delta, gap, overshoot = (max(getattr(i, name) for i in each) for name in ("delta", "gap", "overshoot"))
+    return Inexactness(delta, gap, overshoot, min((i.lifted for i in each if i.lifted is not None), default=None))
 
 
 def _per_descent(value: Any, kept: Any) -> Any:
@@ -83,6 +99,8 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
         >>> round(measure(ball, m, ball(m), exact=True).overshoot, 3)
         1.121
     """
+    if not isinstance(ball, Ball):
+        raise TypeError(f"measure(ball, m, d_hat): the first argument must be a ball, got {type(ball).__name__}")
     check_answer(ball, m, d_hat)
     found, _, descent = assess(ball, m, d_hat, exact)
     if bool((descent < 0).any()):
@@ -108,16 +126,16 @@ def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[I
     """
     sampled = isinstance(ball, Spectral) and not exact
     with no_autocast(m):
-        delta, inner, dual, overshoot = (_spectral if sampled else _exact)(ball, m, d_hat)
+        delta, inner, dual, overshoot, lifted = (_spectral if sampled else _exact)(ball, m, d_hat)
     gap = torch.where(dual > 0, 1.0 + inner / torch.where(dual > 0, dual, 1.0), 0.0)
-    values = [delta, gap, overshoot]
+    values = [delta, gap, overshoot] if lifted is None else [delta, gap, overshoot, lifted]
     return Inexactness(*(value if delta.ndim else float(value) for value in values)), dual, -inner
 
 
 def predict(method: PolarMethod, singular_values: ArrayLike) -> Inexactness:
     """A priori inexactness of a polar method on this spectrum, from its coefficients, in exact arithmetic."""
     judgement = method.judge(singular_values)
-    return Inexactness(judgement.delta, judgement.gap, judgement.overshoot)
+    return Inexactness(judgement.delta, judgement.gap, judgement.overshoot, judgement.lifted)
 
 
 def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
@@ -177,12 +195,15 @@ def _alignment_bound(m: Tensor, x: Tensor, gram: Tensor, eps: Tensor) -> Tensor:
     return torch.where(bad | (smallest <= 0), torch.inf, bound)
 
 
-def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    inner = (m.double() * d_hat.double()).sum(dim=(-2, -1) if m.ndim >= 2 else tuple(range(m.ndim)))
-    return ball.distance(m, d_hat), inner, ball.dual_norm(m.double()), ball.norm(d_hat.double())
+def _exact(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    wide, lifted = d_hat.double(), None
+    inner = (m.double() * wide).sum(dim=(-2, -1) if m.ndim >= 2 else tuple(range(m.ndim)))
+    if isinstance(ball, Spectral):
+        lifted = _lifted(torch.linalg.svdvals(wide / ball.radius(m.shape)))
+    return ball.distance(m, d_hat), inner, ball.dual_norm(m.double()), ball.norm(wide), lifted
 
 
-def _spectral(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _spectral(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """The estimate, after scaling m to entries near 1 and transposing it to be wide; neither changes the result."""
     assert isinstance(ball, Spectral)
     batch, (n, k) = m.shape[:-2], m.shape[-2:]
@@ -194,31 +215,42 @@ def _spectral(ball: Ball, m: Tensor, d_hat: Tensor) -> tuple[Tensor, Tensor, Ten
         a, x = a.mT, x.mT
     threshold = rank_threshold(a, m.dtype)
     if min(n, k) <= SMALL:
-        delta, dual, overshoot = _from_gram(a, x, threshold)
+        values = _from_gram(a, x, threshold)
     else:
-        delta, dual, overshoot, doubtful = estimate(a, x, threshold, choose_plan(n, k, ball.polar.flops(n, k)))
+        *values, doubtful = estimate(a, x, threshold, choose_plan(n, k, ball.polar.flops(n, k)))
         if min(n, k) <= LARGE and bool(doubtful.any()):
-            found = _from_gram(a[doubtful], x[doubtful], threshold[doubtful])
-            for values, better in zip((delta, dual, overshoot), found, strict=True):
-                values[doubtful] = better
+            for value, better in zip(values, _from_gram(a[doubtful], x[doubtful], threshold[doubtful]), strict=True):
+                value[doubtful] = better
+    delta, dual, overshoot, lifted = (value.reshape(batch) for value in values)
     inner = -(a.double() * x.double()).sum(dim=(-2, -1))
     unit = plain.abs().amax(dim=(-2, -1)).double() / a.abs().amax(dim=(-2, -1)).clamp(min=1.0).double()
-    unit = unit * ball.radius(m.shape)
-    return delta.reshape(batch), (unit * inner).reshape(batch), (unit * dual).reshape(batch), overshoot.reshape(batch)
+    unit = (unit * ball.radius(m.shape)).reshape(batch)
+    return delta, unit * inner.reshape(batch), unit * dual, overshoot, lifted
 
 
-def _from_gram(m: Tensor, x: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(delta, dual norm, overshoot) from eigendecompositions of n x n matrices, in float64."""
+def _from_gram(m: Tensor, x: Tensor, threshold: Tensor) -> list[Tensor]:
+    """[delta, dual norm, overshoot, lifted] from eigendecompositions of n x n matrices, in float64.
+
+    A Gram matrix resolves squares down to eps, singular values down to `FLOOR`. If m may have smaller ones that are no
+    rounding, which decide delta, m itself is decomposed.
+    """
     m, x = m.double(), x.double()
     square, u = torch.linalg.eigh(m @ m.mT)
     s = square.clamp(min=0.0).sqrt()
-    # The Gram matrix resolves squares down to eps; smaller singular values are noise.
-    floor = 1e-7 * s[..., -1]
-    kept = s > torch.maximum(threshold.double(), floor).unsqueeze(-1)
-    vh = (u.mT @ m) / torch.where(kept, s, torch.ones_like(s)).unsqueeze(-1)
-    error = polar_error(x, u, vh, kept)
-    return _largest(error), s.sum(-1), _largest(x)
+    floor, least = FLOOR * s[..., -1:], threshold.double().unsqueeze(-1)
+    vh = (u.mT @ m) / torch.where(s > floor, s, torch.ones_like(s)).unsqueeze(-1)
+    if bool(((s <= floor) & (floor > least)).any()):
+        u, s, vh = torch.linalg.svd(m, full_matrices=False)
+        least = torch.maximum(least, max(m.shape[-2:]) * torch.finfo(m.dtype).eps * s[..., :1])
+    error = polar_error(x, u, vh, s > least)
+    lengths = _lengths(x)
+    return [_lengths(error)[..., -1], s.sum(-1), lengths[..., -1], _lifted(lengths)]
 
 
-def _largest(x: Tensor) -> Tensor:
-    return torch.linalg.eigvalsh(x @ x.mT)[..., -1].clamp(min=0.0).sqrt()
+def _lengths(x: Tensor) -> Tensor:
+    """Singular values in ascending order."""
+    return torch.linalg.eigvalsh(x @ x.mT).clamp(min=0.0).sqrt()
+
+
+def _lifted(lengths: Tensor) -> Tensor:
+    return (lengths >= HALF).double().mean(-1)

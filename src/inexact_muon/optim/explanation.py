@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from inexact_muon.inexactness import Inexactness
+from inexact_muon._text import grouped
+from inexact_muon.dtensors import is_fake
+from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
@@ -31,11 +33,14 @@ WIDTH = 200
 
 COLUMNS = (
     *("parameter", "shape", "matrices", "algorithm", "why", "lr", "weight_decay", "scale", "oracle", "flops", "cost"),
-    *("delta", "last"),
+    *("gap", "overshoot", "lifted"),
 )
 """Columns of the table: fields of `Line`."""
 
-WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle", "last")
+WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle")
+LATER = "Which oracle: optimizer.advice(), after some steps, says what is lost on this momentum and what to use."
+CHEAP = 2e9
+"""Work, as n^2 m summed over all matrices, up to which `explain` decomposes the momentum: a second or two on a CPU."""
 OPTIONAL = ("flops", "scale", "matrices")
 WRAPPERS = ("optimizer", "_optimizer", "optim")
 """Attributes that hold a wrapped optimizer: Accelerate, Lightning, torch's ZeroRedundancyOptimizer."""
@@ -58,8 +63,8 @@ class Line:
         oracle: the polar method.
         flops: floating point operations of the oracle in one step.
         cost: fraction of the flops of all parameters.
-        delta: `error_bound` on the interval the oracle was designed for (from 1e-3 for published coefficients).
-        last: inexactness at the last sampled step, if any; printed as delta, gap, overshoot.
+        inexactness: of the oracle on the momentum as it stands, or at the last sampled step; None if not measured.
+        bound: the oracle's bound on delta, with the interval it holds on; empty for AdamW. Printed below the table.
         runs: dtype and form of the oracle's products on an accelerator, and the kernel of symmetric ones; empty on a
             CPU. Printed below the table.
     """
@@ -76,13 +81,19 @@ class Line:
     oracle: str
     flops: int
     cost: float
-    delta: float | None
-    last: Inexactness | None
+    inexactness: Inexactness | None
+    bound: str = ""
     runs: str = ""
+
+    @property
+    def equal(self) -> tuple[Any, ...]:
+        """What layers of one row have in common."""
+        numbers = (self.lr, self.weight_decay, self.scale, self.oracle, self.runs)
+        return self.shape, self.matrices, self.algorithm, self.why, self.sure, *numbers
 
     def cells(self) -> list[str]:
         """The cells of COLUMNS as text."""
-        last = self.last
+        found = self.inexactness
         return [
             self.parameter,
             _times(self.shape),
@@ -95,33 +106,54 @@ class Line:
             self.oracle,
             f"{self.flops:.2g}" if self.flops else "",
             f"{self.cost:.0%}" if self.flops else "",
-            "" if self.delta is None else f"{self.delta:.3f}",
-            "" if last is None else f"{last.delta:.2f}, {last.gap:+.3f}, {last.overshoot:.2f}",
+            "" if found is None else f"{found.gap:.4f}",
+            "" if found is None else f"{found.overshoot:.4f}",
+            "" if found is None or found.lifted is None else f"{found.lifted:.3f}",
         ]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One row per parameter in the order of the model, and warnings.
+    """One row per parameter in the order of the model, warnings, and which oracle to use.
 
-    Prints as a table as wide as the terminal; on narrow terminals with fewer columns, then as one block of lines per
-    parameter. Rendered as HTML in a notebook.
+    Prints as a table as wide as the terminal, equal layers as one row; on narrow terminals with fewer columns, then as
+    one block of lines per row. Rendered as HTML in a notebook.
+
+    Attributes:
+        measured: where the numbers come from, in words; empty if there are none.
+        answer: the lines of `advise`, or what to do to get them.
     """
 
     lines: tuple[Line, ...]
     warnings: tuple[str, ...]
+    measured: str = ""
+    answer: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Line, ...]:
+        """Equal layers as one row, such as "layers.0-11.attn.qkv": costs added, the worst of their numbers."""
+        rows = []
+        for name, places in grouped([(line.parameter, line.equal) for line in self.lines]):
+            group = [self.lines[i] for i in places]
+            found = worst([line.inexactness for line in group if line.inexactness is not None])
+            flops, cost = sum(line.flops for line in group), sum(line.cost for line in group)
+            rows.append(replace(group[0], parameter=name, flops=flops, cost=cost, inexactness=found))
+        return tuple(rows)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences below the table."""
-        notes = []
-        if any(line.last is not None for line in self.lines):
-            notes.append("last: delta, gap, overshoot at the last sampled step.")
+        lmo = [line for line in self.lines if line.matrices]
+        flops = sum(line.flops for line in self.lines)
+        notes = [f"{len(lmo)} of {len(self.lines)} parameters get an LMO: {flops:.2g} flops a step."]
+        if self.measured:
+            notes.append(f"gap, overshoot, lifted: the worst of each row, {self.measured}.")
+        notes += dict.fromkeys(line.bound for line in self.lines if line.bound)
         if not all(line.sure for line in self.lines):
             notes.append('?: a guess; rules=[(name, "lmo" or "adamw")] of Muon.for_model decides.')
         for runs, count in Counter(line.runs for line in self.lines if line.runs).items():
             notes.append(f"{count} parameter{'s' * (count > 1)} on the accelerator: products in {runs}.")
-        return (*notes, *(f"warning: {warning}" for warning in self.warnings))
+        return (*notes, *(f"warning: {warning}" for warning in self.warnings), *self.answer)
 
     def __str__(self) -> str:
         state = random.getstate()  # rich draws a number when it is imported
@@ -131,7 +163,7 @@ class Explanation:
 
         random.setstate(state)
         stream, width = io.StringIO(), shutil.get_terminal_size((WIDTH, 24)).columns
-        rows = [Row(line.cells()) for line in self.lines]
+        rows = [Row(line.cells()) for line in self.rows]
         sheet = Sheet(
             "What each parameter gets", COLUMNS, rows, WORDS, prose=("why",), optional=OPTIONAL, narrow="blocks"
         )
@@ -143,26 +175,54 @@ class Explanation:
         head = "".join(f"<th>{escape(title)}</th>" for title in COLUMNS)
         rows = "".join(
             "<tr>" + "".join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in line.cells()) + "</tr>"
-            for line in self.lines
+            for line in self.rows
         )
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
 
 def explain(optimizer: Optimizer | Any) -> Explanation:
-    """Algorithm, reason, cost and design error of each parameter.
+    """Algorithm, reason, cost and measured error of each parameter; then which oracle to use.
+
+    The momentum of a small model is decomposed, as `advise` does; of a larger one the last samples are shown.
 
     Args:
-        optimizer: an optimizer of this library, also wrapped by Accelerate, Lightning or torch's ZeRO.
+        optimizer: an optimizer of this library, also wrapped by Accelerate, Lightning or torch's ZeRO. `advise` answers
+            for other optimizers.
     """
     found = unwrap(optimizer)
-    measured = found.inexactness() if found.telemetry.every else {}
-    lines = [_line(found, name, p, group, measured.get(name)) for name, p, group in found.named()]
+    samples = found.inexactness() if found.telemetry.every else {}
+    answer = found.advice() if _is_cheap(found) else None
+    judged = {} if answer is None else answer.by_parameter()
+    lines = [_line(found, name, p, group, judged.get(name, samples.get(name))) for name, p, group in found.named()]
     total = sum(line.flops for line in lines) or 1
     lines = [replace(line, cost=line.flops / total) for line in lines]
     order = {name: place for place, name in enumerate(found.why)}
     lines.sort(key=lambda line: order.get(line.parameter, len(order)))
-    return Explanation(tuple(lines), tuple(_suspicious(lines)))
+    steps = sorted({sample.step for _, p, _ in found.named() if (sample := found.telemetry.sample_of(p)) is not None})
+    measured = "on the momentum as it stands" if judged else _at_steps(steps) if samples else ""
+    told = answer.lines if answer is not None else (LATER,) if any(line.flops for line in lines) else ()
+    return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, told)
+
+
+def _is_cheap(optimizer: LMOOptimizer) -> bool:
+    """Whether there is momentum to decompose, none of it is on other ranks, and it takes a second or two."""
+    if optimizer.joined is not None:
+        return False
+    work, buffers = 0.0, 0
+    for _, p, group in optimizer.named():
+        buffer = optimizer.state.get(p, {}).get("momentum_buffer")
+        if group["algorithm"] == "lmo" and buffer is not None and isinstance(optimizer.ball(group), Spectral):
+            if is_fake(buffer) or buffer.is_meta or not bool(buffer.isfinite().all()):
+                return False
+            buffers += bool(buffer.any())
+            shapes = optimizer.view(group).shapes(p.shape)
+            work += sum(prod(shape) * min(shape[-2:]) for shape in shapes)
+    return buffers > 0 and 0 < work <= CHEAP
+
+
+def _at_steps(steps: list[int]) -> str:
+    return f"at the last sampled step, {steps[0]}" if len(steps) == 1 else f"sampled at steps {steps[0]} to {steps[-1]}"
 
 
 def unwrap(optimizer: Any) -> LMOOptimizer:
@@ -173,11 +233,12 @@ def unwrap(optimizer: Any) -> LMOOptimizer:
         inside = (getattr(found, name, None) for name in WRAPPERS)
         inner = next((value for value in inside if isinstance(value, Optimizer) and value is not found), None)
     if not isinstance(found, LMOOptimizer):
-        raise TypeError(f"explain needs an optimizer of this library, got {type(found).__name__}")
+        name = type(found).__name__
+        raise TypeError(f"explain needs an optimizer of this library, got {name}; advise(optimizer) answers for others")
     return found
 
 
-def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], last: Inexactness | None) -> Line:
+def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], found: Inexactness | None) -> Line:
     """The row of one parameter; its cost is filled in later."""
     lmo = group["algorithm"] == "lmo"
     ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
@@ -200,10 +261,15 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], 
         oracle=pending or (str(polar) if polar else ""),
         flops=sum(oracle_flops(ball, shape, p.device) for shape in shapes) if lmo else 0,
         cost=0.0,
-        delta=polar.error_bound(polar.map.lower or 1e-3) if polar else None,
-        last=last,
+        inexactness=found,
+        bound=_bound(polar) if polar else "",
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
     )
+
+
+def _bound(polar: PolarMethod) -> str:
+    lower = polar.map.lower or 1e-3
+    return f"bound of {polar}: delta at most {polar.error_bound(lower):.3g} for singular values in [{lower:g}, 1]."
 
 
 def _runs(polar: PolarMethod, shape: tuple[int, ...], device: torch.device) -> str:

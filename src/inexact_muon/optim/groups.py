@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from inexact_muon.optim.ranks import Ranks
     from inexact_muon.parallel.team import Team
     from inexact_muon.strategies import Strategy
+    from inexact_muon.tune.advice import Advice
 
 
 class Groups(Optimizer):
@@ -265,6 +266,12 @@ class Groups(Optimizer):
             warnings.warn("nothing is measured: pass sample_every=10 to the optimizer", stacklevel=2)
         found = {name: self.telemetry.sample_of(p) for name, p, _ in self.named()}
         return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
+
+    def advice(self) -> Advice:
+        """Which oracle to use, from the momentum as it stands: three lines; see `inexact_muon.advise`."""
+        from inexact_muon.tune.advice import advise
+
+        return advise(self)
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Per parameter: lr, steps made and skipped; at the last sampled step also update RMS and its ratio to W."""

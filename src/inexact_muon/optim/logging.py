@@ -1,24 +1,54 @@
-"""`optimizer.stats()` as a flat dict, with adapters for TensorBoard and wandb."""
+"""What to watch of an optimizer as a flat dict, with adapters for TensorBoard and wandb."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from inexact_muon.optim.core import LMOOptimizer
 
+WATCHED: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
+    "gap/worst": ("gap", max),
+    "gap/mean": ("gap", fmean),
+    "overshoot/worst": ("overshoot", max),
+    "overshoot/mean": ("overshoot", fmean),
+    "lifted/worst": ("lifted", min),
+    "lifted/mean": ("lifted", fmean),
+    "update_ratio/largest": ("update_ratio", max),
+    "update_ratio/mean": ("update_ratio", fmean),
+    "update_rms/mean": ("update_rms", fmean),
+    "skipped": ("skipped", sum),
+}
+"""Scalar -> the column of `stats()` and how its values become one."""
 
-def flat_stats(optimizer: LMOOptimizer, prefix: str = "optimizer") -> dict[str, float]:
-    """{"optimizer/blocks.0.fc.weight/gap": 0.01, ...}, for any logger."""
+
+def flat_stats(optimizer: LMOOptimizer, prefix: str = "optimizer", every: bool = False) -> dict[str, float]:
+    """A dozen scalars for any logger: {"optimizer/gap/worst": 0.01, ...}.
+
+    They are gap, overshoot and lifted of the worst matrix and on average, the size of updates relative to weights, the
+    learning rate of each algorithm, and the number of skipped updates. All but the last two need `sample_every`.
+
+    Args:
+        every: also every number of every parameter, {"optimizer/blocks.0.fc.weight/gap": 0.01, ...}.
+    """
     table = optimizer.stats()
-    return {f"{prefix}/{name}/{key}": value for name, row in table.items() for key, value in row.items()}
+    watched = {name: how(values) for name, (key, how) in WATCHED.items() if (values := _column(table, key))}
+    rates = {f"lr/{group['algorithm']}": float(group["lr"]) for group in optimizer.param_groups}
+    rows = {f"{name}/{key}": value for name, row in table.items() for key, value in row.items()} if every else {}
+    return {f"{prefix}/{name}": float(value) for name, value in (watched | rates | rows).items()}
+
+
+def _column(table: Mapping[str, Mapping[str, float]], key: str) -> list[float]:
+    return [row[key] for row in table.values() if key in row]
 
 
 def to_tensorboard(writer: Any, optimizer: LMOOptimizer, step: int) -> None:
-    """Write every number as a scalar to a `torch.utils.tensorboard.SummaryWriter` (extra `tracking`)."""
+    """Write the scalars of `flat_stats` to a `torch.utils.tensorboard.SummaryWriter` (extra `tracking`)."""
     for tag, value in flat_stats(optimizer).items():
         writer.add_scalar(tag, value, step)
 
 
 def to_wandb(run: Any, optimizer: LMOOptimizer, step: int) -> None:
-    """Log all numbers in one call to a wandb run (extra `tracking`)."""
+    """Log the scalars of `flat_stats` in one call to a wandb run (extra `tracking`)."""
     run.log(flat_stats(optimizer), step=step)

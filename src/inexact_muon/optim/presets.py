@@ -92,6 +92,8 @@ class Muon(LMOOptimizer):
 
         Other arguments are those of `Muon`.
         """
+        if adamw is not None and not isinstance(adamw, Mapping):
+            raise TypeError(f'adamw must be a dict of options, such as adamw={{"lr": 0.003}}, got {adamw!r}')
         recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
         return cls._routed(model, lr, recipe, polar=polar, **options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import inf, isnan, nan, prod
 from typing import Any
 
 import torch
@@ -41,8 +41,8 @@ class Telemetry:
         credit: unspent part of it.
         samples: the last sample of each parameter, as long as that exists.
         chosen: ids of the parameters to sample in this step.
-        partial_sums: this rank's contribution to each: 1 if it measured (else 0), delta, gap, overshoot, and the
-            squared norms of update and weight.
+        partial_sums: this rank's contribution to each: 1 + lifted if it measured (else 0), delta, gap, overshoot, and
+            the squared norms of update and weight.
     """
 
     every: int = 0
@@ -87,7 +87,8 @@ class Telemetry:
 
     def record(self, key: int, found: Inexactness) -> None:
         """Record the inexactness of a parameter; called on one of the ranks that hold it."""
-        values = (1.0, *(float(x) for x in (found.delta, found.gap, found.overshoot)))
+        lifted = nan if found.lifted is None else found.lifted
+        values = (1.0 + lifted, *(float(x) for x in (found.delta, found.gap, found.overshoot)))
         self.partial_sums.setdefault(key, [0.0] * 6)[:4] = values
 
     def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
@@ -111,7 +112,8 @@ class Telemetry:
         known, delta, gap, overshoot, update, weight = total
         size, weight = update**0.5, weight**0.5
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
-        inexactness = Inexactness(delta, gap, overshoot) if known else None
+        lifted = None if isnan(known) else known - 1.0
+        inexactness = Inexactness(delta, gap, overshoot, lifted) if known else None
         self.samples[p] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio)
 
 
@@ -144,16 +146,21 @@ def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False)
     """Inexactness of several matrices as one point of the product of their balls.
 
     The norm of a product ball is the maximum and its dual norm the sum: delta and overshoot are the largest, the gap is
-    the mean weighted by dual norms.
+    the mean weighted by dual norms, and lifted counts the directions of all.
     """
     delta = overshoot = total = achieved = 0.0
+    lifted = directions = 0.0
     for ball, m, d_hat in answers:
         found, dual, descent = assess(ball, m, d_hat, exact)
         delta = max(delta, float(torch.as_tensor(found.delta).max()))
         overshoot = max(overshoot, float(torch.as_tensor(found.overshoot).max()))
         total += float(dual.sum())
         achieved += float(descent.sum())
-    return Inexactness(delta, 1.0 - achieved / total if total > 0 else 0.0, overshoot)
+        if found.lifted is not None:
+            lifted += min(m.shape[-2:]) * float(torch.as_tensor(found.lifted).sum())
+            directions += min(m.shape[-2:]) * prod(m.shape[:-2])
+    gap = 1.0 - achieved / total if total > 0 else 0.0
+    return Inexactness(delta, gap, overshoot, lifted / directions if directions else None)
 
 
 def stats_of(group: dict[str, Any], state: dict[str, Any], sample: Sample | None) -> dict[str, float]:
@@ -163,5 +170,7 @@ def stats_of(group: dict[str, Any], state: dict[str, Any], sample: Sample | None
     if sample is not None:
         row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
         if sample.inexactness is not None:
-            row |= {k: float(getattr(sample.inexactness, k)) for k in ("delta", "gap", "overshoot", "factor")}
+            names = ("delta", "gap", "overshoot", "lifted", "factor")
+            values = {name: getattr(sample.inexactness, name) for name in names}
+            row |= {name: float(value) for name, value in values.items() if value is not None}
     return row

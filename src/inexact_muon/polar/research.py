@@ -89,12 +89,12 @@ class Deflated(Wrapping):
         super().__post_init__()
 
     def judge(self, singular_values: ArrayLike) -> schedules.Judgement:
-        s = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1]
-        s = s[s > 0.0]
+        given = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1]
+        s = given[given > 0.0]
         f, rest = np.ones_like(s), s[self.rank :]
         if rest.size:
             f[self.rank :] = self.map.scalar(rest / normaliser(rest, self.normaliser))
-        return schedules.Judgement.of(s, f)
+        return schedules.Judgement.of(s, f, given.size)
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         """Those of the method, products with matrices of `rank` columns, and decompositions of these matrices."""

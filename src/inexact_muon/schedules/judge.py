@@ -1,4 +1,4 @@
-"""Inexactness of a scalar map on a given spectrum: delta, gap and overshoot, without a matrix."""
+"""Inexactness of a scalar map on a given spectrum: delta, gap, overshoot and lifted, without a matrix."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from numpy.typing import ArrayLike
 
 from inexact_muon.schedules.scalar_map import Array, ScalarMap
 
+HALF = 0.5
+"""A singular direction counts as lifted if the oracle makes it at least this long."""
+
 
 @dataclass(frozen=True)
 class Judgement:
     """delta = max |1-f(s)|, gap = 1 - <s, f(s)>/sum s, overshoot = max |f(s)| over the spectrum.
 
+    lifted is the share of all singular directions, null ones included, with f(s) >= 1/2.
     rms, the root of the mean of (1-f(s))^2, is the Frobenius distance to the exact polar factor over the square root of
     the rank: all singular directions have the same weight, however small s is.
     """
@@ -22,30 +26,32 @@ class Judgement:
     gap: float
     overshoot: float
     rms: float
+    lifted: float
 
     @classmethod
-    def of(cls, s: Array, f: Array) -> Judgement:
-        """From positive singular values s and the values f(s)."""
+    def of(cls, s: Array, f: Array, directions: int) -> Judgement:
+        """From positive singular values s, the values f(s), and the number of singular directions."""
         return cls(
             delta=float(np.abs(1.0 - f).max()),
             gap=float(1.0 - (s * f).sum() / s.sum()),
             overshoot=float(np.abs(f).max()),
             rms=float(np.sqrt(np.mean((1.0 - f) ** 2))),
+            lifted=float((f >= HALF).sum() / directions),
         )
 
 
 def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "frobenius") -> Judgement:
-    """Inexactness of a map on a spectrum, in exact arithmetic. Zero singular values are ignored.
+    """Inexactness of a map on a spectrum, in exact arithmetic. Zero singular values count for `lifted` only.
 
     Args:
         singular_values: in any order and scale.
         normalise: the upper bound on the largest one by which the method divides.
     """
-    s = np.asarray(singular_values, dtype=np.float64)
-    s = s[s > 0.0]
+    given = np.asarray(singular_values, dtype=np.float64)
+    s = given[given > 0.0]
     if s.size == 0:
         raise ValueError("singular_values has no positive entry: at least one is needed")
-    return Judgement.of(s, scalar_map.scalar(s / normaliser(s, normalise)))
+    return Judgement.of(s, scalar_map.scalar(s / normaliser(s, normalise)), given.size)
 
 
 def normaliser(singular_values: Array, normalise: str) -> float:

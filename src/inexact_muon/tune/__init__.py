@@ -1,10 +1,10 @@
 """Co-tuning: transfer a tuned step size and momentum to another oracle.
 
+    advice       `advise`: which oracle to use
     rules        the four rules as plain formulas, without torch
     carry        `transfer`
     spectra      recorded spectra of momentum: shipped ones, and your own
-    momenta      the momentum matrices of an optimizer's state
-    checkpoints  the same from a file
+    checkpoints  the momentum of a saved optimizer
 
 Names that need torch are imported on first use, so that the formulas do not need it.
 """
@@ -13,11 +13,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from inexact_muon.tune.advice import Advice as Advice
+    from inexact_muon.tune.advice import advise as advise
     from inexact_muon.tune.carry import Transfer as Transfer
     from inexact_muon.tune.carry import transfer as transfer
+    from inexact_muon.tune.plotting import plot as plot
     from inexact_muon.tune.spectra import record as record
 
-_LAZY = {"Transfer": "carry", "record": "spectra", "transfer": "carry"}
+_LAZY = {
+    "Advice": "advice",
+    "Transfer": "carry",
+    "advise": "advice",
+    "plot": "plotting",
+    "record": "spectra",
+    "transfer": "carry",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -111,8 +111,8 @@ def _inexactness(what: str, oracle: Any, layers: list[spectra.Layer]) -> Inexact
     if isinstance(method, PolarMethod):
         found = spectra.judge_layers(method, layers)
     elif isinstance(method, Inexactness):
-        numbers = (_number(getattr(method, key), f"{what}.{key}") for key in ("delta", "gap", "overshoot"))
-        found = Inexactness(*numbers)
+        delta, gap, overshoot = (_number(getattr(method, k), f"{what}.{k}") for k in ("delta", "gap", "overshoot"))
+        found = Inexactness(delta, gap, overshoot, method.lifted)
     else:
         raise TypeError(f"{what} must be an Inexactness, a polar method or its text, got {type(oracle).__name__}")
     if not found.gap < 1.0:

@@ -1,4 +1,4 @@
-"""Momentum buffers of a saved optimizer, evaluated under several oracles.
+"""Momentum buffers of a saved optimizer.
 
 Formats: `.pt` of torch.save, opened with weights_only; `.safetensors`, tensors whose name contains "momentum"; a folder
 of torch.distributed.checkpoint, of which only momentum tensors are read. No code in them is executed (`folders`).
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import warnings
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,16 +17,6 @@ from torch import Tensor
 
 from inexact_muon.checkpoints.folders import check_stored, read_folder
 from inexact_muon.checkpoints.momenta import BUFFER, Momentum, momenta
-from inexact_muon.inexactness import Inexactness, predict
-from inexact_muon.polar import Choice, Jordan, PolarExpress, PolarMethod, choose
-from inexact_muon.schedules.prices import CPU
-from inexact_muon.tune.spectra import Layer, spectrum_of
-
-CANDIDATES: tuple[PolarExpress | Jordan, ...] = (*(PolarExpress(steps) for steps in range(1, 9)), Jordan(5))
-"""Oracles that every layer is evaluated under."""
-
-GAP, OVERSHOOT = 0.03, 1.07
-"""Tolerances of gap and overshoot on a layer's own spectrum."""
 
 
 def read(path: Path) -> list[Momentum]:
@@ -53,68 +41,6 @@ def read(path: Path) -> list[Momentum]:
             "weights alone are not enough"
         )
     return found
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """One layer of a checkpoint.
-
-    Attributes:
-        oracle: the oracle in use, None if unknown.
-        in_use: its inexactness here.
-        candidates: inexactness of each of `CANDIDATES`.
-        cheapest: the cheapest oracle by error bound for this shape, and its inexactness.
-        advice: the cheapest oracle on a CPU whose gap and overshoot are at most GAP and OVERSHOOT on this spectrum, or
-            the one in use if that is good enough and another would take more time or flops; None if no candidate is
-            good enough.
-        kept: whether the advice is to keep the oracle in use.
-    """
-
-    layer: Layer
-    oracle: PolarMethod | None
-    in_use: Inexactness | None
-    candidates: tuple[Inexactness, ...]
-    cheapest: tuple[PolarMethod, Inexactness]
-    advice: Choice | None
-    kept: bool
-
-
-def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
-    """Evaluate a layer under the given oracle, or else the one named by its file, and under the candidates."""
-    layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
-    used = None if used is None else used.at(*layer.shape)
-    best, in_use = choose(*layer.shape, spread=True).method, None if used is None else predict(used, layer.values)
-    try:
-        advice = choose(*layer.shape, spectrum=layer.values, gap=GAP, overshoot=OVERSHOOT)
-    except ValueError:
-        advice = None
-    keep = None if used is None or in_use is None else _keep(used, in_use, advice, layer.shape)
-    return LayerReport(
-        layer,
-        used,
-        in_use,
-        tuple(predict(method, layer.values) for method in CANDIDATES),
-        (best, predict(best, layer.values)),
-        keep or advice,
-        keep is not None,
-    )
-
-
-def _keep(used: PolarMethod, found: Inexactness, advice: Choice | None, shape: tuple[int, int]) -> Choice | None:
-    """The oracle in use as a choice, if it is good enough and the advice would take more time or flops."""
-    if found.gap > GAP or found.overshoot > OVERSHOOT:
-        return None
-    cost = CPU.of(used, *shape)
-    if advice is not None and advice.cost < cost and advice.method.flops(*shape) < used.flops(*shape):
-        return None
-    why = f"keep what you use: gap {found.gap:.3g} <= {GAP:g}, overshoot {found.overshoot:.3g} <= {OVERSHOOT:g}"
-    return Choice(used, cost, why)
-
-
-def bottleneck(found: Sequence[Inexactness]) -> tuple[int, float]:
-    """(i, max_i (nu_i/(1-eta_i))^2): the layer that determines the number of iterations, Theorem 7 in two numbers."""
-    worst = max(range(len(found)), key=lambda i: found[i].factor)
-    return worst, found[worst].factor ** 2
 
 
 def _read_torch(path: Path) -> Any:

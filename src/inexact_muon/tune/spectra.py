@@ -27,6 +27,7 @@ from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.schedules.spectra import SPECTRA
+from inexact_muon.tune.checkpoints import read
 
 Array = NDArray[np.float64]
 POINTS = 64
@@ -37,6 +38,9 @@ SIDE = 1024
 
 SHIPPED = Path(__file__).parent / "recorded.npz"
 """Written by studies/record_spectra.py."""
+
+CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
+"""Suffixes of saved optimizers, whose momentum is decomposed; so is that of a folder."""
 
 DEFAULT = "gpt-late"
 """Default spectrum of `transfer`."""
@@ -62,12 +66,26 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
     return Layer(name, (n, m), kept.numpy(force=True) * float(matrix.abs().max()))
 
 
+def judge_layer(method: PolarMethod, layer: Layer) -> Inexactness:
+    """Inexactness of a method on a layer; directions at rounding level count as null ones."""
+    null = max(0, min(layer.shape) - layer.values.size)
+    return predict(method.at(*layer.shape), np.pad(layer.values, (0, null)))
+
+
 def judge_layers(method: PolarMethod, layers: Sequence[Layer]) -> Inexactness:
     """Inexactness of a method on all layers, as one point of the product of their balls."""
-    each = [predict(method.at(*layer.shape), layer.values) for layer in layers]
+    return together(layers, [judge_layer(method, layer) for layer in layers])
+
+
+def together(layers: Sequence[Layer], each: Sequence[Inexactness]) -> Inexactness:
+    """The inexactness of all layers as one point of the product of their balls, from that of each."""
     duals = np.array([layer.values.sum() for layer in layers])
-    gap = float((duals / duals.sum()) @ np.array([i.gap for i in each]))
-    return Inexactness(max(i.delta for i in each), gap, max(i.overshoot for i in each))
+    sides = np.array([min(layer.shape) for layer in layers])
+    gap, lifted = (
+        float((weights / weights.sum()) @ np.array(values))
+        for weights, values in ((duals, [i.gap for i in each]), (sides, [i.lifted for i in each]))
+    )
+    return Inexactness(max(i.delta for i in each), gap, max(i.overshoot for i in each), lifted)
 
 
 def record(momentum: Any, path: str | Path, label: str = "") -> Path:
@@ -148,7 +166,7 @@ def layer_of(values: ArrayLike, name: str = "given", where: str = "spectrum") ->
 
 
 def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
-    """Name and layers of a spectrum, from singular values, a shipped or synthetic name, or a file ("FILE.npz:label").
+    """Name and layers of a spectrum: singular values, a shipped or synthetic name, "FILE.npz:label", or a checkpoint.
 
     Args:
         side: length of a synthetic spectrum; recorded ones keep their own.
@@ -166,6 +184,8 @@ def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
     if not path.exists():
         known = (*SPECTRA, *labels(_shipped()))
         raise ValueError(f"spectrum {spectrum!r} is neither a file nor a name: {nearest(spectrum, known)}")
+    if path.is_dir() or path.suffix in CHECKPOINTS:
+        return spectrum, [spectrum_of(m.name, m.matrix) for m in read(path)]
     layers = load(path)
     several = sorted({layer.name.partition("/")[0] for layer in layers if "/" in layer.name})
     if not label and len(several) > 1:

@@ -37,6 +37,17 @@ class HyperballSpec(Named, frozen=True, tag="hyperball"):
     betas: tuple[Decay, Decay] = (0.9, 0.95)
 
 
+class TorchMuonSpec(Named, frozen=True, tag="torch-muon"):
+    """torch.optim.Muon on the hidden matrices, whole, and torch.optim.AdamW on the rest: a baseline."""
+
+    lr: Positive = 0.02
+    momentum: Decay = 0.95
+    nesterov: bool = True
+    weight_decay: NotNegative = 0.1
+    adamw_lr: Positive = ADAMW_LR
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+
+
 class ScionSpec(Named, frozen=True, tag="scion"):
     """Scion: spectral balls for hidden layers, the sign ball for the output, both scaled by shape."""
 
@@ -72,4 +83,4 @@ class AdamW(Named, frozen=True, tag="adamw"):
     weight_decay: NotNegative = 0.0
 
 
-Optimizer = MuonSpec | HyperballSpec | ScionSpec | SignSGD | SGD | AdamW
+Optimizer = MuonSpec | HyperballSpec | TorchMuonSpec | ScionSpec | SignSGD | SGD | AdamW

@@ -13,9 +13,10 @@ from torch import nn
 from inexact_muon import lmo, optim, polar
 from inexact_muon.lab.errors import LabError
 from inexact_muon.lab.problems.noisy import Point
-from inexact_muon.lab.spec.optimizers import SGD, AdamW, HyperballSpec, MuonSpec, ScionSpec, SignSGD
+from inexact_muon.lab.spec.optimizers import SGD, AdamW, HyperballSpec, MuonSpec, ScionSpec, SignSGD, TorchMuonSpec
 from inexact_muon.lab.spec.spec import RunSpec
 from inexact_muon.lab.train.hyperball import Hyperball
+from inexact_muon.lab.train.joined import Joined
 from inexact_muon.routing.routes import Rules
 
 
@@ -69,6 +70,20 @@ def hyperball(model: nn.Module, options: HyperballSpec) -> torch.optim.Optimizer
     return made
 
 
+def torch_muon(model: nn.Module, options: TorchMuonSpec) -> torch.optim.Optimizer:
+    """torch.optim.Muon on what `for_model` gives to Muon, if it is a matrix, and torch.optim.AdamW on the rest."""
+    routes = optim.routes(model, rules(model))
+    hidden = [r.parameter for r in routes if r.algorithm == "lmo" and r.parameter.ndim == 2]
+    if not hidden:
+        raise LabError("optimizer.name: torch-muon needs a hidden matrix, and this model has none: use muon")
+    rest = [p for p in model.parameters() if not any(p is q for q in hidden)]
+    muon = torch.optim.Muon(hidden, options.lr, options.weight_decay, options.momentum, options.nesterov)
+    if not rest:
+        return muon
+    adamw = torch.optim.AdamW(rest, options.adamw_lr, options.betas, weight_decay=options.weight_decay)
+    return Joined(muon, adamw)
+
+
 def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
     """Spectral balls for hidden matrices, the sign ball for the output, and sign balls of radius 1 for everything else.
 
@@ -94,6 +109,7 @@ def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
 BUILDERS: dict[type, Callable[[nn.Module, Any], torch.optim.Optimizer]] = {
     MuonSpec: muon,
     HyperballSpec: hyperball,
+    TorchMuonSpec: torch_muon,
     ScionSpec: scion,
     SignSGD: lambda model, options: optim.sign_sgd(model.named_parameters(), **asdict(options)),
     SGD: lambda model, options: torch.optim.SGD(model.parameters(), **asdict(options)),

@@ -1,0 +1,67 @@
+"""The first hour of a new user: README's commands in order, with what each must print; README's picture."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from commands import said
+from inexact_muon.lab.spec import study
+from inexact_muon.lab.spec.study import field_of
+from pages import ROOT, load_module
+
+README = (ROOT / "README.md").read_text()
+STUDY = ROOT / "studies/first-hour"
+picture = load_module(STUDY / "picture.py")
+
+
+@pytest.mark.slow
+def test_the_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    code = re.search(r"```python\n(import torch\nfrom torch.*?)```", README, flags=re.DOTALL)
+    assert code
+    exec(code[1], {})
+    shown = capsys.readouterr().out
+    answer = [line for line in shown.splitlines() if line][-3:]
+    assert answer[0].startswith("Exact enough: ")
+    assert answer[1].startswith("Keep it")
+    assert answer[2].startswith("Why: ")
+    status, out, err = said("delta", "--checkpoint", "checkpoint.pt")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[:3] == answer, "the file and the live optimizer have one answer"
+    for number in re.findall(r"│ +(-?\d\.\d{4}) │ +(\d\.\d{4}) │ +(\d\.\d{3}) │$", shown, flags=re.MULTILINE):
+        assert all(value in out for value in number)
+    status, out, _ = said("delta", "--checkpoint", "checkpoint.pt", "--json")
+    assert json.loads(out)["answer"]["lines"] == answer
+    pytest.importorskip("altair")
+    status, out, _ = said("delta", "jordan:5", "--checkpoint", "checkpoint.pt", "--plot", "momentum.svg")
+    assert out.splitlines()[1].startswith('Use polar="')
+    assert out.rstrip().endswith("written: momentum.svg")
+    words = "--lr .05 --momentum .95 --from polar-express:5 --to polar-express:2 --checkpoint checkpoint.pt"
+    status, out, _ = said("transfer", *words.split())
+    assert status == 0
+    assert "judged on checkpoint.pt" in out
+
+
+@pytest.mark.data
+def test_the_curves_are_at_the_best_rates_of_the_tuning() -> None:
+    best = picture.best(picture.runs_of("first-hour-tuning"))
+    for run in study.load(STUDY / "curves.toml").runs:
+        name = str(field_of(run, "optimizer.name"))
+        assert {rate: field_of(run, f"optimizer.{rate}") for rate in best[name]} == best[name]
+    settings = [name for name in picture.NAMES for run in study.load(STUDY / "tuning.toml").runs if _name(run) == name]
+    assert {settings.count(name) for name in picture.NAMES} == {12}, "one budget for all"
+
+
+def _name(run: object) -> str:
+    return str(field_of(run, "optimizer.name"))  # type: ignore[arg-type]
+
+
+@pytest.mark.data
+def test_the_caption_follows_from_the_packed_runs() -> None:
+    caption = picture.caption(picture.runs_of("first-hour-curves"))
+    assert picture.between(README, {"first hour": caption}, picture.COMMAND) == README
