@@ -54,7 +54,7 @@ def test_the_curves_are_at_the_best_rates_of_the_tuning() -> None:
         name = str(field_of(run, "optimizer.name"))
         assert {rate: field_of(run, f"optimizer.{rate}") for rate in best[name]} == best[name]
     settings = [name for name in picture.NAMES for run in study.load(STUDY / "tuning.toml").runs if _name(run) == name]
-    assert {settings.count(name) for name in picture.NAMES} == {12}, "one budget for all"
+    assert {settings.count(name) for name in picture.NAMES} == {16}, "one budget for all"
 
 
 def _name(run: object) -> str:

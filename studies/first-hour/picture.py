@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between
 
 from inexact_muon.lab.spec.study import field_of
+from inexact_muon.lab.spec.study import load as load_study
 from inexact_muon.report.load import RunRecord, load
 
 HERE = Path(__file__).resolve().parent
@@ -30,8 +31,9 @@ FIRST = 50
 
 def runs_of(study: str) -> list[RunRecord]:
     """The finished runs of a study in the packs of this folder, of seeds that every optimizer has."""
+    planned = {run.id for run in load_study(HERE / f"{study.removeprefix('first-hour-')}.toml").runs}
     runs = [run for record in load(HERE).studies if record.name == study for run in record.runs]
-    runs = [run for run in runs if run.value("loss") is not None]
+    runs = [run for run in runs if run.id in planned and run.value("loss") is not None]
     most = {name: _seeds(runs, name) for name in NAMES}
     return [run for run in runs if run.seed in set.intersection(*most.values())]
 
@@ -76,7 +78,7 @@ def caption(runs: list[RunRecord]) -> str:
         parts.append(f"{fmean(less):+.3f} against {NAMES[name]} ({min(less):+.3f} to {max(less):+.3f} by seed)")
     shown = ", ".join(f"{label} {means[name]:.3f}" for name, label in NAMES.items())
     return (
-        f"A byte GPT of two layers, 250 steps, {len(seeds)} seeds; lr, AdamW's lr and decay tuned by 12 runs each.\n"
+        f"A byte GPT of two layers, 250 steps, {len(seeds)} seeds; lr, AdamW's lr and decay tuned by 16 runs each.\n"
         f"Final validation loss: {shown}.\nHere: {parts[0]}, {parts[1]}.\n"
     )
 
