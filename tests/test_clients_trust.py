@@ -251,6 +251,23 @@ def test_one_rate_in_tensors_is_noticed_too(lr: float | torch.Tensor) -> None:
         optimizer.step()
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_one_schedule_with_a_factor_for_each_layer_is_noticed_too(copied: bool) -> None:
+    """As in layer decay, `lr * factor` in a loop that knows one lr; also after a copy."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    rules = [("0.*", {"lr_scale": 0.5}), ("4.weight", {"lr_scale": 0.5})]
+    optimizer = Muon.for_model(model, lr=0.02, adamw={"lr": 3e-3}, rules=rules)
+    optimizer = copy.deepcopy(optimizer) if copied else optimizer
+    factors = [0.5 if group["lr"] in (0.01, 0.0015) else 1.0 for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.1
+    optimizer.step()
+    for group, factor in zip(optimizer.param_groups, factors, strict=True):
+        group["lr"] = 6e-4 * factor
+    with pytest.warns(UserWarning, match="all groups now have lr=0.0003, 0.0006"):
+        optimizer.step()
+
+
 def test_rates_that_were_equal_or_are_zero_are_no_reason_to_warn() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
     Muon.for_model(model, lr=0.02, adamw={"lr": 0.02}).step()

@@ -244,6 +244,16 @@ def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) ->
         ) from None
 
 
+def check_buffers(p: Tensor, buffers: Iterable[Tensor]) -> None:
+    """Validate that the state of a parameter belongs to its shape, which `p.data = ...` may have changed."""
+    for buffer in buffers:
+        if buffer.shape != p.shape:
+            raise ValueError(
+                f"the state of a parameter of shape {tuple(p.shape)} has shape {tuple(buffer.shape)}: if the parameter "
+                "was resized, remove its state, optimizer.state.pop(p)"
+            )
+
+
 def check_gradient(p: Tensor, on_nonfinite: str, dtype: torch.dtype) -> None:
     """Validate a gradient before anything is changed."""
     assert p.grad is not None
