@@ -218,9 +218,13 @@ def test_unknown_options_are_kept_and_near_misses_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [("Lr", "lr"), ("LR", "lr"), ("Momentum", "momentum"), ("WD", "weight_decay")]
+    ("name", "option"),
+    [
+        *(("Lr", "lr"), ("LR", "lr"), ("Momentum", "momentum"), ("WD", "weight_decay"), ("learningRate", "lr")),
+        *(("weightDecay", "weight_decay"), ("use_moun", "use_muon"), ("usemuon", "use_muon")),
+    ],
 )
-def test_other_cases_of_letters_are_near_misses(name: str, option: str) -> None:
+def test_other_spellings_are_near_misses(name: str, option: str) -> None:
     with pytest.warns(UserWarning, match=f"is it {option!r}"):
         Muon([{"params": [nn.Parameter(torch.ones(4, 4))], name: 0.5, 3: "kept"}])
 
@@ -275,6 +279,33 @@ def test_rates_that_were_equal_or_are_zero_are_no_reason_to_warn() -> None:
     for group in warm.param_groups:
         group["lr"] = 0.0
     warm.step()
+    annealed = Muon.for_model(model, lr=0.02, adamw={"lr": 3e-3})
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(annealed, 4, eta_min=1e-5)
+    for _ in range(6):
+        annealed.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.02, total_steps=10),
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.02, total_steps=10, div_factor=1e4, cycle_momentum=False),
+        lambda o: torch.optim.lr_scheduler.CyclicLR(o, 1e-6, 1e-2, step_size_up=2, cycle_momentum=False),
+    ],
+)
+def test_schedules_of_one_rate_are_noticed(schedule: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = Muon.for_model(model, lr=0.02, adamw={"lr": 3e-3})
+    scheduler = schedule(optimizer)
+
+    def train() -> None:
+        for _ in range(4):
+            optimizer.step()
+            scheduler.step()
+
+    with pytest.warns(UserWarning, match="all groups now have lr="):
+        train()
 
 
 def test_one_entry_of_a_file_is_not_loaded_twice() -> None:

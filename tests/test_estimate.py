@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from adversary import Case
 from inexact_muon import lmo, measure, polar
 from inexact_muon.inexactness.estimate import PLANS, SHARE, choose_plan, lanczos
 from matrices import SPECTRA, matrix, orthonormal
@@ -138,6 +139,23 @@ def test_few_values_away_from_a_flat_bulk(name: str, levels: str) -> None:
     if exact.delta <= 0.9:
         assert found.delta == pytest.approx(exact.delta, rel=0.1, abs=1e-3)
     assert found.gap == pytest.approx(exact.gap, abs=0.02)
+
+
+SEARCHED = (
+    Case(512, 512, ((0.0, 2), (-0.595, 3), (-1.047, 32), (-1.698, 475)), False, "first rows", 123027473),
+    Case(512, 512, ((0.0, 2), (-0.646, 3), (-1.047, 32), (-1.741, 475)), False, "equal entries", 442215119),
+)
+"""Matrices that the adversarial search came upon."""
+
+
+@pytest.mark.parametrize("poles", [2, 3])
+@pytest.mark.parametrize("case", SEARCHED, ids=lambda case: case.basis)
+def test_few_probes_on_several_levels(case: Case, poles: int) -> None:
+    """A rational oracle of this size leaves time for one probe, whose error has to come from the quadrature."""
+    ball, a = lmo.Spectral(polar=polar.Zolotarev(poles)), case.matrix().float()
+    exact, found = measure(ball, a, ball(a), exact=True), measure(ball, a, ball(a))
+    assert found.gap == pytest.approx(exact.gap, abs=0.04)
+    assert found.delta == pytest.approx(exact.delta, rel=0.1, abs=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)

@@ -46,8 +46,8 @@ SCHEDULERS = ("initial_lr", "initial_momentum", "max_lr", "min_lr", "base_moment
 MARKS = {"use_muon", "use_fallback", "lr_scale"}
 """Group options of other packages: the algorithm, and timm's factor, which its schedulers multiply."""
 
-SLIPS = {"learning_rate": "lr", "epsilon": "eps", "wd": "weight_decay", "mu": "momentum", "beta": "betas"}
-"""Names of other packages for options of a group."""
+SLIPS = {"learningrate": "lr", "epsilon": "eps", "wd": "weight_decay", "mu": "momentum", "beta": "betas"}
+"""Names of other packages for options of a group, without underscores."""
 
 WHOLE = {
     **dict.fromkeys(("polar", "ns_steps", "ns_coefficients"), "a group has ball='spectral(polar=...)'"),
@@ -215,7 +215,8 @@ def check_names(group: Mapping[str, Any], known: Iterable[str]) -> None:
     for name in {key for key in group if isinstance(key, str)} - known:
         if name in WHOLE:
             raise ValueError(f"{name!r} is an option of the optimizer, not of a parameter group: {WHOLE[name]}")
-        near = difflib.get_close_matches(SLIPS.get(name.lower(), name.lower()), known - MARKS, n=1, cutoff=0.8)
+        lower = name.lower()
+        near = difflib.get_close_matches(SLIPS.get(lower.replace("_", ""), lower), known, n=1, cutoff=0.8)
         if near:
             warnings.warn(
                 f"parameter group has the option {name!r}, which is not used: is it {near[0]!r}?", stacklevel=6

@@ -10,6 +10,10 @@ from torch import Tensor
 
 from inexact_muon.optim.finite import is_host_readable
 
+FLOOR = 0.01
+"""Rates below this fraction of all that a run started with are no reason to warn: a schedule that has ended there, such
+as cosine annealing to one `eta_min`."""
+
 
 class Rates:
     """Notices that the rates of LMO and AdamW groups, which started apart, have become equal. Warns once.
@@ -32,7 +36,7 @@ class Rates:
         self.apart = bool(lmo) and bool(adamw) and lmo.isdisjoint(adamw)
 
     def check(self, groups: Sequence[dict[str, Any]]) -> None:
-        """Compare the rates of both algorithms at a step, without zeros and in six digits: float32 may round them.
+        """Compare the rates of both algorithms at a step, in six digits: float32 may round them.
 
         Groups may differ among themselves, as with a decay from layer to layer.
         """
@@ -41,7 +45,7 @@ class Rates:
         for group in groups:
             now[group["algorithm"]].add(group["lr"])
         lmo, adamw = map(_read, now.values())
-        if not lmo or lmo != adamw:
+        if lmo != adamw or max(lmo, default=0.0) < FLOOR * min(*self._first["lmo"], *self._first["adamw"]):
             return
         self.apart = False
         rates, *first = (
@@ -55,6 +59,6 @@ class Rates:
 
 
 def _read(lrs: Iterable[Any]) -> set[float]:
-    """Rates but zero, in six digits; those on an accelerator are not read."""
-    known = (float(lr) for lr in lrs if not isinstance(lr, Tensor) or is_host_readable(lr))
-    return {float(f"{lr:.6g}") for lr in known} - {0.0}
+    """Rates in six digits; those on an accelerator are not read."""
+    known = (lr for lr in lrs if not isinstance(lr, Tensor) or is_host_readable(lr))
+    return {float(f"{float(lr):.6g}") for lr in known}
