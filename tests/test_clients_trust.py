@@ -124,6 +124,44 @@ def test_without_a_source_the_last_layer_is_unsure_and_there_is_one_warning() ->
     assert ["fc.weight" in str(w.message) and "output layer" in str(w.message) for w in seen] == [True]
 
 
+TYPED = """
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {body}
+
+    def forward(self, x):
+        return x
+"""
+UNREAD = {
+    "self.a, self.out, self.aux = (nn.Linear(16, 16) for _ in range(3))": {"out.weight", "aux.weight"},
+    "self.actor, self.critic = (nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, n)) for n in (16, 1))": {
+        "actor.2.weight"
+    },
+    "self.members = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)) for _ in range(2))": {
+        *("members.0.1.weight", "members.1.1.weight"),
+    },
+    "self.there, self.block, self.back = nn.Linear(8, 16), nn.Linear(16, 32), nn.Linear(32, 8)": set[str](),
+    "self.conv1, self.conv2, self.fc1, self.fc2 = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(72, 16), "
+    "nn.Linear(16, 10)": set[str](),
+    "self.fc1, self.fc2, self.fc3 = nn.Linear(64, 16), nn.Linear(16, 16), nn.Linear(16, 10)": set[str](),
+}
+"""Layers of a model whose source cannot be read -> those that may be outputs."""
+
+
+@pytest.mark.parametrize("body", UNREAD)
+def test_every_layer_that_may_be_an_output_without_a_source_is_unsure(body: str) -> None:
+    space: dict[str, Any] = {"nn": nn}
+    exec(TYPED.format(name="Typed", body=body), space)
+    made = routes(space["Typed"]())
+    assert {route.name for route in made if not route.sure} == UNREAD[body]
+    expected = 1 if UNREAD[body] else 0
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        Muon.for_model(space["Typed"](), lr=0.02)
+    assert len(seen) == expected
+
+
 def test_an_unknown_number_does_not_decide_a_condition() -> None:
     from inexact_muon.routing.reading.values import joined, of
 
