@@ -280,6 +280,8 @@ def test_one_rate_for_all_groups_is_noticed_once() -> None:
     with pytest.warns(UserWarning, match="all groups now have lr=0.0006"):
         optimizer.step()
     optimizer.step()  # a second warning would be an error
+    optimizer.add_param_group({"params": [("more", nn.Parameter(torch.ones(8, 8)))], "lr": 6e-4})
+    optimizer.step()
 
 
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=str)

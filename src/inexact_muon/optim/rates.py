@@ -25,7 +25,7 @@ class Rates:
 
     def __init__(self) -> None:
         self._first: dict[str, set[float]] = {"lmo": set(), "adamw": set()}
-        self.apart = False
+        self.apart = self._warned = False
         self.compared: list[Any] = []
 
     def started(self, algorithm: str, lr: Any) -> None:
@@ -33,7 +33,7 @@ class Rates:
         if not isinstance(lr, Tensor) or is_host_readable(lr):
             self._first[algorithm].add(float(f"{float(lr):.6g}"))
         lmo, adamw = self._first["lmo"], self._first["adamw"]
-        self.apart = bool(lmo) and bool(adamw) and lmo.isdisjoint(adamw)
+        self.apart = not self._warned and bool(lmo) and bool(adamw) and lmo.isdisjoint(adamw)
 
     def check(self, groups: Sequence[dict[str, Any]]) -> None:
         """Compare the rates of both algorithms at a step, in six digits: float32 may round them.
@@ -45,11 +45,11 @@ class Rates:
         for group in groups:
             now[group["algorithm"]].add(group["lr"])
         lmo, adamw = map(_read, now.values())
-        if lmo != adamw or max(lmo, default=0.0) < FLOOR * min(*self._first["lmo"], *self._first["adamw"]):
+        if lmo != adamw or max(lmo, default=0.0) <= FLOOR * min(*self._first["lmo"], *self._first["adamw"]):
             return
-        self.apart = False
+        self.apart, self._warned = False, True
         rates, *first = (
-            ", ".join(f"{rate:g}" for rate in sorted(some)) for some in (lmo, self._first["lmo"], self._first["adamw"])
+            ", ".join(f"{rate:g}" for rate in sorted(lrs)) for lrs in (lmo, self._first["lmo"], self._first["adamw"])
         )
         warnings.warn(
             f"all groups now have lr={rates}; those of the LMO started at {first[0]}, those of AdamW at {first[1]}: a "
