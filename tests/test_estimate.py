@@ -161,8 +161,8 @@ def test_few_probes_on_several_levels(case: Case, poles: int) -> None:
 
 def turned(s: np.ndarray) -> float:
     """How far rounding in float32 may turn singular vectors, which estimates assume to be those of m: ||E||/sigma_min
-    for errors E of sqrt(n) eps sigma_1."""
-    return float(torch.finfo(torch.float32).eps * len(s) ** 0.5 * s.max() / s.min())
+    for errors E of sqrt(n) eps ||M||, in the Schatten-4 norm by which M is divided."""
+    return float(torch.finfo(torch.float32).eps * len(s) ** 0.5 * (s**4).sum() ** 0.25 / s.min())
 
 
 def test_what_rounding_turns_is_not_seen() -> None:
