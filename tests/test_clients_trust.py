@@ -124,6 +124,44 @@ def test_without_a_source_the_last_layer_is_unsure_and_there_is_one_warning() ->
     assert ["fc.weight" in str(w.message) and "output layer" in str(w.message) for w in seen] == [True]
 
 
+TYPED = """
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {body}
+
+    def forward(self, x):
+        return x
+"""
+UNREAD = {
+    "self.a, self.out, self.aux = (nn.Linear(16, 16) for _ in range(3))": {"out.weight", "aux.weight"},
+    "self.actor, self.critic = (nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, n)) for n in (16, 1))": {
+        "actor.2.weight"
+    },
+    "self.members = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)) for _ in range(2))": {
+        *("members.0.1.weight", "members.1.1.weight"),
+    },
+    "self.there, self.block, self.back = nn.Linear(8, 16), nn.Linear(16, 32), nn.Linear(32, 8)": set[str](),
+    "self.conv1, self.conv2, self.fc1, self.fc2 = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(72, 16), "
+    "nn.Linear(16, 10)": set[str](),
+    "self.fc1, self.fc2, self.fc3 = nn.Linear(64, 16), nn.Linear(16, 16), nn.Linear(16, 10)": set[str](),
+}
+"""Layers of a model whose source cannot be read -> those that may be outputs."""
+
+
+@pytest.mark.parametrize("body", UNREAD)
+def test_every_layer_that_may_be_an_output_without_a_source_is_unsure(body: str) -> None:
+    space: dict[str, Any] = {"nn": nn}
+    exec(TYPED.format(name="Typed", body=body), space)
+    made = routes(space["Typed"]())
+    assert {route.name for route in made if not route.sure} == UNREAD[body]
+    expected = 1 if UNREAD[body] else 0
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        Muon.for_model(space["Typed"](), lr=0.02)
+    assert len(seen) == expected
+
+
 def test_an_unknown_number_does_not_decide_a_condition() -> None:
     from inexact_muon.routing.reading.values import joined, of
 
@@ -218,9 +256,13 @@ def test_unknown_options_are_kept_and_near_misses_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [("Lr", "lr"), ("LR", "lr"), ("Momentum", "momentum"), ("WD", "weight_decay")]
+    ("name", "option"),
+    [
+        *(("Lr", "lr"), ("LR", "lr"), ("Momentum", "momentum"), ("WD", "weight_decay"), ("learningRate", "lr")),
+        *(("weightDecay", "weight_decay"), ("use_moun", "use_muon"), ("usemuon", "use_muon")),
+    ],
 )
-def test_other_cases_of_letters_are_near_misses(name: str, option: str) -> None:
+def test_other_spellings_are_near_misses(name: str, option: str) -> None:
     with pytest.warns(UserWarning, match=f"is it {option!r}"):
         Muon([{"params": [nn.Parameter(torch.ones(4, 4))], name: 0.5, 3: "kept"}])
 
@@ -238,6 +280,8 @@ def test_one_rate_for_all_groups_is_noticed_once() -> None:
     with pytest.warns(UserWarning, match="all groups now have lr=0.0006"):
         optimizer.step()
     optimizer.step()  # a second warning would be an error
+    optimizer.add_param_group({"params": [("more", nn.Parameter(torch.ones(8, 8)))], "lr": 6e-4})
+    optimizer.step()
 
 
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=str)
@@ -251,6 +295,23 @@ def test_one_rate_in_tensors_is_noticed_too(lr: float | torch.Tensor) -> None:
         optimizer.step()
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_one_schedule_with_a_factor_for_each_layer_is_noticed_too(copied: bool) -> None:
+    """As in layer decay, `lr * factor` in a loop that knows one lr; also after a copy."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    rules = [("0.*", {"lr_scale": 0.5}), ("4.weight", {"lr_scale": 0.5})]
+    optimizer = Muon.for_model(model, lr=0.02, adamw={"lr": 3e-3}, rules=rules)
+    optimizer = copy.deepcopy(optimizer) if copied else optimizer
+    factors = [0.5 if group["lr"] in (0.01, 0.0015) else 1.0 for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.1
+    optimizer.step()
+    for group, factor in zip(optimizer.param_groups, factors, strict=True):
+        group["lr"] = 6e-4 * factor
+    with pytest.warns(UserWarning, match="all groups now have lr=0.0003, 0.0006"):
+        optimizer.step()
+
+
 def test_rates_that_were_equal_or_are_zero_are_no_reason_to_warn() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
     Muon.for_model(model, lr=0.02, adamw={"lr": 0.02}).step()
@@ -258,6 +319,33 @@ def test_rates_that_were_equal_or_are_zero_are_no_reason_to_warn() -> None:
     for group in warm.param_groups:
         group["lr"] = 0.0
     warm.step()
+    annealed = Muon.for_model(model, lr=0.02, adamw={"lr": 3e-3})
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(annealed, 4, eta_min=1e-5)
+    for _ in range(6):
+        annealed.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.02, total_steps=10),
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.02, total_steps=10, div_factor=1e4, cycle_momentum=False),
+        lambda o: torch.optim.lr_scheduler.CyclicLR(o, 1e-6, 1e-2, step_size_up=2, cycle_momentum=False),
+    ],
+)
+def test_schedules_of_one_rate_are_noticed(schedule: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = Muon.for_model(model, lr=0.02, adamw={"lr": 3e-3})
+    scheduler = schedule(optimizer)
+
+    def train() -> None:
+        for _ in range(4):
+            optimizer.step()
+            scheduler.step()
+
+    with pytest.warns(UserWarning, match="all groups now have lr="):
+        train()
 
 
 def test_one_entry_of_a_file_is_not_loaded_twice() -> None:

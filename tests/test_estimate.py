@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from adversary import Case
 from inexact_muon import lmo, measure, polar
 from inexact_muon.inexactness.estimate import PLANS, SHARE, choose_plan, lanczos
 from matrices import SPECTRA, matrix, orthonormal
@@ -140,6 +141,40 @@ def test_few_values_away_from_a_flat_bulk(name: str, levels: str) -> None:
     assert found.gap == pytest.approx(exact.gap, abs=0.02)
 
 
+SEARCHED = (
+    Case(512, 512, ((0.0, 2), (-0.595, 3), (-1.047, 32), (-1.698, 475)), False, "first rows", 123027473),
+    Case(512, 512, ((0.0, 2), (-0.646, 3), (-1.047, 32), (-1.741, 475)), False, "equal entries", 442215119),
+    Case(512, 512, ((0.0, 32), (-1.9551, 256), (-2.4542, 224)), True, "haar", 975724011),
+)
+"""Matrices that the adversarial search came upon."""
+
+
+@pytest.mark.parametrize("poles", [2, 3])
+@pytest.mark.parametrize("case", SEARCHED, ids=lambda case: case.basis)
+def test_few_probes_on_several_levels(case: Case, poles: int) -> None:
+    """A rational oracle of this size leaves time for one probe in a twentieth of its work, whose error is unknown."""
+    ball, a = lmo.Spectral(polar=polar.Zolotarev(poles)), case.matrix().float()
+    exact, found = measure(ball, a, ball(a), exact=True), measure(ball, a, ball(a))
+    assert found.gap == pytest.approx(exact.gap, abs=0.04)
+    assert found.delta == pytest.approx(exact.delta, rel=0.1, abs=1e-3)
+
+
+def turned(s: np.ndarray) -> float:
+    """How far rounding in float32 may turn singular vectors, which estimates assume to be those of m: ||E||/sigma_min
+    for errors E of sqrt(n) eps ||M||, in the Schatten-4 norm by which M is divided."""
+    return float(torch.finfo(torch.float32).eps * len(s) ** 0.5 * (s**4).sum() ** 0.25 / s.min())
+
+
+def test_what_rounding_turns_is_not_seen() -> None:
+    """Nearly all singular values at a small level, also from the adversarial search: the error there is rounding."""
+    case = Case(512, 1024, ((0.0, 32), (-2.71, 32), (-2.8866, 448)), False, "first rows", 385130438)
+    ball, a = lmo.Spectral(polar=polar.PolarExpress(8)), case.matrix().float()
+    d_hat = ball(a)
+    exact, found = measure(ball, a, d_hat, exact=True), measure(ball, a, d_hat)
+    assert float((1.0 - torch.linalg.svdvals(d_hat.double())).abs().max()) == pytest.approx(found.delta, abs=1e-5)
+    assert 1e-3 < exact.delta <= found.delta + turned(case.values())
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_other_dtypes(dtype: torch.dtype) -> None:
     """In half precision delta may count directions beyond the rank threshold, never others."""
@@ -175,8 +210,7 @@ def test_cost(name: str, aspect: int, n: int) -> None:
     oracle = method.flops(n, aspect * n)
     plan = choose_plan(n, aspect * n, oracle)
     share = plan.flops(n, aspect * n) / oracle
-    assert share <= SHARE or (plan == PLANS[-1] and n == 512 and aspect == 4), f"{share:.1%}"
-    assert share <= 0.06
+    assert share <= SHARE or (plan == PLANS[-1] and share <= (0.12 if aspect == 1 else 0.16) * 512 / n), f"{share:.1%}"
 
 
 def test_the_products_are_counted() -> None:

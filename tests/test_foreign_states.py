@@ -173,3 +173,15 @@ def test_a_clip_that_is_not_done_here_is_said() -> None:
 def test_a_momentum_that_is_a_sum_is_not_loaded_by_position() -> None:
     with pytest.raises(ValueError, match="is a sum, or may be one"):
         Muon([nn.Parameter(torch.ones(4, 6)), nn.Parameter(torch.ones(4, 6))]).load_state_dict(muon_clip())
+
+
+def test_momentum_for_a_parameter_that_has_adamw_here_is_said() -> None:
+    """By position too: it is not called moments without a count."""
+    p, q = nn.Parameter(torch.ones(4, 4)), nn.Parameter(torch.ones(4, 4))
+    source = torch.optim.Muon([p], lr=0.02)
+    p.grad = torch.ones(4, 4)
+    source.step()
+    target = Muon([{"params": [q], "algorithm": "adamw"}])
+    with pytest.warns(UserWarning, match="another algorithm in the checkpoint start with empty state"):
+        target.load_state_dict(source.state_dict())
+    assert not target.state[q]

@@ -145,6 +145,35 @@ def test_another_buffer_of_another_dtype() -> None:
     torch.testing.assert_close(ps[0].detach(), twin[0].detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_no_groups_is_no_update() -> None:
+    ps, optimizer = made()
+    before = [p.detach().clone() for p in ps]
+    optimizer.param_groups.clear()
+    step_with(ps, optimizer, 2)
+    assert all(map(torch.equal, ps, before))
+
+
+def vector_to_matrices(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0]["params"].append(optimizer.param_groups[2]["params"].pop())
+
+
+def resized(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    ps[0].data = ps[0].data[:3].clone()
+    ps[0].grad = None
+
+
+@pytest.mark.parametrize(("change", "said"), [(vector_to_matrices, "needs a matrix"), (resized, "was resized")])
+def test_what_cannot_have_effect_is_refused_before_anything_changes(
+    change: Callable[[list[nn.Parameter], Muon], None], said: str
+) -> None:
+    ps, optimizer = made()
+    change(ps, optimizer)
+    before = [p.detach().clone() for p in ps]
+    with pytest.raises(ValueError, match=said):
+        step_with(ps, optimizer, 2)
+    assert all(map(torch.equal, ps, before))
+
+
 def with_id(wanted: int, make: Callable[[], Any], tries: int = 2000) -> Any:
     """An object, if possible at the address of one that is gone."""
     found = [make() for _ in range(tries)]

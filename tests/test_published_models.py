@@ -1,8 +1,8 @@
 """Routes of published models are those of the committed tables (tests/data/routes), which the code wrote.
 
-They notice changes. That a row is right is known only as far as its outputs were read: for diffusers the last lines of
-each forward pass, and of the decoder or final layer that it calls (not the last call of AutoencoderSAME and
-LTX2VideoDiffusionDecoderModel); for torch_geometric those of each convolution. Rows of timm and transformers were not.
+They notice changes. That a row is right is known as far as it was read: for diffusers the last lines of each forward
+pass, and of the decoder or final layer that it calls; for torch_geometric those of each convolution. Rows of timm and
+transformers were read by the names of their outputs alone.
 """
 
 from __future__ import annotations

@@ -165,6 +165,32 @@ class CutInside(Attention):
         return x + self.to_out(self.attention(self.to_qkv(self.norm(x))))
 
 
+class ChannelsLast(Attention):
+    """Wan's video autoencoder: channels are moved to the end and cut there."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        qkv = self.to_qkv(self.norm(x))
+        qkv = qkv.reshape(b, 1, c * 3, -1)
+        qkv = qkv.permute(0, 1, 3, 2).contiguous()
+        q, k, v = qkv.chunk(3, dim=-1)
+        return x + self.to_out((q * k * v).squeeze(1).permute(0, 2, 1).reshape(b, c, h, w))
+
+
+class Permuted(Attention):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.to_qkv(x).permute((0, 2, 3, 1)).chunk(3, -1)
+        return self.to_out((q * k * v).permute(0, 3, 1, 2))
+
+
+class CutAlongWidth(Attention):
+    """Not the channels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.to_qkv(x).contiguous().chunk(3, dim=-1)
+        return self.to_out(q * k * v)
+
+
 class ByHead(Attention):
     """Guided diffusion's older attention: query, key and value of each head in turn, which is not known."""
 
@@ -180,7 +206,10 @@ def weight_of(make: type[Attention]) -> Any:
     return route
 
 
-@pytest.mark.parametrize("make", [Chunked, ChunkedByFunction, SplitBySize, Reshaped, Rearranged, CutInside])
+CUT = [Chunked, ChunkedByFunction, SplitBySize, Reshaped, Rearranged, CutInside, ChannelsLast, Permuted]
+
+
+@pytest.mark.parametrize("make", CUT)
 def test_a_convolution_to_query_key_and_value_is_split_where_the_forward_pass_cuts(make: type[Attention]) -> None:
     route = weight_of(make)
     assert route.sure
@@ -188,7 +217,7 @@ def test_a_convolution_to_query_key_and_value_is_split_where_the_forward_pass_cu
     assert torch.equal(parts, route.parameter.detach().flatten(1).unflatten(0, (3, W)))
 
 
-@pytest.mark.parametrize("make", [ByHead, Attention])
+@pytest.mark.parametrize("make", [ByHead, Attention, CutAlongWidth])
 def test_a_convolution_that_is_cut_otherwise_is_whole_and_unsure(make: type[Attention]) -> None:
     route = weight_of(make)
     assert not route.sure

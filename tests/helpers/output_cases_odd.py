@@ -535,3 +535,40 @@ class Filled(Body):
         result = SimpleNamespace()
         result.logits = self.proj(self.features(x))
         return result
+
+
+@case("actor.2.weight", "critic.2.weight")
+class Agent(nn.Module):
+    """No forward pass: the training loop calls methods, as in single-file reinforcement learning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(square(), nn.Tanh(), square())
+        self.critic = nn.Sequential(square(), nn.Tanh(), square())
+
+    def get_value(self, x: Tensor) -> Any:
+        return self.critic(x)
+
+    def get_action_and_value(self, x: Tensor, action: Any = None) -> Any:
+        spread = torch.distributions.Categorical(logits=self.actor(x))
+        if action is None:
+            action = spread.sample()
+        return action, spread.log_prob(action), spread.entropy(), self.critic(x)
+
+
+@case("back.weight")
+class MethodsAlone(nn.Module):
+    """No forward pass; one method uses the other two, so that the code's layer is hidden."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.code, self.back = square(), square(), square()
+
+    def encode(self, x: Tensor) -> Any:
+        return self.code(F.relu(self.there(x)))
+
+    def decode(self, z: Tensor) -> Any:
+        return self.back(F.relu(z))
+
+    def loss(self, x: Tensor) -> Any:
+        return F.mse_loss(self.decode(self.encode(x)), x)

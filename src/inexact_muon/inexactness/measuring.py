@@ -84,11 +84,12 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
 
     Args:
         d_hat: a descent direction, as `ball(m)` returns.
-        exact: use an SVD in float64. Otherwise, for the spectral ball, use an estimate that takes at most a twentieth
+        exact: use an SVD in float64. Otherwise, for the spectral ball, use an estimate that takes about a twentieth
             of the oracle's work (`inexact_muon.inexactness.estimate`): delta within 10% while it is below 0.9, the gap
             within 0.02, from a short side of 512 on 0.04, for oracles of error up to about a third. Up to 1024, a
             doubtful estimate (rank-deficient m) is replaced by a decomposition of n x n matrices. The estimate assumes
-            that d_hat has the singular vectors of m, as the output of every polar method does, and is low otherwise.
+            that d_hat has the singular vectors of m, as the output of every polar method does, and is low otherwise;
+            rounding may turn them by sqrt(n) eps ||m||/sigma_n, in the Schatten-4 norm.
             Other balls are always measured exactly.
 
     Raises:

@@ -25,7 +25,7 @@ from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.loading import BUFFERS, matched, restore_buffers
-from inexact_muon.optim.options import check_gradient
+from inexact_muon.optim.options import check_buffers, check_gradient
 from inexact_muon.optim.stepplan import Entry, StepPlan, alike, dependencies, interleaved, single
 from inexact_muon.optim.structure import check_structure
 from inexact_muon.optim.telemetry import SHARE, Telemetry
@@ -129,11 +129,13 @@ class LMOOptimizer(Groups):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self.rates.apart and (len(lrs := {g["lr"] for g in self.param_groups}) == 1 or Tensor in map(type, lrs)):
-            self.rates.check(lrs)
+        if self.rates.apart:
+            lrs = [group["lr"] for group in self.param_groups]
+            if Tensor in map(type, lrs) or lrs != self.rates.compared:  # tensors may change in place
+                self.rates.check(self.param_groups)
         ranks = self.ranks() if self.joined is not None or self.own_momenta or dist.is_initialized() else None
         entries = [(group, p) for group in self.param_groups for p in group["params"]]
-        if min(map(KEEP, self.param_groups)) < 1.0:
+        if min(map(KEEP, self.param_groups), default=1.0) < 1.0:
             entries = self._selected()
         if ranks is not None:
             ranks.agreement.agree(self, entries)
@@ -196,7 +198,9 @@ class LMOOptimizer(Groups):
 
     def _member(self, group: dict[str, Any], p: Tensor, numbers: int, ranks: Ranks | None) -> Member:
         keys = BUFFERS[group["algorithm"]]
+        self._check_parameter(p, group)  # it may have come from another group
         state, ball, view = self.state_of(p, keys), self.ball(group), self.view(group)
+        check_buffers(p, [state[key] for key in keys])
         place = ranks.team.place(p) if ranks is not None and ranks.team.handles(p) else None
         if place is None and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
             chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}

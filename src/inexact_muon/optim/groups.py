@@ -284,7 +284,7 @@ class Groups(Optimizer):
 
     def _options(self) -> dict[str, Any]:
         """Attributes of a copy: options are kept; samples, which refer to other parameters, are not."""
-        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure")
+        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "rates")
         telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
-        fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}, "rates": Rates()}
+        fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}}
         return {key: getattr(self, key) for key in kept} | fresh

@@ -46,8 +46,8 @@ SCHEDULERS = ("initial_lr", "initial_momentum", "max_lr", "min_lr", "base_moment
 MARKS = {"use_muon", "use_fallback", "lr_scale"}
 """Group options of other packages: the algorithm, and timm's factor, which its schedulers multiply."""
 
-SLIPS = {"learning_rate": "lr", "epsilon": "eps", "wd": "weight_decay", "mu": "momentum", "beta": "betas"}
-"""Names of other packages for options of a group."""
+SLIPS = {"learningrate": "lr", "epsilon": "eps", "wd": "weight_decay", "mu": "momentum", "beta": "betas"}
+"""Names of other packages for options of a group, without underscores."""
 
 WHOLE = {
     **dict.fromkeys(("polar", "ns_steps", "ns_coefficients"), "a group has ball='spectral(polar=...)'"),
@@ -215,7 +215,8 @@ def check_names(group: Mapping[str, Any], known: Iterable[str]) -> None:
     for name in {key for key in group if isinstance(key, str)} - known:
         if name in WHOLE:
             raise ValueError(f"{name!r} is an option of the optimizer, not of a parameter group: {WHOLE[name]}")
-        near = difflib.get_close_matches(SLIPS.get(name.lower(), name.lower()), known - MARKS, n=1, cutoff=0.8)
+        lower = name.lower()
+        near = difflib.get_close_matches(SLIPS.get(lower.replace("_", ""), lower), known, n=1, cutoff=0.8)
         if near:
             warnings.warn(
                 f"parameter group has the option {name!r}, which is not used: is it {near[0]!r}?", stacklevel=6
@@ -242,6 +243,16 @@ def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) ->
             f"{ball.name} needs a matrix, got {name} shape {tuple(p.shape)}: Muon.for_model(model, lr) gives such "
             "parameters AdamW, as does a group of their own with algorithm='adamw'"
         ) from None
+
+
+def check_buffers(p: Tensor, buffers: Iterable[Tensor]) -> None:
+    """Validate that the state of a parameter belongs to its shape, which `p.data = ...` may have changed."""
+    for buffer in buffers:
+        if buffer.shape != p.shape:
+            raise ValueError(
+                f"the state of a parameter of shape {tuple(p.shape)} has shape {tuple(buffer.shape)}: if the parameter "
+                "was resized, remove its state, optimizer.state.pop(p)"
+            )
 
 
 def check_gradient(p: Tensor, on_nonfinite: str, dtype: torch.dtype) -> None:

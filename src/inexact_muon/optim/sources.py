@@ -230,7 +230,7 @@ def translated_state(
         group: of the file; pytorch_optimizer counts steps there.
     """
     found = {"momentum_buffer" if key == "d" else key: value for key, value in entry.items() if key != "use_muon"}
-    moments = algorithm != "lmo" or "exp_avg" in entry or "exp_avg_sq" in entry
+    moments = "exp_avg" in entry or "exp_avg_sq" in entry or (algorithm != "lmo" and "momentum_buffer" not in found)
     step = entry.get("step", (group or {}).get("step", None if moments else 1.0))
     if entry and step is None:
         raise ValueError("the checkpoint has moments of AdamW without the number of its steps")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import FunctionType
 
 from torch import nn
 
@@ -15,6 +16,9 @@ from inexact_muon.routing.reading.frames import TooLong, Unreadable
 
 ENTRIES = ("forward", "training_step")
 """Methods that compute a model's outputs: of a module, of Lightning's."""
+
+LIBRARIES = ("torch", "lightning", "pytorch_lightning")
+"""Packages whose classes have methods that compute nothing by themselves."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +89,36 @@ def flow_of(model: nn.Module, blocks: frozenset[int]) -> Flow:
     def owned(keys: Iterable[int]) -> frozenset[int]:
         return frozenset(owners.get(key, key) for key in keys)
 
-    for entry in ENTRIES:
-        function = getattr(type(model), entry, None)
-        if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
-            continue
-        reader = Reader(lambda module: module is not model and id(module) in layers)
-        try:
-            result = reader.entry(model, function)
-        except (Unreadable, TooLong, RecursionError):
-            continue
-        if reader.called:
-            consumers: dict[int, frozenset[int]] = {}
+    for functions in _entries(type(model)):
+        called, entries, cuts = frozenset[int](), list[frozenset[int]](), dict[int, ChannelCut]()
+        consumers: dict[int, frozenset[int]] = {}
+        for function in functions:
+            reader = Reader(lambda module: module is not model and id(module) in layers)
+            try:
+                result = reader.entry(model, function)
+            except (Unreadable, TooLong, RecursionError):
+                continue
             for key, takers in reader.consumers.items():
                 consumers[owners.get(key, key)] = consumers.get(owners.get(key, key), frozenset()) | owned(takers)
-            return Flow(owned(reader.called), tuple(map(owned, result.leaves())), consumers, reader.cuts)
+            called |= owned(reader.called)
+            entries += map(owned, result.leaves())
+            cuts |= reader.cuts
+        if called:
+            return Flow(called, tuple(entries), consumers, cuts)
     return Flow()
+
+
+def _entries(kind: type[nn.Module]) -> Iterator[list[FunctionType]]:
+    """Methods to read, the first that call layers; without a forward pass, as in an agent, all public ones."""
+    computing = [getattr(kind, name, None) for name in ENTRIES]
+    defined = [f for f in computing if f is not None and getattr(f, "__name__", "") != "_forward_unimplemented"]
+    yield from ([function] for function in defined)
+    if defined:
+        return
+    own = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in (*LIBRARIES, "builtins")]
+    names = dict.fromkeys(name for base in own for name in vars(base) if not name.startswith("_"))
+    methods = [getattr(kind, name) for name in names]
+    yield [method for method in methods if isinstance(method, FunctionType)]
 
 
 def cut_by(site: Site) -> int | None:

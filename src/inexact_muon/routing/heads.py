@@ -9,7 +9,6 @@ output is tied, frozen or absent, the last layer is a hidden one. If there is no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,28 +16,7 @@ from torch import nn
 
 from inexact_muon.routing.flow import Flow, flow_of
 from inexact_muon.routing.layers import Chain, chains, is_convolution, is_embedding, is_norm, linear_sides, widths
-
-WORDS = {
-    *("head", "heads", "classifier", "classifiers", "score", "scores", "logit", "logits", "unembed", "unembedding"),
-    *("output", "outputs", "pred", "preds", "prediction", "predictions", "predictor"),
-}
-"""Words that mark the name of an output layer, or of a module that ends in one."""
-
-WEAK = {"out", "fc", "final", "last", "outc", "generator"}
-"""Words that decide only if the widths are inconclusive."""
-
-INSIDE = {"attn", "attention", "mha", "sa", "self", "cross", "multihead", "lora", "router", "expert", "experts"}
-"""Words that mark modules whose layers are never outputs."""
-
-INNER = {
-    *("qkv", "kv", "wq", "wk", "wv", "wqkv", "q_proj", "k_proj", "v_proj", "qkv_proj", "kv_proj", "to_q", "to_k"),
-    *("to_v", "to_qkv", "to_kv", "c_attn", "query_key_value", "in_proj", "gate_proj", "up_proj", "gate_up_proj"),
-    *("router", "gate", "gating"),
-}
-"""Names of layers inside attention, a gated network or a router."""
-
-LETTERS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values"}
-"""Also inner if there are two of them; a single `q` or `value` is the output of a critic."""
+from inexact_muon.routing.words import INNER, INSIDE, LETTERS, WEAK, WORDS, words
 
 
 @dataclass(frozen=True)
@@ -70,7 +48,7 @@ class Heads:
     Attributes:
         found: id of each -> reason.
         doubtful: ids of layers that may be outputs: no single layer takes their width, but several together might; or
-            the last one, if the forward pass cannot be read and nothing else says which layer is the output.
+            the last one, and others as wide as their input, if the forward pass cannot be read.
     """
 
     found: Mapping[int, str]
@@ -88,9 +66,29 @@ def find_heads(model: nn.Module) -> Heads:
         found = {id(layer.module): "output layer: as wide as the input" for layer in _input_sized(read)}
     untaken = [layer for layer in read.candidates if id(layer.module) not in flow.consumed]
     doubtful = [layer for layer in untaken if not _follows(layer, read) and not is_convolution(layer.module)]
-    doubtful += untaken[-1:] if not found and not flow.returned else []
-    doubtful += [layer for layer in untaken if flow.called and id(layer.module) not in flow.called]
+    guess = untaken[-1:] if not found and not flow.returned else []
+    uncalled = [layer for layer in untaken if id(layer.module) not in flow.called]
+    known = [layer for layer in read.layers if id(layer.module) in found]
+    doubtful += [*guess, *(uncalled if flow.called else _unread(read, guess, known))]
     return Heads(found, frozenset(id(layer.module) for layer in doubtful) - set(found))
+
+
+def _unread(read: _Model, guess: Sequence[_Layer], known: Sequence[_Layer]) -> list[_Layer]:
+    """Layers that may be outputs too if the forward pass cannot be read: as wide as their input or the model's.
+
+    Those are attributes beside a guess that have its sides, and the last layers of modules with as many layers, of the
+    same input, as one beside them that ends in an output: an actor and its critic.
+    """
+    modules: dict[tuple[str, ...], list[_Layer]] = {}
+    for layer in read.candidates:
+        modules.setdefault(layer.path[:-1], []).append(layer)
+    alike = [a for b in guess for a in modules[b.path[:-1]] if (a.out, a.into) == (b.out, b.into)]
+    ends = [layer for layer in alike if not layer.path[-1].isdigit()]
+    for path, inside in modules.items():
+        beside = [b for a, b in modules.items() if path and a != path and a[:-1] == path[:-1]]
+        twins = [b for b in beside if (len(b), b[0].into) == (len(inside), inside[0].into)]
+        ends += inside[-1:] if any(b[-1] in (*guess, *known) for b in twins) else []
+    return [layer for layer in ends if layer is not read.layers[0] and layer.out in (layer.into, read.layers[0].into)]
 
 
 def _returned(model: nn.Module, read: _Model, flow: Flow, blocks: frozenset[int]) -> Iterator[tuple[int, str]]:
@@ -141,7 +139,7 @@ def _last_block(model: nn.Module, read: _Model, flow: Flow) -> Iterator[_Layer]:
 
 def _pools(layer: _Layer) -> bool:
     """Whether a layer belongs to the pooler of a model without an output, such as a bare BERT."""
-    return any({"pool", "pooler", "pooling"} & _words(part) for part in layer.path)
+    return any({"pool", "pooler", "pooling"} & words(part) for part in layer.path)
 
 
 def _read(model: nn.Module) -> _Model:
@@ -165,7 +163,7 @@ def _inner(chain: Chain) -> bool:
     """Whether a layer is inside attention, a gated network, a router or an adapter, judging by names."""
     last, names = chain[-1][0].lower(), [name.lower() for name in (chain[-2][1]._modules if len(chain) > 1 else ())]
     attention = last in LETTERS and len(LETTERS.intersection(names)) > 1
-    return attention or last in INNER or any(INSIDE & _words(part) for part, _ in chain[1:])
+    return attention or last in INNER or any(INSIDE & words(part) for part, _ in chain[1:])
 
 
 def in_block(chain: Chain) -> bool:
@@ -178,7 +176,7 @@ def in_block(chain: Chain) -> bool:
         numbered = isinstance(parent, nn.ModuleDict) and attribute[-1:].isdigit()
         if not (isinstance(parent, nn.ModuleList | nn.Sequential) or numbered):
             continue
-        if any(WORDS & _words(part) for part, _ in chain[1:i]):
+        if any(WORDS & words(part) for part, _ in chain[1:i]):
             return False
         alike = sum(type(other) is type(parent._modules.get(attribute)) for other in parent.children())
         if type(child) is not nn.Sequential and _composite(child) and (alike > 1 or isinstance(parent, nn.ModuleList)):
@@ -188,11 +186,6 @@ def in_block(chain: Chain) -> bool:
 
 def _composite(module: nn.Module) -> bool:
     return widths(module) is None and any(next(child.parameters(), None) is not None for child in module.children())
-
-
-def _words(part: str) -> frozenset[str]:
-    """The words of a name: "policy_head1" -> policy, head; "LMHead" -> lm, head."""
-    return frozenset(re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", part).lower()))
 
 
 def _declared(model: nn.Module, read: _Model) -> Iterator[tuple[int, str]]:
@@ -214,7 +207,7 @@ def _named(read: _Model) -> Iterator[_Layer]:
     scopes: dict[tuple[str, ...], list[_Layer]] = {}
     for layer in read.candidates:
         for i, part in enumerate(layer.path):
-            if WORDS & _words(part) and "pre" not in _words(part):
+            if WORDS & words(part) and "pre" not in words(part):
                 scopes.setdefault(layer.path[: i + 1], []).append(layer)
                 break
     ends = {
@@ -247,7 +240,7 @@ def _follows(layer: _Layer, read: _Model) -> bool:
 def _unconsumed(layer: _Layer, read: _Model) -> bool:
     if _follows(layer, read):
         return False
-    weak = bool(layer.path) and bool(WEAK & _words(layer.path[-1]))
+    weak = bool(layer.path) and bool(WEAK & words(layer.path[-1]))
     return weak or not _may_be_consumed(layer, read)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from inexact_muon.routing.reading.computed import BUILTINS
-from inexact_muon.routing.reading.cuts import ChannelCut, cut_of
+from inexact_muon.routing.reading.cuts import ChannelCut, cut_of, moved
 from inexact_muon.routing.reading.frames import Closure, Frame, Function, Partial, Unreadable, bound, closed, source
 from inexact_muon.routing.reading.statements import Statements
 from inexact_muon.routing.reading.values import Method, Value, carried, joined, listed, of, record
@@ -121,8 +121,11 @@ class Reader(Statements):
 
         What a function of several weights does with each, such as a fused network, is not known.
         """
-        if values and values[0].layer and (cut := cut_of(name, values[1:])) is not None:
-            self.cuts[values[0].layer] = cut
+        if values and (key := values[0].layer):
+            if (cut := cut_of(name, values[1:], values[0].axis)) is not None:
+                self.cuts[key] = cut
+            elif (axis := moved(name, values[1:], values[0].axis)) is not None:
+                return Value(values[0].sources, layer=key, axis=axis)
         weights = [w for value in values for w in value.weights]
         others = [value for value in values if not value.weights]
         if weights and name not in JOINS and any(value.sources for value in others):

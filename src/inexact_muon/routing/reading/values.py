@@ -27,7 +27,8 @@ class Value:
         objects: Python objects that it may be: modules, parameters, functions, numbers.
         items: elements of a tuple or list, if known.
         fields: named entries of a dict or of a record, if known.
-        layer: id of the layer whose output it is, unchanged; 0 for others.
+        layer: id of the layer whose output it is, perhaps with its dimensions in another order; 0 for others.
+        axis: the dimension of its channels; -1 if that is the last one.
     """
 
     sources: frozenset[int] = frozenset()
@@ -35,6 +36,7 @@ class Value:
     items: tuple[Value, ...] | None = None
     fields: Mapping[str, Value] = field(default_factory=dict)
     layer: int = 0
+    axis: int = 1
 
     @property
     def known(self) -> bool:
