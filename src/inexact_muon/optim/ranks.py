@@ -18,7 +18,7 @@ from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, reducible, summed_chunks
 from inexact_muon.optim.owned import Owned
 from inexact_muon.optim.stepplan import StepPlan, alone
-from inexact_muon.optim.telemetry import oracle_flops
+from inexact_muon.optim.telemetry import COLUMNS, oracle_flops
 from inexact_muon.parallel.team import Team
 from inexact_muon.polar import Auto
 from inexact_muon.polar.batching import COPIES, HALF_COPIES, limit_on
@@ -120,7 +120,7 @@ class Ranks:
         for some in self.agreement.sets:
             sampled = [p for _, p in some.entries if id(p) in telemetry.chosen]
             if sampled:
-                rows = [telemetry.partial_sums.get(id(p), [0.0] * 6) for p in sampled]
+                rows = [telemetry.partial_sums.get(id(p), [0.0] * COLUMNS) for p in sampled]
                 sums = torch.tensor(rows, dtype=torch.float64, device=sampled[0].device)
                 groups = self.team.reduction_groups(some.places[0])
                 for p, total in zip(sampled, self.team.wire.reduce(sums, groups).tolist(), strict=True):

@@ -21,6 +21,9 @@ from inexact_muon.lmo import Ball, Spectral
 SHARE = 0.1
 """Default fraction of the oracles' work that measuring may add to a sampled step."""
 
+COLUMNS = 7
+"""Numbers of a sample that ranks add up."""
+
 
 @dataclass
 class Sample:
@@ -41,8 +44,8 @@ class Telemetry:
         credit: unspent part of it.
         samples: the last sample of each parameter, as long as that exists.
         chosen: ids of the parameters to sample in this step.
-        partial_sums: this rank's contribution to each: 1 + lifted if it measured (else 0), delta, gap, overshoot, and
-            the squared norms of update and weight.
+        partial_sums: this rank's contribution to each, `COLUMNS` numbers: 1 if it measured, delta, gap, overshoot,
+            lifted (NaN if it has none), and the squared norms of update and weight.
     """
 
     every: int = 0
@@ -88,14 +91,14 @@ class Telemetry:
     def record(self, key: int, found: Inexactness) -> None:
         """Record the inexactness of a parameter; called on one of the ranks that hold it."""
         lifted = nan if found.lifted is None else found.lifted
-        values = (1.0 + lifted, *(float(x) for x in (found.delta, found.gap, found.overshoot)))
-        self.partial_sums.setdefault(key, [0.0] * 6)[:4] = values
+        numbers = (1.0, found.delta, found.gap, found.overshoot, lifted)
+        self.partial_sums.setdefault(key, [0.0] * COLUMNS)[:5] = map(float, numbers)
 
     def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
         """Add ||rate * update||_F^2 and ||weight||_F^2 of this rank's piece, before the update."""
-        row = self.partial_sums.setdefault(key, [0.0] * 6)
-        row[4] += rate * rate * float(update.double().square().sum())
-        row[5] += float(weight.double().square().sum())
+        row = self.partial_sums.setdefault(key, [0.0] * COLUMNS)
+        row[5] += rate * rate * float(update.double().square().sum())
+        row[6] += float(weight.double().square().sum())
 
     def store_local_samples(self, params: Iterable[Tensor]) -> None:
         """Store the samples of parameters that no other rank shares."""
@@ -109,11 +112,10 @@ class Telemetry:
 
     def store(self, p: Tensor, total: Sequence[float]) -> None:
         """Store the sample of a parameter, from its partial sums added over all ranks."""
-        known, delta, gap, overshoot, update, weight = total
+        measured, delta, gap, overshoot, lifted, update, weight = total
         size, weight = update**0.5, weight**0.5
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
-        lifted = None if isnan(known) else known - 1.0
-        inexactness = Inexactness(delta, gap, overshoot, lifted) if known else None
+        inexactness = Inexactness(delta, gap, overshoot, None if isnan(lifted) else lifted) if measured else None
         self.samples[p] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio)
 
 
