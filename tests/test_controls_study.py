@@ -45,6 +45,14 @@ def test_half_of_the_gain_at_its_own_lr_was_decay() -> None:
     assert short.first.moved == ["optimizer.lr", "optimizer.decay"]
 
 
+def test_the_declared_rule_withdraws_the_power() -> None:
+    (one,) = [one for one in comparisons(load(STUDIES)) if one.study == "controls-long-fresh"]
+    assert one.first.loss.n == 8
+    assert one.margin == pytest.approx(0.0025 * one.level)
+    assert one.first.loss.low > -one.margin
+    assert one.sentence.startswith("not better: a gain of")
+
+
 def runs(folder: Path, best: tuple[float, float], missing: int = 0) -> list[RunRecord]:
     """A bowl over lr and decay whose lowest point is known; some runs of the last seed are missing."""
     made = [

@@ -60,7 +60,8 @@ def best(runs: list[RunRecord]) -> tuple[float, float, float, str]:
     if not means:
         raise LabError("no seed has the whole grid")
     lr, decay = min(means, key=lambda cell: means[cell])
-    rates, decays = (sorted({cell[k] for cell in means}) for k in (0, 1))
+    rates = sorted(cell[0] for cell in means if cell[1] == decay)  # grids may be joined from several
+    decays = sorted(cell[1] for cell in means if cell[0] == lr)
     edges = [
         name for name, value, grid in (("lr", lr, rates), ("decay", decay, decays)) if value in (grid[0], grid[-1])
     ]
