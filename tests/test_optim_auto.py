@@ -176,7 +176,7 @@ def test_a_file_cannot_choose_what_auto_would_not() -> None:
     with pytest.warns(UserWarning, match="keeping spectral"):
         other.load_state_dict(saved)
     other.step()
-    assert explain(other).lines == explain(optimizer).lines
+    assert [line.oracle for line in explain(other).lines] == [line.oracle for line in explain(optimizer).lines]
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))], ids=["deepcopy", "pickle"])

@@ -107,7 +107,7 @@ def _groups(groups: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Any], Seq
 def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | None = None) -> Iterator[Momentum]:
     """The matrices of one buffer."""
     name = "".join(c if c.isprintable() else "?" for c in name)  # text from a file must not control the terminal
-    if x.ndim < 2 or not x.dtype.is_floating_point:
+    if x.ndim < 2 or not x.numel() or not x.dtype.is_floating_point:
         return
     whole = getattr(x, "full_tensor", lambda: x)()
     if whole.layout != torch.strided or whole.is_meta or whole.nbytes > whole.untyped_storage().nbytes():

@@ -137,4 +137,4 @@ def _masked(members: Sequence[Member], finite: Sequence[Tensor]) -> None:
     _fused(members, None)
     after = flattened(written)
     flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite, ps, strict=True)] * 3)
-    torch._foreach_copy_(written, unflattened(torch.where(flag, after, before), written))
+    torch._foreach_copy_(written, list(unflattened(torch.where(flag, after, before), written)))

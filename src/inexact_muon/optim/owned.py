@@ -151,7 +151,7 @@ class Owned(Assembly):
     def _cut(self, flat: Tensor, order: Sequence[int]) -> list[Tensor]:
         """The pieces of members that lie one after another in this order, as views."""
         if all(self.entries):  # by one call; it does not keep the shapes of empty ones
-            return unflattened(flat, [self.members[k].piece for k in order])
+            return list(unflattened(flat, [self.members[k].piece for k in order]))
         parts = torch.split(flat, [self.entries[k] for k in order])
         return [x.view(self.sizes[k]) for k, x in zip(order, parts, strict=True)]
 

@@ -5,13 +5,19 @@ The length of a row divides the sizes of all tensors: a number for each tensor b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+flattened: Callable[[Sequence[Tensor]], Tensor] = torch._utils._flatten_dense_tensors
+"""All entries of tensors one after another, by one call; a view if there is one tensor."""
+
+unflattened: Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, ...]] = torch._utils._unflatten_dense_tensors
+"""Views of a flat tensor, one after another, with the shapes of tensors that are not empty, by one call."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +66,7 @@ class Rows:
 
     def copy_to(self, tensors: Sequence[Tensor], x: Tensor) -> None:
         """Copy the rows to the tensors."""
-        torch._foreach_copy_(list(tensors), unflattened(x.view(-1), tensors))
-
-
-def flattened(tensors: Sequence[Tensor]) -> Tensor:
-    """All entries one after another, by one call; a view if there is one tensor."""
-    return torch._utils._flatten_dense_tensors(list(tensors))  # type: ignore[no-untyped-call]
-
-
-def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Views of `flat`, one after another, with the shapes of tensors that are not empty, by one call."""
-    return list(torch._utils._unflatten_dense_tensors(flat, list(like)))  # type: ignore[no-untyped-call]
+        torch._foreach_copy_(list(tensors), list(unflattened(x.view(-1), tensors)))
 
 
 def few(sizes: Sequence[int], large: int) -> list[int]:
