@@ -1,7 +1,7 @@
 """Routes of published models are those of the committed tables (tests/data/routes), which the code wrote.
 
-They notice changes. That a row is right is known as far as it was read: for diffusers the last lines of each forward
-pass, and of the decoder or final layer that it calls; for torch_geometric those of each convolution. Rows of timm and
+They notice changes. That a row is right is known as far as it was read: for diffusers its outputs and doubts, and for
+some models the last lines of the forward pass; for torch_geometric those of each convolution. Rows of timm and
 transformers were read by the names of their outputs alone.
 """
 
