@@ -104,6 +104,22 @@ def test_another_oracle_is_named() -> None:
     assert muon["param_groups"][0]["ns_steps"] == 5
 
 
+def test_another_librarys_optimizer_is_refused() -> None:
+    with pytest.raises(TypeError, match="to_torch needs an optimizer of this library, got SGD"):
+        to_torch(torch.optim.SGD(model().parameters(), lr=0.1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [1e-7, 2.5])
+def test_a_count_of_steps_is_whole(step: float) -> None:
+    net = model()
+    optimizer = pair(net)[0]
+    trained(net, [optimizer], 0, 1)
+    state = optimizer.state_dict()
+    state["state"][0]["step"] = torch.tensor(step)
+    with pytest.raises(ValueError, match="step of a parameter in the checkpoint must be a count of steps"):
+        load_foreign(ours(net, ns_steps=5), state)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "reason"),
     [

@@ -18,11 +18,15 @@ from marks import between
 
 from inexact_muon.lab.spec.study import field_of
 from inexact_muon.lab.spec.study import load as load_study
+from inexact_muon.report.arms import comparisons
 from inexact_muon.report.load import RunRecord, load
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COMMAND = "python studies/first-hour/picture.py"
+CONTROL = ROOT / "studies/controls/first-hour.pack"
+"""The same with the oracle alone exchanged."""
+
 NAMES = {"adamw": "AdamW", "torch-muon": "torch.optim.Muon", "muon": "Muon.for_model (here)"}
 COLOURS = ("#868e96", "#f08c00", "#4263eb")
 FIRST = 50
@@ -75,11 +79,16 @@ def caption(runs: list[RunRecord]) -> str:
     parts = []
     for name in ("adamw", "torch-muon"):
         less = [final["muon"][seed] - final[name][seed] for seed in seeds]
-        parts.append(f"{fmean(less):+.3f} against {NAMES[name]} ({min(less):+.3f} to {max(less):+.3f} by seed)")
+        parts.append((f"{fmean(less):+.3f}", f"{min(less):+.3f}", f"{max(less):+.3f}"))
     shown = ", ".join(f"{label} {means[name]:.3f}" for name, label in NAMES.items())
+    (first, low, high), (second, *ends) = parts
+    (control,) = comparisons(load(CONTROL))
+    oracle = control.first.loss
     return (
-        f"A byte GPT of two layers, 250 steps, {len(seeds)} seeds; lr, AdamW's lr and decay tuned by 16 runs each.\n"
-        f"Final validation loss: {shown}.\nHere: {parts[0]}, {parts[1]}.\n"
+        f"A byte GPT of two layers, 250 steps, {len(seeds)} seeds; lr, AdamW's lr and decay tuned by 16 runs each. "
+        f"Final validation loss:\n{shown}: {first} ({low} to {high} by seed) and {second} ({ends[0]}\n"
+        f"to {ends[1]}). Of the latter the oracle alone makes {oracle.mean:+.3f} ({oracle.low:+.3f} to "
+        f"{oracle.high:+.3f}: {control.sentence.partition(':')[0]}); cut weights and decay differ, too.\n"
     )
 
 

@@ -243,6 +243,6 @@ def translated_state(
 
 def _count(name: str, value: Any) -> Tensor:
     """A number of steps as a float32 tensor without dimensions."""
-    if isinstance(value, bool) or not is_number(value) or not 0 <= value < 2**53:
+    if isinstance(value, bool) or not is_number(value) or not 0 <= value < 2**53 or value % 1:
         raise ValueError(f"{name} of a parameter in the checkpoint must be a count of steps")
     return torch.tensor(float(value), dtype=torch.float32)

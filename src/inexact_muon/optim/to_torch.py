@@ -39,8 +39,11 @@ def to_torch(optimizer: LMOOptimizer) -> TorchStates:
     another one, its default is taken, with a warning. `load_foreign` reads both back.
 
     Raises:
+        TypeError: it is another library's optimizer.
         ValueError: torch.optim.Muon cannot continue this optimizer.
     """
+    if not isinstance(optimizer, LMOOptimizer):
+        raise TypeError(f"to_torch needs an optimizer of this library, got {type(optimizer).__name__}")
     if optimizer.own_momenta:
         raise ValueError("ranks of EF21Muon hold momenta of their own, which torch.optim.Muon cannot continue")
     names = {id(p): name for name, p, _ in optimizer.named()}
