@@ -142,10 +142,13 @@ def widened(key: str, value: Any) -> Any:
 
 
 def entries(file: Any, order: list[str] | None) -> dict[str, Any]:
-    """Name -> the state that the file has for it."""
-    keys = [key for group in file["param_groups"] for key in group["params"]]
+    """Name -> the state that the file has for it; other libraries may count the steps of a group."""
     names = order or [name for group in file["param_groups"] for name in group.get("param_names") or ()]
-    return {name: file["state"].get(key, {}) for name, key in zip(names, keys, strict=False)}
+    states = []
+    for group in file["param_groups"]:
+        shared = {"step": group["step"]} if order and "step" in group else {}
+        states += [{**shared, **entry} if (entry := file["state"].get(key, {})) else {} for key in group["params"]]
+    return dict(zip(names, states, strict=False))
 
 
 def states(optimizer: Muon) -> dict[str, dict[str, Any]]:
