@@ -185,3 +185,15 @@ def test_momentum_for_a_parameter_that_has_adamw_here_is_said() -> None:
     with pytest.warns(UserWarning, match="another algorithm in the checkpoint start with empty state"):
         target.load_state_dict(source.state_dict())
     assert not target.state[q]
+
+
+@pytest.mark.parametrize("key", ["weight_decay", "amsgrad", "use_muon", "step", "ns_coeffs", "lr"])
+def test_options_are_one_value(key: str) -> None:
+    file = muon()
+    for group in file["param_groups"]:
+        group[key] = torch.ones(3, 4)
+    w, b = nn.Parameter(torch.ones(4, 6)), nn.Parameter(torch.ones(4))
+    optimizer = Muon([{"params": [("w", w)]}, {"params": [("b", b)], "algorithm": "adamw"}])
+    with pytest.raises(ValueError, match=f"{key} of the checkpoint's groups must be one value"):
+        load_foreign(optimizer, file, ["w", "b"])
+    assert not optimizer.state

@@ -96,6 +96,8 @@ def each_translated(group: Mapping[str, Any], state: Mapping[Any, Any]) -> list[
     for key in group["params"]:
         entry = state.get(key, {})
         kind = entry.get("use_muon") if isinstance(entry, Mapping) else None
+        if isinstance(kind, Tensor):
+            raise ValueError("use_muon of a parameter in the checkpoint must be True or False, not a tensor")
         if kind not in kinds:
             kinds[kind] = translated(group, entry)
         if not is_ours(group):
@@ -138,6 +140,9 @@ def is_number(value: Any) -> bool:
 
 
 def _check_kind(group: Mapping[str, Any]) -> None:
+    for key in sorted((NEUTRAL | TAKEN) & set(group)):
+        if isinstance(group[key], Tensor) and not is_number(group[key]):
+            raise ValueError(f"{key} of the checkpoint's groups must be one value, not a tensor of several or of none")
     if "dampening" in group:
         raise ValueError(
             "the checkpoint is torch.optim.SGD's, whose buffer is a sum of gradients and not their average"
