@@ -6,7 +6,8 @@ import pytest
 
 import inexact_muon
 from cases import BALLS, POLARS
-from inexact_muon import lmo, optim, parallel, polar, schedules, theory, tune
+from inexact_muon import lmo, optim, parallel, polar, schedules
+from inexact_muon_lab import theory, tune
 
 LAZY = (inexact_muon, tune)
 MODULES = (*LAZY, polar, lmo, optim, parallel, schedules, theory)
