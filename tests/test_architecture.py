@@ -35,7 +35,7 @@ LAB = {
     "extras": ("errors",),
     "statistics": (),
     "terminal": (),
-    "theory": (),
+    "theory": ("extras",),
     "checkpoints": (),
     "tune": ("checkpoints", "theory"),
     "spec": ("errors",),
@@ -66,11 +66,9 @@ INSIDE_FUNCTIONS = (
     *("__init__.py", "optim/__init__.py", "optim/groups.py", "polar/kernel.py"),
     *("__main__.py", "cli/evidence.py", "cli/oracles.py", "cli/runs.py", "cli/catalogue.py", "cli/statements.py"),
     *("tune/__init__.py", "tune/checkpoints.py", "tune/plotting.py", "bench/page.py", "plan/files.py", "plan/page.py"),
-    *("theory/stochastic.py", "theory/measured_stochastic.py"),
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; the
-optimizer, which imports `parallel` once there is a process group; the kernel, which needs Triton; and what computes
-with scipy."""
+optimizer, which imports `parallel` once there is a process group; and the kernel, which needs Triton."""
 
 TORCH_FREE = (
     *("_text", "defaults", "report", "schedules", "sheet", "statistics", "strategies", "terminal", "theory"),

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from inexact_muon.optim.to_torch import to_torch as to_torch
     from inexact_muon.routing.routes import Route as Route
     from inexact_muon.routing.routes import routes as routes
-    from inexact_muon_lab.theory import constant_optimal as constant_optimal
+    from inexact_muon_lab.theory.settings import constant_optimal as constant_optimal
 
 _LAZY = {
     "inexact_muon.optim.capture": ("CapturedStep",),
@@ -60,7 +60,7 @@ _LAZY = {
     "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
     "inexact_muon.optim.to_torch": ("TorchStates", "to_torch"),
     "inexact_muon.routing.routes": ("Route", "routes"),
-    "inexact_muon_lab.theory": ("constant_optimal",),
+    "inexact_muon_lab.theory.settings": ("constant_optimal",),
 }
 
 

@@ -63,7 +63,6 @@ from inexact_muon_lab.theory.powers import power_decrease as power_decrease
 from inexact_muon_lab.theory.powers import power_optimal as power_optimal
 from inexact_muon_lab.theory.powers import power_share as power_share
 from inexact_muon_lab.theory.powers import power_step as power_step
-from inexact_muon_lab.theory.settings import constant_optimal as constant_optimal
 from inexact_muon_lab.theory.smoothness import l0l1_bound as l0l1_bound
 from inexact_muon_lab.theory.smoothness import l0l1_iterations as l0l1_iterations
 from inexact_muon_lab.theory.smoothness import measured_l0l1_bound as measured_l0l1_bound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import exp, inf, log, sqrt
 
+from inexact_muon_lab.extras import require
 from inexact_muon_lab.theory._base import StochasticOptimum, check, check_oracle
 from inexact_muon_lab.theory.deterministic import measured_deterministic_iterations, measured_deterministic_optimal
 from inexact_muon_lab.theory.stochastic import Terms, smallest
@@ -90,7 +91,7 @@ def measured_stochastic_iterations(
     D0: float, L: float, rho_sigma: float, eps: float, gap: float, overshoot: float
 ) -> float:
     """The K at which measured_stochastic_minimum is eps, found numerically; without noise the deterministic count."""
-    from scipy.optimize import brentq
+    brentq = require("scipy.optimize", "cli").brentq
 
     check(eps=eps)
     without = measured_deterministic_iterations(D0, L, eps, gap, overshoot)

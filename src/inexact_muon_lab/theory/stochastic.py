@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from inexact_muon_lab.extras import require
 from inexact_muon_lab.theory._base import StochasticOptimum, check, worst_pair
 from inexact_muon_lab.theory.deterministic import deterministic_iterations, deterministic_optimal
 
@@ -124,7 +125,7 @@ def stochastic_iterations(D0: float, L: float, rho_sigma: float, eps: float, del
 
     Corollary 3, solved for K with all constants; for small eps it is `stochastic_leading_iterations`.
     """
-    from scipy.optimize import brentq
+    brentq = require("scipy.optimize", "cli").brentq
 
     check(eps=eps)
     if rho_sigma == 0.0:
@@ -150,7 +151,7 @@ def stochastic_leading_iterations(D0: float, L: float, rho_sigma: float, eps: fl
 
 def smallest(bound: Callable[[float], float], around: float) -> float:
     """alpha in (0, 1] with the smallest bound: a grid from far below a guess up to 1, then a local search."""
-    from scipy.optimize import minimize_scalar
+    minimize_scalar = require("scipy.optimize", "cli").minimize_scalar
 
     grid = np.linspace(log(min(around, 1.0)) - 10.0, 0.0, 120)
     best = int(np.argmin([bound(exp(t)) for t in grid]))
