@@ -112,10 +112,10 @@ def test_the_readme_shows_what_explain_prints(monkeypatch: pytest.MonkeyPatch, t
 def test_the_file_tree_is_complete(package: str) -> None:
     source = ROOT / "src" / package
     parts = {p.name for p in source.iterdir() if not p.name.startswith("__") and p.name not in ("py.typed", "studies")}
-    tree = (ROOT / "CONTRIBUTING.md").read_text().partition(f"\nsrc/{package}/\n")[2]
+    tree = (ROOT / "CONTRIBUTING.md").read_text().partition(f"\nsrc/{package}/")[2]
     tree = re.split(r"\n(?=\w)", tree)[0]
     assert not {part for part in parts if part not in tree}
-    for room in re.split(r"\n?  (?=\w)", tree)[1:]:
+    for room in re.split(r"\n  (?=\w)", tree)[1:]:
         folder = source / room.split()[0]
         for name in re.findall(r"\w+\.py", room):
             assert [*folder.rglob(name), *source.glob(name)], f"{room.split()[0]} has no {name}"

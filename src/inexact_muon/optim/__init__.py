@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from inexact_muon.optim.reference import reference_step as reference_step
     from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
     from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
-    from inexact_muon.optim.to_torch import TorchStates as TorchStates
-    from inexact_muon.optim.to_torch import to_torch as to_torch
+    from inexact_muon.optim.torch_states import TorchStates as TorchStates
+    from inexact_muon.optim.torch_states import to_torch as to_torch
     from inexact_muon.routing.routes import Route as Route
     from inexact_muon.routing.routes import routes as routes
     from inexact_muon_lab.theory.settings import constant_optimal as constant_optimal
@@ -58,7 +58,7 @@ _LAZY = {
     "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
     "inexact_muon.optim.reference": ("reference_step",),
     "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
-    "inexact_muon.optim.to_torch": ("TorchStates", "to_torch"),
+    "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
     "inexact_muon.routing.routes": ("Route", "routes"),
     "inexact_muon_lab.theory.settings": ("constant_optimal",),
 }
@@ -72,4 +72,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *(name for names in _LAZY.values() for name in names)})
+    """Public names, of which some are not imported yet."""
+    origins = {name: str(getattr(value, "__module__", "")) for name, value in globals().items() if name[0] != "_"}
+    eager = [name for name, origin in origins.items() if origin.startswith("inexact_muon")]
+    return sorted({"SCALES", *eager, *(name for names in _LAZY.values() for name in names)})
