@@ -27,8 +27,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from inexact_muon import Muon
-from inexact_muon.lab.problems import Task, build
-from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
+from inexact_muon_lab.problems import Task, build
+from inexact_muon_lab.spec.spec import NanoGPT, RunSpec
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/helpers"))

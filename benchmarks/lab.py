@@ -22,13 +22,13 @@ from typing import Any
 
 from rich.console import Console
 
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.spec import canonical
-from inexact_muon.lab.store import store
-from inexact_muon.lab.store.files import Lock
-from inexact_muon.lab.sweep.engines import LocalEngine
-from inexact_muon.lab.sweep.sweep import sweep
-from inexact_muon.lab.train.clock import PARTS
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.spec import canonical
+from inexact_muon_lab.store import store
+from inexact_muon_lab.store.files import Lock
+from inexact_muon_lab.sweep.engines import LocalEngine
+from inexact_muon_lab.sweep.sweep import sweep
+from inexact_muon_lab.train.clock import PARTS
 
 GPT = {"name": "nanogpt", "size": "tiny", "context": 64}
 WORK = {
@@ -57,8 +57,8 @@ def timed(base: dict[str, Any], runs: int, workers: int) -> tuple[float, list[st
 PLAIN = """
 import sys, tempfile, torch
 from pathlib import Path
-from inexact_muon.lab.spec.spec import from_json
-from inexact_muon.lab.train.trainer import train
+from inexact_muon_lab.spec.spec import from_json
+from inexact_muon_lab.train.trainer import train
 torch.set_num_threads(1)
 for text in sys.argv[1:]:
     with tempfile.TemporaryDirectory() as folder:

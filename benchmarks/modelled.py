@@ -1,7 +1,7 @@
 """Steps on an H100 by a model, nothing timed: `python benchmarks/modelled.py` writes benchmarks/results/modelled.md.
 
-Operations of a whole step are recorded on fake CUDA tensors (`inexact_muon.plan.recorder`) and priced by their shapes
-(`inexact_muon.plan.pricing`); a step takes at least 5 us of host time a launch. Good for ratios only.
+Operations of a whole step are recorded on fake CUDA tensors (`inexact_muon_lab.plan.recorder`) and priced by their
+shapes (`inexact_muon_lab.plan.pricing`); a step takes at least 5 us of host time a launch. Good for ratios only.
 
 A symmetric product that is a kernel costs the full product over the speed that was published for its side on that
 device (`inexact_muon.polar.kernel.PUBLISHED`), or, in the second column, half of the flops at any side.
@@ -25,9 +25,9 @@ sys.path.insert(0, str(ROOT / "tests/helpers"))
 
 from fake_models import GPT2, LLAMA, gpt2, llama, on_fake_cuda  # noqa: E402
 from inexact_muon import Muon, polar  # noqa: E402
-from inexact_muon.plan.pricing import H100, HOST, product, seconds  # noqa: E402
-from inexact_muon.plan.recorder import Recorder, fake_h100  # noqa: E402
 from inexact_muon.polar import kernel  # noqa: E402
+from inexact_muon_lab.plan.pricing import H100, HOST, product, seconds  # noqa: E402
+from inexact_muon_lab.plan.recorder import Recorder, fake_h100  # noqa: E402
 from matrices import SPECTRA, matrix  # noqa: E402
 from tensor_cores import TensorCores  # noqa: E402
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from inexact_muon.bench import steps
-from inexact_muon.bench.steps import MATRICES, Bag
-from inexact_muon.bench.timing import interleaved
 from inexact_muon.optim import Muon
+from inexact_muon_lab.bench import steps
+from inexact_muon_lab.bench.steps import MATRICES, Bag
+from inexact_muon_lab.bench.timing import interleaved
 
 RESULTS = Path(__file__).parent / "results"
 SETS = {name: steps.SETS[name] for name in ("18 small matrices", "GPT-2 layer")}

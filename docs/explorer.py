@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 
 from inexact_muon import polar, schedules
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon.tune import spectra
+from inexact_muon_lab.tune import spectra
 
 HERE = Path(__file__).parent
 PARTS = HERE / "explorer"

@@ -20,14 +20,14 @@ MODULES = {
     "inexact_muon.optim": "Optimizers, step lengths, routing, telemetry.",
     "inexact_muon.polar": "Polar methods: m to approximately U V^T.",
     "inexact_muon.lmo": "Balls: norm, dual norm and oracle.",
-    "inexact_muon.tune": "Transfer between oracles, recorded spectra.",
+    "inexact_muon_lab.tune": "Transfer between oracles, recorded spectra.",
     "inexact_muon.views": "How a parameter is cut into matrices.",
     "inexact_muon.parallel": "Many ranks: strategies, compressors, bytes on the wire.",
     "inexact_muon.integrations.transformers": "transformers' Trainer.",
     "inexact_muon.testing": "Contract suites for oracles and balls of your own.",
-    "inexact_muon.lab.problems": "What a training problem of your own returns.",
+    "inexact_muon_lab.problems": "What a training problem of your own returns.",
     "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
-    "inexact_muon.theory": "Torch-free: every statement as a function of floats.",
+    "inexact_muon_lab.theory": "Torch-free: every statement as a function of floats.",
 }
 """Module -> what it is for, in the order in which people need them."""
 
@@ -38,10 +38,10 @@ FIRST = {
     "inexact_muon.polar": "parse PolarMethod Auto PolarExpress Zolotarev Cans Jordan You Cesista NewtonSchulz ExactSVD"
     " Polynomial cheapest choose Choice calibrate Costs Compiled",
     "inexact_muon.lmo": "Ball Spectral Sign Euclidean ColNorm RowNorm Nuclear Perturbed parse",
-    "inexact_muon.tune": "advise Advice plot transfer Transfer record",
+    "inexact_muon_lab.tune": "advise Advice plot transfer Transfer record",
     "inexact_muon.views": "View Whole Transposed Flatten Split Stacked",
     "inexact_muon.parallel": "Strategy AutoStrategy OwnerRank Replicated GramReduced BlockPeriodic Team Wire",
-    "inexact_muon.lab.problems": "Task",
+    "inexact_muon_lab.problems": "Task",
     "inexact_muon.testing": "check_polar check_ball",
     "inexact_muon.schedules": "Oracle Schedule ScalarMap",
 }

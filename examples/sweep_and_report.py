@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.store import store
-from inexact_muon.lab.sweep.engines import ENGINES, EngineOptions
-from inexact_muon.lab.sweep.sweep import sweep
-from inexact_muon.report.build import build
+from inexact_muon_lab.report.build import build
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.store import store
+from inexact_muon_lab.sweep.engines import ENGINES, EngineOptions
+from inexact_muon_lab.sweep.sweep import sweep
 
 
 def main(folder: Path) -> None:

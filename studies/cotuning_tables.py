@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from inexact_muon import polar, predict, transfer
-from inexact_muon.tune import spectra
-from inexact_muon.tune.rules import RULES
+from inexact_muon_lab.tune import spectra
+from inexact_muon_lab.tune.rules import RULES
 
 SOURCE = "polar-express:5"
 TARGETS = (

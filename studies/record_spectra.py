@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from inexact_muon import Muon
-from inexact_muon.tune.spectra import SHIPPED, record
+from inexact_muon_lab.tune.spectra import SHIPPED, record
 
 STAGES = {10: "early", 100: "mid", 250: "late"}
 WIDTH, HEADS, CONTEXT = 128, 4, 96

@@ -10,9 +10,9 @@ from torch import nn
 
 from fake_models import Experts, gpt2, llama, on_fake_cuda
 from inexact_muon import Muon, polar
-from inexact_muon.plan.recorder import Recorder, fake_h100
-from inexact_muon.plan.step import second_step
 from inexact_muon.polar.batching import ACCELERATOR_LIMIT
+from inexact_muon_lab.plan.recorder import Recorder, fake_h100
+from inexact_muon_lab.plan.step import second_step
 
 
 def recorded(build: Callable[[], nn.Module]) -> tuple[Recorder, int]:

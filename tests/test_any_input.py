@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from inexact_muon import cli, optim
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.store import store
-from inexact_muon.lab.sweep.board import Board
-from inexact_muon.lab.sweep.engines.worker import send
-from inexact_muon.plan.models import Model, Weight
-from inexact_muon.terminal import Row, Sheet, console
+from inexact_muon import optim
+from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab import cli
+from inexact_muon_lab.plan.models import Model, Weight
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.store import store
+from inexact_muon_lab.sweep.board import Board
+from inexact_muon_lab.sweep.engines.worker import send
+from inexact_muon_lab.terminal import console
 from lab_stores import BASE, run_all
 
 BRACKETS = "[/b] [bold]x :smile: \\["
@@ -187,7 +189,7 @@ def test_ctrl_c_during_imports_is_one_line(tmp_path: Path, module: str, error: s
 
 ORPHAN = """
 import multiprocessing, sys
-from inexact_muon.lab.sweep.engines.worker import reporter
+from inexact_muon_lab.sweep.engines.worker import reporter
 ours, theirs = multiprocessing.Pipe()
 ours.close()
 reporter(theirs, "run")(1, 0.5)

@@ -10,11 +10,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from inexact_muon import cli, polar
-from inexact_muon.bench import growth, machine, oracles, page, peers, steps, timing
-from inexact_muon.bench.timing import interleaved, peak_memory
+from inexact_muon import polar
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon.schedules.spectra import SPECTRA
+from inexact_muon_lab import cli
+from inexact_muon_lab.bench import growth, machine, oracles, page, peers, steps, timing
+from inexact_muon_lab.bench.timing import interleaved, peak_memory
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = json.loads((ROOT / "benchmarks/results/bench.json").read_text())

@@ -14,7 +14,7 @@ from torch import nn
 
 from inexact_muon import Muon
 from inexact_muon.optim import CapturedStep, LMOOptimizer, MomentumSchedule, Observer, finite
-from inexact_muon.plan.recorder import Recorder, fake_h100
+from inexact_muon_lab.plan.recorder import Recorder, fake_h100
 from test_optim_equations import problem
 
 SHAPES = ((6, 9), (9, 6), (6, 9), (5,))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.report.claims import CLAIMS, Judged
-from inexact_muon.report.finding import Finding
-from inexact_muon.statistics import LEVEL, interval
+from inexact_muon_lab.report.claims import CLAIMS, Judged
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.statistics import LEVEL, interval
 from pages import ROOT, load_module
 
 PAGE = ROOT / "docs/claims.md"

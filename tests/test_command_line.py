@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import inexact_muon
-from inexact_muon import cli
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.study import read_changes
+from inexact_muon_lab import cli
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.study import read_changes
 from test_catalogue import run
 
 WITH_SET = [name for name, command in cli.COMMANDS.items() if "set" in inspect.signature(command).parameters]
@@ -153,7 +153,7 @@ def test_lists_that_cannot_be_used_are_one_sentence(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["-m", "inexact_muon"], ["-m", "inexact_muon.cli"]])
+@pytest.mark.parametrize("words", [["-m", "inexact_muon"], ["-m", "inexact_muon_lab.cli"]])
 def test_version(words: list[str]) -> None:
     said = subprocess.run([sys.executable, *words, "--version"], capture_output=True, text=True, check=True).stdout
     assert said == f"inexact-muon {version('inexact-muon')}\n"

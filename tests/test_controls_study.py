@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import study
-from inexact_muon.report.arms import comparisons
-from inexact_muon.report.load import RunRecord, load
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.arms import comparisons
+from inexact_muon_lab.report.load import RunRecord, load
+from inexact_muon_lab.spec import study
 from pages import ROOT, load_module
 from report_cases import GPT, Case, write
 

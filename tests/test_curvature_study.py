@@ -14,9 +14,9 @@ from torch import nn
 
 pytest.importorskip("altair", reason="the study needs the extra `lab`")
 
-from inexact_muon import theory
-from inexact_muon.lab.problems import Task
 from inexact_muon.views import Split
+from inexact_muon_lab import theory
+from inexact_muon_lab.problems import Task
 from pages import ROOT, load_module
 
 FIGURES, STUDY, PAGE = ROOT / "docs/figures", ROOT / "studies/curvature", ROOT / "docs/curvature.md"

@@ -16,20 +16,20 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the page needs the extra `lab`")
 
-from inexact_muon.decide.command import assess, decide, seconds
-from inexact_muon.decide.needs import Need
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.store import packing, store
-from inexact_muon.lab.store.store import Outcome, write_outcome
-from inexact_muon.lab.sweep.events import Done, Event
-from inexact_muon.lab.sweep.sweep import sweep
-from inexact_muon.report.build import build
-from inexact_muon.report.claims import judge
-from inexact_muon.report.load import load
 from inexact_muon.schedules.oracles import parts
-from inexact_muon.statistics import CONFIRMED, LEVEL, UNDECIDED, interval, seeds_needed
+from inexact_muon_lab.decide.command import assess, decide, seconds
+from inexact_muon_lab.decide.needs import Need
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.build import build
+from inexact_muon_lab.report.claims import judge
+from inexact_muon_lab.report.load import load
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.statistics import CONFIRMED, LEVEL, UNDECIDED, interval, seeds_needed
+from inexact_muon_lab.store import packing, store
+from inexact_muon_lab.store.store import Outcome, write_outcome
+from inexact_muon_lab.sweep.events import Done, Event
+from inexact_muon_lab.sweep.sweep import sweep
 from lab_processes import finish, kill, start
 
 NOISE = 0.01

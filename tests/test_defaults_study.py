@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.lab.spec import study
+from inexact_muon_lab.spec import study
 from pages import ROOT, load_module, type_in
 
 FIGURES = ROOT / "docs/figures"

@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 from inexact_muon import explain, polar
-from inexact_muon.cli import catalogue
+from inexact_muon_lab.cli import catalogue
 from pages import load_module
 from test_schedules_regenerate import POLAR_EXPRESS, SAFETY_2_PERCENT
 from torchvision_stub import import_timm
 
 ROOT = Path(__file__).parent.parent
-DOCTESTS = [f"inexact_muon.{name}" for name in ("inexactness.measuring", "lmo", "polar", "tune.carry")]
+DOCTESTS = [
+    "inexact_muon.inexactness.measuring",
+    "inexact_muon.lmo",
+    "inexact_muon.polar",
+    "inexact_muon_lab.tune.carry",
+]
 README = (ROOT / "README.md").read_text()
 CHOOSE = load_module(ROOT / "benchmarks/choose.py")
 
@@ -103,18 +108,17 @@ def test_the_readme_shows_what_explain_prints(monkeypatch: pytest.MonkeyPatch, t
         assert [float(x) for x in row[9:12]] == pytest.approx([found.gap, found.overshoot, found.lifted], abs=0.05)
 
 
-def test_the_file_tree_is_complete() -> None:
-    package = {p.name.removesuffix("/") for p in (ROOT / "src/inexact_muon").iterdir()}
-    parts = {n for n in package if not n.startswith("__") and n not in ("py.typed", "studies")}
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    tree = text[text.index("src/inexact_muon/\n") :].partition("\nexamples/")[0]
+@pytest.mark.parametrize("package", ["inexact_muon", "inexact_muon_lab"])
+def test_the_file_tree_is_complete(package: str) -> None:
+    source = ROOT / "src" / package
+    parts = {p.name for p in source.iterdir() if not p.name.startswith("__") and p.name not in ("py.typed", "studies")}
+    tree = (ROOT / "CONTRIBUTING.md").read_text().partition(f"\nsrc/{package}/")[2]
+    tree = re.split(r"\n(?=\w)", tree)[0]
     assert not {part for part in parts if part not in tree}
-    rooms = re.split(r"\n  (?=\w)", tree)[1:]
-    for room in rooms:
-        folder = ROOT / "src/inexact_muon" / room.split()[0]
+    for room in re.split(r"\n  (?=\w)", tree)[1:]:
+        folder = source / room.split()[0]
         for name in re.findall(r"\w+\.py", room):
-            found = [*folder.rglob(name), *(ROOT / "src/inexact_muon").glob(name)]
-            assert found, f"{room.split()[0]} has no {name}"
+            assert [*folder.rglob(name), *source.glob(name)], f"{room.split()[0]} has no {name}"
 
 
 @pytest.mark.data

@@ -17,7 +17,7 @@ from fake_models import llama, on_fake_cuda
 from inexact_muon import Inexactness, Muon, Scion, explain, lmo, measure
 from inexact_muon.optim import LMOOptimizer
 from inexact_muon.optim.explanation import COLUMNS, Line
-from inexact_muon.plan.recorder import fake_h100
+from inexact_muon_lab.plan.recorder import fake_h100
 from models import MODELS
 
 LONG = "encoder_of_a_model_whose_modules_have_long_names"

@@ -10,7 +10,7 @@ pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
 
 from inexact_muon import polar
 from inexact_muon.schedules.published import JORDAN, YOU
-from inexact_muon.tune import spectra
+from inexact_muon_lab.tune import spectra
 from pages import ROOT, load_module
 from test_schedules_regenerate import CANS, POLAR_EXPRESS, SAFETY_2_PERCENT
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.decide.needs import _next
-from inexact_muon.report.advice import advice
-from inexact_muon.report.claims import Judged, judge
-from inexact_muon.report.export import notes
-from inexact_muon.report.load import load
-from inexact_muon.report.series import grids, ladders
-from inexact_muon.report.sizes import figure
-from inexact_muon.statistics import CONFIRMED, REFUTED, UNDECIDED
+from inexact_muon_lab.decide.needs import _next
+from inexact_muon_lab.report.advice import advice
+from inexact_muon_lab.report.claims import Judged, judge
+from inexact_muon_lab.report.export import notes
+from inexact_muon_lab.report.load import load
+from inexact_muon_lab.report.series import grids, ladders
+from inexact_muon_lab.report.sizes import figure
+from inexact_muon_lab.statistics import CONFIRMED, REFUTED, UNDECIDED
 from report_cases import LOSSES, Case, bowl, grid, ladder, noise
 from report_cases import write_packed as write
 from report_tables import Tables, cotuning, precision, write_tables

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commands import said
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.study import field_of
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.study import field_of
 from pages import ROOT, load_module
 
 README = (ROOT / "README.md").read_text()

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from commands import said
 from fuzzing import TALLY, fuzz
-from inexact_muon import cli
-from inexact_muon.cli import statements
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import spec as specs
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.decode import decode
-from inexact_muon.lab.sweep import execute
-from inexact_muon.theory import BOUNDS
+from inexact_muon_lab import cli
+from inexact_muon_lab.cli import statements
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.spec import spec as specs
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.decode import decode
+from inexact_muon_lab.sweep import execute
+from inexact_muon_lab.theory import BOUNDS
 from lab_stores import run_all
 
 NUMBERS = st.one_of(

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fuzzing import TALLY, fuzz
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.store import store
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.store import store
 from lab_stores import IDS, PLAN, flip, half, listed, run_all
 
 TRANSIENT = (f"{store.INDEX}-wal", f"{store.INDEX}-shm")

@@ -16,14 +16,14 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from inexact_muon.lab.errors import LabError, LabWarning
-from inexact_muon.lab.problems import Task
-from inexact_muon.lab.spec import spec, study
-from inexact_muon.lab.spec.decode import decode
-from inexact_muon.lab.store import curves, store
-from inexact_muon.lab.sweep import listing
-from inexact_muon.lab.sweep.execute import execute
-from inexact_muon.report import load
+from inexact_muon_lab.errors import LabError, LabWarning
+from inexact_muon_lab.problems import Task
+from inexact_muon_lab.report import load
+from inexact_muon_lab.spec import spec, study
+from inexact_muon_lab.spec.decode import decode
+from inexact_muon_lab.store import curves, store
+from inexact_muon_lab.sweep import listing
+from inexact_muon_lab.sweep.execute import execute
 from lab_processes import small_disk
 from lab_stores import BASE, IDS, PLAN, flip, half, listed, run_all
 from test_lab_store import end

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inexact_muon.lab import data
-from inexact_muon.lab.data import images, order, shards, text
-from inexact_muon.lab.data.tokens import Windows
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.extras import require
-from inexact_muon.lab.spec.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text
+from inexact_muon_lab import data
+from inexact_muon_lab.data import images, order, shards, text
+from inexact_muon_lab.data.tokens import Windows
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.extras import require
+from inexact_muon_lab.spec.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text
 
 # order ----------------------------------------------------------------------------------------------------------------
 

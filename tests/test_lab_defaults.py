@@ -12,7 +12,7 @@ from msgspec import UNSET
 from torch import nn
 
 from inexact_muon import defaults, optim, polar
-from inexact_muon.lab.spec import spec, study
+from inexact_muon_lab.spec import spec, study
 
 ROOT = Path(__file__).parents[1]
 STUDIES = sorted(path for path in (ROOT / "studies").glob("*/*.toml") if path.stem != "declared")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inexact_muon import polar
-from inexact_muon.lab.train.trainer import train
+from inexact_muon_lab.train.trainer import train
 from lab_cases import OPTIMIZERS, run_spec
 
 SHAPES = {"qkv": ((16, 16),) * 3, "out": ((16, 16),), "up": ((64, 16),), "down": ((16, 64),)}

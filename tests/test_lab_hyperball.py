@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from inexact_muon import optim
-from inexact_muon.lab.train.hyperball import Hyperball
-from inexact_muon.lab.train.trainer import Training
-from inexact_muon.lab.train.world import World
+from inexact_muon_lab.train.hyperball import Hyperball
+from inexact_muon_lab.train.trainer import Training
+from inexact_muon_lab.train.world import World
 from lab_cases import CNN, GPT, run_spec
 
 ALONE = World(0, 1, torch.device("cpu"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commands import said
-from inexact_muon.lab.store import store
+from inexact_muon_lab.store import store
 from lab_processes import RUNS, everything, finish, kill, progress, small_disk, start, wait_for, workers, write_study
 from tiers import at_length
 

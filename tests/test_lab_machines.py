@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.store import store
-from inexact_muon.lab.sweep.engines import slurm
-from inexact_muon.lab.sweep.engines.remote import TICKET, prepare, store_answer, train_remotely
-from inexact_muon.lab.sweep.events import Broken, Done
-from inexact_muon.lab.train import checkpoint
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.store import store
+from inexact_muon_lab.sweep.engines import slurm
+from inexact_muon_lab.sweep.engines.remote import TICKET, prepare, store_answer, train_remotely
+from inexact_muon_lab.sweep.events import Broken, Done
+from inexact_muon_lab.train import checkpoint
 from lab_cases import CNN, CUSTOM, run_spec
 from lab_processes import everything, finish, kill, start, wait_for, write_study
 from tiers import at_length
@@ -113,7 +113,7 @@ def processes(*parts: bytes, file: str = "cmdline") -> list[int]:
 
 def torchrun(*words: object) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    line += ["-m", "inexact_muon.cli", "run", *map(str, words)]
+    line += ["-m", "inexact_muon_lab.cli", "run", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(line, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)  # type: ignore[call-overload, no-any-return]
 

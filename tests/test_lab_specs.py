@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import spec, study
-from inexact_muon.lab.spec.decode import decode
-from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.spec import spec, study
+from inexact_muon_lab.spec.decode import decode
+from inexact_muon_lab.spec.spec import RunSpec
 
 STUDIES = sorted(path for path in (Path(__file__).parent.parent / "studies").rglob("*.toml") if path.stem != "declared")
 GPT: dict[str, Any] = {"problem": {"name": "nanogpt"}}

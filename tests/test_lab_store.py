@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon.lab.errors import DiskError, LabError, LabWarning
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.store import curves, store
-from inexact_muon.lab.store.curves import Curves
-from inexact_muon.lab.store.files import Lock, replace
-from inexact_muon.lab.store.store import Outcome, Store
+from inexact_muon_lab.errors import DiskError, LabError, LabWarning
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.store import curves, store
+from inexact_muon_lab.store.curves import Curves
+from inexact_muon_lab.store.files import Lock, replace
+from inexact_muon_lab.store.store import Outcome, Store
 from lab_processes import small_disk
 
 PLAN = study.plan(study.Study(name="four", base={"problem": {"name": "nanogpt"}}, seeds=(0, 1, 2, 3)), "four.toml")
@@ -115,7 +115,7 @@ def test_times_are_not_results(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from inexact_muon.lab.store.curves import Curves, mark, read
+from inexact_muon_lab.store.curves import Curves, mark, read
 path = Path(sys.argv[1])
 before = path.read_bytes() if path.exists() else b""
 path.write_bytes(before[: before.rfind(b"\\n") + 1])
@@ -219,7 +219,7 @@ def test_a_second_sweep_is_refused_until_the_first_ends(tmp_path: Path) -> None:
 
 
 def test_a_lock_waits_for_its_holder(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from inexact_muon.lab.store.files import Lock\n"
+    code = "import sys, time; from pathlib import Path; from inexact_muon_lab.store.files import Lock\n"
     code += "lock = Lock(Path(sys.argv[1]), 'no'); print('go', flush=True); time.sleep(0.3)"
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "l")], stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -234,8 +234,8 @@ def test_a_lock_waits_for_its_holder(tmp_path: Path) -> None:
 OPEN = """
 import sys, time
 from pathlib import Path
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.store import store
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.store import store
 plan = study.plan(study.Study(name="four", base={"problem": {"name": "nanogpt"}}, seeds=(0, 1, 2, 3)), "four.toml")
 opened = store.Store(Path(sys.argv[1]), plan)
 done = store.Outcome(state="finished", step=1, result={"loss": 1.5})

@@ -19,20 +19,20 @@ import pytest
 from rich.console import Console
 
 from commands import said
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.decode import decode
-from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.store import curves, store
-from inexact_muon.lab.store.store import Outcome
-from inexact_muon.lab.sweep import listing
-from inexact_muon.lab.sweep.board import Board, best, clock
-from inexact_muon.lab.sweep.engines.local import LocalEngine
-from inexact_muon.lab.sweep.engines.worker import OUTPUT, captured
-from inexact_muon.lab.sweep.events import Broken, Done, Event, Lost, Progress
-from inexact_muon.lab.sweep.execute import execute
-from inexact_muon.lab.sweep.signals import Stop
-from inexact_muon.lab.sweep.sweep import DEATHS, sweep
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.decode import decode
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.store import curves, store
+from inexact_muon_lab.store.store import Outcome
+from inexact_muon_lab.sweep import listing
+from inexact_muon_lab.sweep.board import Board, best, clock
+from inexact_muon_lab.sweep.engines.local import LocalEngine
+from inexact_muon_lab.sweep.engines.worker import OUTPUT, captured
+from inexact_muon_lab.sweep.events import Broken, Done, Event, Lost, Progress
+from inexact_muon_lab.sweep.execute import execute
+from inexact_muon_lab.sweep.signals import Stop
+from inexact_muon_lab.sweep.sweep import DEATHS, sweep
 from lab_cases import CNN, CUSTOM, SHORT
 from lab_processes import dies
 from lab_stores import run_all
@@ -164,7 +164,7 @@ def test_stopping_writes_checkpoints_and_resuming_gives_the_same_bits(tmp_path: 
 
 
 def test_a_run_that_is_lost_while_stopping_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inexact_muon.lab.sweep.sweep.DEATHS", 1)
+    monkeypatch.setattr("inexact_muon_lab.sweep.sweep.DEATHS", 1)
 
     def script(spec: RunSpec, times: int) -> Event | None:
         if spec.id == IDS[0]:
@@ -209,7 +209,7 @@ def test_nothing_is_written_if_a_run_could_not_start(tmp_path: Path, fields: dic
 
 def test_lines_say_what_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
-    monkeypatch.setattr("inexact_muon.lab.sweep.board.PLAIN_EVERY", math.inf)
+    monkeypatch.setattr("inexact_muon_lab.sweep.board.PLAIN_EVERY", math.inf)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=200))
     lines = text.getvalue().splitlines()
     assert len(lines) == 4
@@ -282,7 +282,7 @@ def test_sparkline() -> None:
 
 def test_the_live_table_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
-    monkeypatch.setattr("inexact_muon.lab.sweep.board.LIVE_EVERY", 0.0)
+    monkeypatch.setattr("inexact_muon_lab.sweep.board.LIVE_EVERY", 0.0)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150, force_terminal=True))
     for part in ("0 of 4 runs", "3 of 4 runs", "best so far: ", "[4/4] "):
         assert part in text.getvalue()
@@ -290,7 +290,7 @@ def test_the_live_table_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
-    monkeypatch.setattr("inexact_muon.lab.sweep.board.PLAIN_EVERY", 0.0)
+    monkeypatch.setattr("inexact_muon_lab.sweep.board.PLAIN_EVERY", 0.0)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150))
     assert "[1/4] 1 running, " in text.getvalue()
 
@@ -299,7 +299,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, monkeyp
 
 
 def test_workers_that_never_get_ready_are_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inexact_muon.lab.sweep.engines.local.work", dies)
+    monkeypatch.setattr("inexact_muon_lab.sweep.engines.local.work", dies)
     engine = LocalEngine(1)
     with pytest.raises(LabError, match=r"workers exit at startup \(exit code 3\)"):
         [engine.poll(1.0) for _ in range(100)]
@@ -341,14 +341,16 @@ def test_a_file_where_a_folder_should_be_is_one_sentence(tmp_path: Path) -> None
 def test_list_and_show_do_not_import_torch(tmp_path: Path) -> None:
     go(tmp_path, Scripted())
     for words in (["list", tmp_path], ["show", tmp_path, IDS[0][:5]]):
-        code = "import sys; from inexact_muon.cli import main\ntry: main()\nfinally: assert 'torch' not in sys.modules"
+        code = (
+            "import sys; from inexact_muon_lab import cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
+        )
         line = [sys.executable, "-c", code, *map(str, words)]
         assert subprocess.run(line, capture_output=True, text=True, check=True).stdout
     assert "is not a store" in said("list", str(tmp_path / "none"))[2]
 
 
 def test_unknown_engine() -> None:
-    from inexact_muon.lab.sweep.commands import sweep_file
+    from inexact_muon_lab.sweep.commands import sweep_file
 
     with pytest.raises(LabError, match="unknown engine 'rya': did you mean 'ray'"):
         sweep_file(Path("x.toml"), None, (), "rya", None, "", False)
@@ -357,14 +359,14 @@ def test_unknown_engine() -> None:
 
 
 def test_threads() -> None:
-    from inexact_muon.lab.sweep.commands import run_file
+    from inexact_muon_lab.sweep.commands import run_file
 
     with pytest.raises(LabError, match="--threads must be at least 1, got 0"):
         run_file(Path("x.toml"), None, (), 0, "")
 
 
 def test_run_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from inexact_muon.lab.sweep.commands import run_file
+    from inexact_muon_lab.sweep.commands import run_file
 
     path = tmp_path / "one.toml"
     path.write_text('steps = 9\nproblem.name = "cnn"\nproblem.widths = [4, 4, 4]\nbatch = 8\n')
@@ -405,7 +407,7 @@ def test_the_run_of_the_page_is_a_run() -> None:
 
 
 def test_run_one_of_a_study_into_its_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from inexact_muon.lab.sweep.commands import run_file
+    from inexact_muon_lab.sweep.commands import run_file
 
     path = tmp_path / "study.toml"
     path.write_text('name = "s"\nseeds = [0, 1]\n[base]\nsteps = 3\nbatch = 8\nproblem.name = "cnn"\n')

@@ -19,19 +19,19 @@ from msgspec import structs
 
 from inexact_muon import lmo, measure, optim, polar
 from inexact_muon.inexactness import assess
-from inexact_muon.lab import problems
-from inexact_muon.lab.bounds.verify import follow
-from inexact_muon.lab.errors import LabError, LabWarning
-from inexact_muon.lab.problems import nanogpt, noisy
-from inexact_muon.lab.spec.spec import SIZES, Matrix, NanoGPT, RunSpec, ScheduleSpec
-from inexact_muon.lab.store import curves, store
-from inexact_muon.lab.sweep.execute import check, execute
-from inexact_muon.lab.train import checkpoint, optimizers
-from inexact_muon.lab.train.clock import PARTS
-from inexact_muon.lab.train.schedule import factor
-from inexact_muon.lab.train.trainer import Training, train
-from inexact_muon.lab.train.world import World, join, reseed
 from inexact_muon.lmo import Spectral
+from inexact_muon_lab import problems
+from inexact_muon_lab.bounds.verify import follow
+from inexact_muon_lab.errors import LabError, LabWarning
+from inexact_muon_lab.problems import nanogpt, noisy
+from inexact_muon_lab.spec.spec import SIZES, Matrix, NanoGPT, RunSpec, ScheduleSpec
+from inexact_muon_lab.store import curves, store
+from inexact_muon_lab.sweep.execute import check, execute
+from inexact_muon_lab.train import checkpoint, optimizers
+from inexact_muon_lab.train.clock import PARTS
+from inexact_muon_lab.train.schedule import factor
+from inexact_muon_lab.train.trainer import Training, train
+from inexact_muon_lab.train.world import World, join, reseed
 from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -220,10 +220,10 @@ def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.Mon
 
         return charged
 
-    monkeypatch.setattr("inexact_muon.lab.train.clock.time.perf_counter", lambda: now)
+    monkeypatch.setattr("inexact_muon_lab.train.clock.time.perf_counter", lambda: now)
     monkeypatch.setattr(Spectral, "directions", charge(ask, 5.0))
     monkeypatch.setattr(torch.optim.AdamW, "step", charge(step, 3.0))
-    monkeypatch.setattr("inexact_muon.lab.train.trainer.factor", charge(factor, 1.0))
+    monkeypatch.setattr("inexact_muon_lab.train.trainer.factor", charge(factor, 1.0))
     training = Training(run_spec({"problem": CNN, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
     for _ in range(2):
         training.clock.start()
@@ -252,9 +252,9 @@ def charged(spec: RunSpec, folder: Path, monkeypatch: pytest.MonkeyPatch, stop: 
         return steps == stop
 
     with monkeypatch.context() as patch:
-        patch.setattr("inexact_muon.lab.train.clock.time.perf_counter", lambda: now)
+        patch.setattr("inexact_muon_lab.train.clock.time.perf_counter", lambda: now)
         patch.setattr(Spectral, "directions", charge(Spectral.directions, 5.0))
-        patch.setattr("inexact_muon.lab.train.observers.assess", charge(assess, 100.0))
+        patch.setattr("inexact_muon_lab.train.observers.assess", charge(assess, 100.0))
         folder.mkdir()
         found = train(spec, folder, stopping=stopping)
         found = found or train(spec, folder)
@@ -605,8 +605,8 @@ def test_a_seed_is_another_matrix_problem() -> None:
 def test_every_problem_and_optimizer_of_the_spec_can_be_built() -> None:
     from typing import get_args
 
-    from inexact_muon.lab import data
-    from inexact_muon.lab.spec import spec
+    from inexact_muon_lab import data
+    from inexact_muon_lab.spec import spec
 
     assert set(get_args(spec.Problem)) == set(problems.PROBLEMS)
     assert set(get_args(spec.Optimizer)) == set(optimizers.BUILDERS)
@@ -639,7 +639,7 @@ def test_bad_runs_are_refused_before_they_start(fields: dict[str, Any], sentence
 
 
 def test_a_custom_function_must_return_a_task(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"lab_cases:not_a_task must return inexact_muon.lab.problems.Task, got int"):
+    with pytest.raises(LabError, match=r"lab_cases:not_a_task must return inexact_muon_lab.problems.Task, got int"):
         execute(run_spec({"problem": {"name": "custom", "target": "lab_cases:not_a_task"}}), tmp_path)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from inexact_muon import polar
-from inexact_muon.lab.spec import study
 from inexact_muon.polar import auto
-from inexact_muon.report.load import load
+from inexact_muon_lab.report.load import load
+from inexact_muon_lab.spec import study
 from pages import ROOT, load_module
 
 FIGURES, STUDIES, PAGE = ROOT / "docs/figures", ROOT / "studies/maps", ROOT / "docs/which-oracle.md"

@@ -12,8 +12,8 @@ from pages import ROOT
 
 yaml = pytest.importorskip("yaml")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CORE = {"torch", "numpy", "scipy", "rich"}
-COMMAND = {"tyro", "msgspec"}
+CORE = {"torch", "numpy"}
+COMMAND = {"tyro", "msgspec", "rich", "scipy"}
 """What `inexact-muon` needs beside them."""
 
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from rich.text import Text
 
-from inexact_muon import cli, terminal
-from inexact_muon.bench import page
-from inexact_muon.cli import demo
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.store import store
-from inexact_muon.lab.store.curves import Curves
-from inexact_muon.lab.store.store import Outcome
-from inexact_muon.plan import choice
-from inexact_muon.plan.choice import Measured
-from inexact_muon.plan.pricing import Cost
-from inexact_muon.terminal import Row, Sheet, number
+from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab import cli, terminal
+from inexact_muon_lab.bench import page
+from inexact_muon_lab.cli import demo
+from inexact_muon_lab.plan import choice
+from inexact_muon_lab.plan.choice import Measured
+from inexact_muon_lab.plan.pricing import Cost
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.store import store
+from inexact_muon_lab.store.curves import Curves
+from inexact_muon_lab.store.store import Outcome
+from inexact_muon_lab.terminal import number
 from lab_cases import CNN, SHORT
 from pages import ROOT
 from test_tune_checkpoints import stepped
@@ -196,7 +196,7 @@ def test_optional_columns_go_first_and_this_is_said() -> None:
 
 
 def test_empty_columns_go_without_a_word() -> None:
-    rows = [Row(["a", "", "b" * 20]), Row([Text("c"), "", "d" * 20])]
+    rows = [Row(["a", "", "b" * 20]), Row(["c", "", "d" * 20])]
     out = drawn(Sheet("", ("key", "nothing-in-here", "value"), rows), 40)
     assert "nothing-in-here" not in out
     assert "b" * 20 in out

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from inexact_muon import Muon, advise, explain, lmo, measure, plot, polar
 from inexact_muon.optim import flat_stats
-from inexact_muon.tune.advice import text
-from inexact_muon.tune.plotting import save
+from inexact_muon_lab.tune.advice import text
+from inexact_muon_lab.tune.plotting import save
 from matrices import orthonormal
 from test_catalogue import run as run_command
 from torch_features import HAS_MUON, NO_MUON

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from inexact_muon import Muon, lmo, polar, theory
+from inexact_muon import Muon, lmo, polar
 from inexact_muon.optim import (
     AgnosticSchedule,
     LMOOptimizer,
@@ -16,6 +16,7 @@ from inexact_muon.optim import (
     View,
     constant_optimal,
 )
+from inexact_muon_lab import theory
 
 BALLS = (lmo.Spectral(polar=polar.ExactSVD()), lmo.Sign(), lmo.Euclidean(), lmo.Spectral(scale="rms"))
 

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from inexact_muon import cli
-from inexact_muon.lab import data
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec.spec import Digits, Nothing, Stdlib
-from inexact_muon.lab.spec.study import Decide, StudyRuns
-from inexact_muon.lab.store import pack, packing, store
-from inexact_muon.lab.sweep.listing import records
-from inexact_muon.report.claims import judge
-from inexact_muon.report.load import load
+from inexact_muon_lab import cli, data
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.claims import judge
+from inexact_muon_lab.report.load import load
+from inexact_muon_lab.spec.spec import Digits, Nothing, Stdlib
+from inexact_muon_lab.spec.study import Decide, StudyRuns
+from inexact_muon_lab.store import pack, packing, store
+from inexact_muon_lab.sweep.listing import records
 from lab_stores import IDS, PLAN, flip, half, listed, run_all
 from report_cases import LOSSES, Case, bowl, grid, ladder, write
 
@@ -47,7 +46,7 @@ def long_ladder() -> list[Case]:
 
 @pytest.mark.parametrize("several", [False, True])
 def test_the_same_page_as_its_store(tmp_path: Path, several: bool) -> None:
-    build = pytest.importorskip("inexact_muon.report.build", reason="the page needs the extra `lab`").build
+    build = pytest.importorskip("inexact_muon_lab.report.build", reason="the page needs the extra `lab`").build
     folder = tmp_path / "runs"
     write(folder / "gpt", [*ladder(seeds=3), Case({"problem": {"name": "cnn"}, "seed": 9}, state="waiting")], "gpt")
     if several:

@@ -16,8 +16,8 @@ import torch
 
 from commands import said
 from inexact_muon import Muon, polar
-from inexact_muon.cli import COMMANDS
-from inexact_muon.lab.store import store
+from inexact_muon_lab.cli import COMMANDS
+from inexact_muon_lab.store import store
 from pages import (
     CLIENTS,
     LANGUAGES,
@@ -66,8 +66,11 @@ ELSEWHERE = {
     "inexact-muon report runs/demo --out page": ("tests/test_report_pages.py", "needs the page of the demo"),
     "inexact-muon report runs/gpt --watch": ("tests/test_report_pages.py", "ends by Ctrl-C"),
     "inexact-muon report runs/gpt --serve": ("tests/test_report_pages.py", "ends by Ctrl-C"),
-    "torchrun --nproc-per-node 4 -m inexact_muon.cli run run.toml": ("tests/test_lab_machines.py", "several processes"),
-    "torchrun --nproc-per-node 4 -m inexact_muon.cli run STUDY.toml --pick 8d96df": (
+    "torchrun --nproc-per-node 4 -m inexact_muon_lab.cli run run.toml": (
+        "tests/test_lab_machines.py",
+        "several processes",
+    ),
+    "torchrun --nproc-per-node 4 -m inexact_muon_lab.cli run STUDY.toml --pick 8d96df": (
         "tests/test_lab_machines.py",
         "several processes",
     ),

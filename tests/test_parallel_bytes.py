@@ -21,10 +21,10 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from inexact_muon import EF21Muon, Muon
-from inexact_muon.plan.choice import Measured, measure_all
-from inexact_muon.plan.models import Weight
-from inexact_muon.plan.pricing import Machine
-from inexact_muon.plan.step import Case, Layout
+from inexact_muon_lab.plan.choice import Measured, measure_all
+from inexact_muon_lab.plan.models import Weight
+from inexact_muon_lab.plan.pricing import Machine
+from inexact_muon_lab.plan.step import Case, Layout
 from ranks import on_ranks
 from torch_features import needs_fake_collectives
 

@@ -16,9 +16,9 @@ from torch.distributed.tensor import DTensor, Shard
 from fake_models import on_fake_cuda
 from inexact_muon import Muon
 from inexact_muon.optim import finite
-from inexact_muon.plan.recorder import Recorder, fake_h100
 from inexact_muon.polar import batching
 from inexact_muon.polar.scaling import to_unit_entries
+from inexact_muon_lab.plan.recorder import Recorder, fake_h100
 from torch_features import needs_fake_collectives
 
 fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon import cli
-from inexact_muon.plan import page
-from inexact_muon.plan.choice import Candidate, Plan
-from inexact_muon.plan.models import KNOWN
-from inexact_muon.plan.pricing import Cost, Machine
-from inexact_muon.plan.step import Layout
+from inexact_muon_lab import cli
+from inexact_muon_lab.plan import page
+from inexact_muon_lab.plan.choice import Candidate, Plan
+from inexact_muon_lab.plan.models import KNOWN
+from inexact_muon_lab.plan.pricing import Cost, Machine
+from inexact_muon_lab.plan.step import Layout
 from torch_features import needs_fake_collectives
 
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
@@ -95,7 +95,7 @@ def test_bad_input(tmp_path: Path) -> None:
         cli.COMMANDS["plan"]("gpt2-124m", strategies=("owner-rang",))
     with pytest.raises(ValueError, match="copies = 3 does not divide the 8 parts of the batch"):
         cli.COMMANDS["plan"]("gpt2-124m", copies=3)
-    call = [sys.executable, "-m", "inexact_muon.cli", "plan", "gpt2-124m", "--gpus", "8", "--tp", "3"]
+    call = [sys.executable, "-m", "inexact_muon_lab.cli", "plan", "gpt2-124m", "--gpus", "8", "--tp", "3"]
     ended = subprocess.run(call, check=False, capture_output=True, text=True)
     assert ended.returncode == 2
     assert ended.stderr == "inexact-muon: tp = 3 does not divide gpus = 8\n"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from inexact_muon.lab.problems.nanogpt import GPT
-from inexact_muon.lab.spec import spec as lab
-from inexact_muon.plan import files
-from inexact_muon.plan.models import KNOWN, Model, from_config
-from inexact_muon.plan.recorder import fake_h100
-from inexact_muon.plan.step import module
 from inexact_muon.routing.routes import routes
+from inexact_muon_lab.plan import files
+from inexact_muon_lab.plan.models import KNOWN, Model, from_config
+from inexact_muon_lab.plan.recorder import fake_h100
+from inexact_muon_lab.plan.step import module
+from inexact_muon_lab.problems.nanogpt import GPT
+from inexact_muon_lab.spec import spec as lab
 
 DEEPSEEK_V3 = {
     "model_type": "deepseek_v3",

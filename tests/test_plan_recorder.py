@@ -9,8 +9,8 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from inexact_muon.plan.models import Weight
-from inexact_muon.plan.pricing import (
+from inexact_muon_lab.plan.models import Weight
+from inexact_muon_lab.plan.pricing import (
     CALL,
     FLOOR,
     HOST,
@@ -22,8 +22,8 @@ from inexact_muon.plan.pricing import (
     seconds,
     timeline,
 )
-from inexact_muon.plan.recorder import Launch, Messages, Recorder, Waited, fake_h100
-from inexact_muon.plan.step import Case, Layout, fake_ranks, module, record
+from inexact_muon_lab.plan.recorder import Launch, Messages, Recorder, Waited, fake_h100
+from inexact_muon_lab.plan.step import Case, Layout, fake_ranks, module, record
 from torch_features import needs_fake_collectives
 
 pytestmark = needs_fake_collectives

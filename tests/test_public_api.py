@@ -6,10 +6,11 @@ import pytest
 
 import inexact_muon
 from cases import BALLS, POLARS
-from inexact_muon import lmo, optim, parallel, polar, schedules, theory, tune
+from inexact_muon import lmo, optim, parallel, polar, schedules
+from inexact_muon_lab import theory, tune
 
-LAZY = (inexact_muon, tune)
-MODULES = (*LAZY, polar, lmo, optim, parallel, schedules, theory)
+LAZY = (inexact_muon, optim, tune)
+MODULES = (*LAZY, polar, lmo, parallel, schedules, theory)
 
 
 def public(module: object) -> dict[str, object]:

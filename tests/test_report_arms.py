@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.arms import Arm, Compare, differences
-from inexact_muon.lab.spec.decode import decode
-from inexact_muon.lab.spec.optimizers import MuonSpec
-from inexact_muon.lab.spec.spec import RunSpec, canonical, from_json
-from inexact_muon.lab.train.optimizers import build
-from inexact_muon.report.advice import advice
-from inexact_muon.report.arms import Comparison, comparisons, unmatched
-from inexact_muon.report.build import build as build_page
-from inexact_muon.report.load import load
-from inexact_muon.statistics import CONFIRMED, REFUTED, UNDECIDED
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.advice import advice
+from inexact_muon_lab.report.arms import Comparison, comparisons, unmatched
+from inexact_muon_lab.report.build import build as build_page
+from inexact_muon_lab.report.load import load
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.arms import Arm, Compare, differences
+from inexact_muon_lab.spec.decode import decode
+from inexact_muon_lab.spec.optimizers import MuonSpec
+from inexact_muon_lab.spec.spec import RunSpec, canonical, from_json
+from inexact_muon_lab.statistics import CONFIRMED, REFUTED, UNDECIDED
+from inexact_muon_lab.train.optimizers import build
 from models import GPT as Model
 from report_cases import GPT, Case, grid, ladder, noise, write
 

@@ -12,9 +12,9 @@ pytest.importorskip("altair", reason="the report needs the extra `lab`")
 pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 
 from browsing import NEEDS_BROWSER, Seen, launched
-from inexact_muon.cli import catalogue
-from inexact_muon.report.build import build
-from inexact_muon.report.claims import CLAIMS
+from inexact_muon_lab.cli import catalogue
+from inexact_muon_lab.report.build import build
+from inexact_muon_lab.report.claims import CLAIMS
 from report_cases import Case, grid, write
 from test_report_pages import everything
 from test_report_rows import add_reference

@@ -10,15 +10,15 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the page needs the extra `lab`")
 
-from inexact_muon import cli
-from inexact_muon.cli import demo
-from inexact_muon.lab.bounds import cases as bounds
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.store import store
-from inexact_muon.report import load, tables
-from inexact_muon.report.claims import CLAIMS, judge, overall
-from inexact_muon.report.cotuning import paper_beats_keep
-from inexact_muon.statistics import CONFIRMED, REFUTED, UNDECIDED
+from inexact_muon_lab import cli
+from inexact_muon_lab.bounds import cases as bounds
+from inexact_muon_lab.cli import demo
+from inexact_muon_lab.report import load, tables
+from inexact_muon_lab.report.claims import CLAIMS, judge, overall
+from inexact_muon_lab.report.cotuning import paper_beats_keep
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.statistics import CONFIRMED, REFUTED, UNDECIDED
+from inexact_muon_lab.store import store
 from report_tables import cotuning, precision, write_tables
 
 ROOT = Path(__file__).parent.parent
@@ -32,8 +32,8 @@ def test_the_demo_trains_every_tiny_study() -> None:
 def test_the_wheel_holds_the_studies_and_the_evidence() -> None:
     committed = [path.name for path in (ROOT / "docs" / "figures").glob("*-study.json")]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    wanted = {f"docs/figures/{name}": f"inexact_muon/report/data/{name}" for name in committed}
-    wanted |= {f"studies/{name}": f"inexact_muon/studies/{name}" for name in ("tiny", "reference")}
+    wanted = {f"docs/figures/{name}": f"inexact_muon_lab/report/data/{name}" for name in committed}
+    wanted |= {f"studies/{name}": f"inexact_muon_lab/studies/{name}" for name in ("tiny", "reference")}
     assert build["force-include"] == wanted
     assert (ROOT / "studies" / "reference").is_dir()
 

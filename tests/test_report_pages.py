@@ -21,18 +21,18 @@ pytest.importorskip("altair", reason="the report needs the extra `lab`")
 
 import vl_convert
 
-from inexact_muon import cli
-from inexact_muon.lab.store import store
-from inexact_muon.lab.store.curves import POINTS, thin
-from inexact_muon.report import export, serve
-from inexact_muon.report.build import PAGE, TEXT, build
-from inexact_muon.report.claims import CLAIMS, judge
-from inexact_muon.report.figure import Figure
-from inexact_muon.report.figures import figures
-from inexact_muon.report.load import POLICIES, load
-from inexact_muon.report.page import Shown
 from inexact_muon.schedules.oracles import OracleText, parts
-from inexact_muon.statistics import optimum
+from inexact_muon_lab import cli
+from inexact_muon_lab.report import export, serve
+from inexact_muon_lab.report.build import PAGE, TEXT, build
+from inexact_muon_lab.report.claims import CLAIMS, judge
+from inexact_muon_lab.report.figure import Figure
+from inexact_muon_lab.report.figures import figures
+from inexact_muon_lab.report.load import POLICIES, load
+from inexact_muon_lab.report.page import Shown
+from inexact_muon_lab.statistics import optimum
+from inexact_muon_lab.store import store
+from inexact_muon_lab.store.curves import POINTS, thin
 from report_cases import COUNTS, GPT, LAYERS, Case, bowl, grid, ladder, muon, noise, write
 from report_tables import every_table, write_tables
 
@@ -338,7 +338,7 @@ def test_the_documentation_lists_every_picture_and_claim(tmp_path: Path) -> None
 def test_report_never_imports_torch(tmp_path: Path) -> None:
     write(tmp_path, ladder(seeds=1))
     code = (
-        "import sys; from pathlib import Path; from inexact_muon.report.build import build; "
+        "import sys; from pathlib import Path; from inexact_muon_lab.report.build import build; "
         f"build(Path({str(tmp_path)!r})); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,18 +11,18 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the report needs the extra `lab`")
 
-from inexact_muon.lab.spec.study import Decide
-from inexact_muon.lab.store import packing, store
-from inexact_muon.report import load, more
-from inexact_muon.report.advice import advice
-from inexact_muon.report.build import build
-from inexact_muon.report.charts import RAMP, clipped, of_iterations
-from inexact_muon.report.claims import CLAIMS, judge
-from inexact_muon.report.figures import ORDER, figures
-from inexact_muon.report.page import Shown, claim_rows
-from inexact_muon.report.sizes import PAPER
-from inexact_muon.report.strips import strips
-from inexact_muon.statistics import CONFIRMED, REFUTED
+from inexact_muon_lab.report import load, more
+from inexact_muon_lab.report.advice import advice
+from inexact_muon_lab.report.build import build
+from inexact_muon_lab.report.charts import RAMP, clipped, of_iterations
+from inexact_muon_lab.report.claims import CLAIMS, judge
+from inexact_muon_lab.report.figures import ORDER, figures
+from inexact_muon_lab.report.page import Shown, claim_rows
+from inexact_muon_lab.report.sizes import PAPER
+from inexact_muon_lab.report.strips import strips
+from inexact_muon_lab.spec.study import Decide
+from inexact_muon_lab.statistics import CONFIRMED, REFUTED
+from inexact_muon_lab.store import packing, store
 from report_cases import LOSSES, bowl, grid, ladder, write
 from report_tables import cotuning, write_tables
 from test_report_pages import everything, inline_data

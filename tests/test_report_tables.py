@@ -13,10 +13,10 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the report needs the extra `lab`")
 
-from inexact_muon.report import sources, tables
-from inexact_muon.report.build import TEXT, announce, build
-from inexact_muon.report.claims import judge
-from inexact_muon.report.load import load
+from inexact_muon_lab.report import sources, tables
+from inexact_muon_lab.report.build import TEXT, announce, build
+from inexact_muon_lab.report.claims import judge
+from inexact_muon_lab.report.load import load
 from report_cases import ladder, write
 from report_tables import LAYERS, cotuning, every_table, precision, theory, write_tables
 from test_report_pages import EVIL, inline_data, read_csv

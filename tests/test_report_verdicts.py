@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from inexact_muon.lab.spec.study import Decide
-from inexact_muon.report import grid_claims
-from inexact_muon.report.claims import CLAIMS, findings, judge, overall
-from inexact_muon.report.finding import Finding
-from inexact_muon.report.load import load
-from inexact_muon.report.planned import planned
-from inexact_muon.statistics import (
+from inexact_muon_lab.report import grid_claims
+from inexact_muon_lab.report.claims import CLAIMS, findings, judge, overall
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.load import load
+from inexact_muon_lab.report.planned import planned
+from inexact_muon_lab.spec.study import Decide
+from inexact_muon_lab.statistics import (
     CONFIRMED,
     FALSE,
     OPEN,

@@ -13,12 +13,12 @@ import pytest
 import torch
 from msgspec import structs
 
-from inexact_muon.lab import data
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.spec import RunSpec, Text
-from inexact_muon.lab.store import pack, packing, store
-from inexact_muon.lab.sweep.execute import execute
-from inexact_muon.lab.train import checkpoint
+from inexact_muon_lab import data
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.spec import RunSpec, Text
+from inexact_muon_lab.store import pack, packing, store
+from inexact_muon_lab.sweep.execute import execute
+from inexact_muon_lab.train import checkpoint
 from lab_cases import run_spec
 from lab_stores import IDS, PLAN, half, run_all
 from test_packed_evidence import packed
@@ -26,7 +26,7 @@ from test_packed_evidence import packed
 PROBLEM = """
 import torch
 from torch import nn
-from inexact_muon.lab.problems import Task
+from inexact_muon_lab.problems import Task
 {extra}
 
 def build(seed, batch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from inexact_muon.statistics import (
+from inexact_muon_lab.statistics import (
     ALPHA,
     CONFIRMED,
     FALSE,

@@ -19,11 +19,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from inexact_muon import Muon
-from inexact_muon.plan.choice import Measured, measure_all
-from inexact_muon.plan.models import KNOWN, from_config
-from inexact_muon.plan.pricing import Machine
-from inexact_muon.plan.step import Case, Layout
 from inexact_muon.polar.batching import ACCELERATOR_LIMIT
+from inexact_muon_lab.plan.choice import Measured, measure_all
+from inexact_muon_lab.plan.models import KNOWN, from_config
+from inexact_muon_lab.plan.pricing import Machine
+from inexact_muon_lab.plan.step import Case, Layout
 from ranks import on_ranks
 from torch_features import needs_fake_collectives
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.store import store
-from inexact_muon.report import tables
-from inexact_muon.tune import spectra
+from inexact_muon_lab.report import tables
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.store import store
+from inexact_muon_lab.tune import spectra
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "figures"
@@ -63,7 +63,7 @@ def command(folder: Path, *arguments: str) -> str:
 
 def sweep(folder: Path, text: str, name: str) -> None:
     (folder / f"{name}.toml").write_text(text)
-    command(folder, "-m", "inexact_muon.cli", "sweep", f"{name}.toml", "--out", name, "--workers", "1")
+    command(folder, "-m", "inexact_muon_lab.cli", "sweep", f"{name}.toml", "--out", name, "--workers", "1")
 
 
 def losses(folder: Path) -> dict[tuple[Any, ...], float]:

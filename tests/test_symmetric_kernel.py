@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from inexact_muon.plan.recorder import Recorder, fake_h100
 from inexact_muon.polar import kernel
 from inexact_muon.polar.symmetric import symmetric_product
+from inexact_muon_lab.plan.recorder import Recorder, fake_h100
 
 ROOT = Path(__file__).parent.parent
 VERSION = version("triton") if kernel.INSTALLED else ""

@@ -13,7 +13,7 @@ from torch import Tensor
 from inexact_muon import polar
 from inexact_muon.polar.iteration import factors_of, run
 from inexact_muon.polar.rounding import FLOAT16
-from inexact_muon.tune import spectra
+from inexact_muon_lab.tune import spectra
 from matrices import SPECTRA
 from tensor_cores import TensorCores
 

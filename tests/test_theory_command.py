@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from inexact_muon import theory
-from inexact_muon.cli import statements
+from inexact_muon_lab import theory
+from inexact_muon_lab.cli import statements
 from test_catalogue import run as run_command
 
 

@@ -11,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inexact_muon import lmo, polar, theory
+from inexact_muon import lmo, polar
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.optim import AgnosticSchedule, LMOOptimizer, Smooth
 from inexact_muon.polar import NewtonSchulz, PolarExpress
+from inexact_muon_lab import theory
 from theory_checks import CHECKS
 
 

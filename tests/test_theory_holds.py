@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from inexact_muon import lmo, polar, theory
-from inexact_muon.lab.bounds import verify
-from inexact_muon.lab.problems.blocks import Blocks
-from inexact_muon.lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
+from inexact_muon import lmo, polar
 from inexact_muon.lmo import Perturbed, Spectral
 from inexact_muon.optim import reference_step
+from inexact_muon_lab import theory
+from inexact_muon_lab.bounds import verify
+from inexact_muon_lab.problems.blocks import Blocks
+from inexact_muon_lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
 from tiers import kept
 
 EXACT = Spectral(polar=polar.ExactSVD())

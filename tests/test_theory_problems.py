@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inexact_muon import lmo, polar
-from inexact_muon.lab.problems.blocks import Blocks
-from inexact_muon.lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
+from inexact_muon_lab.problems.blocks import Blocks
+from inexact_muon_lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
 from pages import ROOT, load_module
 
 BROXIMAL = load_module(ROOT / "studies/theory/broximal.py")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from inexact_muon import theory
+from inexact_muon_lab import theory
 
 pytest.importorskip("altair", reason="the study needs the extra `lab`")
 
-from inexact_muon.lab.bounds import cases, verify
-from inexact_muon.lab.problems.blocks import Blocks
+from inexact_muon_lab.bounds import cases, verify
+from inexact_muon_lab.problems.blocks import Blocks
 from pages import ROOT, load_module
 from tiers import at_length
 

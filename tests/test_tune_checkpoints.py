@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict
-from inexact_muon.checkpoints.momenta import Momentum, cut, momenta
-from inexact_muon.tune import advice, checkpoints
+from inexact_muon_lab.checkpoints.momenta import Momentum, cut, momenta
+from inexact_muon_lab.tune import advice, checkpoints
 from torch_features import HAS_MUON, NO_MUON
 
 NAMES = ("0.weight", "1.weight")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from inexact_muon import Muon, advise, polar, predict, transfer
-from inexact_muon.tune import advice, checkpoints, record, spectra
-from inexact_muon.tune.rules import DEFAULT, RULES
+from inexact_muon_lab.tune import advice, checkpoints, record, spectra
+from inexact_muon_lab.tune.rules import DEFAULT, RULES
 from test_catalogue import run as run_command
 from test_tune_checkpoints import stepped
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from inexact_muon import Inexactness, lmo, measure, polar, predict, theory, transfer
+from inexact_muon import Inexactness, lmo, measure, polar, predict, transfer
 from inexact_muon.schedules.spectra import SPECTRA, power_law
-from inexact_muon.tune import Transfer, rules, spectra
-from inexact_muon.tune.rules import RULES
+from inexact_muon_lab import theory
+from inexact_muon_lab.tune import Transfer, rules, spectra
+from inexact_muon_lab.tune.rules import RULES
 from matrices import matrix
 
 PAIRS = [

@@ -16,8 +16,9 @@ from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import ranks
-from inexact_muon import Muon, cli
-from inexact_muon.tune import checkpoints
+from inexact_muon import Muon
+from inexact_muon_lab import cli
+from inexact_muon_lab.tune import checkpoints
 from test_tune_checkpoints import buffers, stepped
 
 METADATA = "torch.distributed.checkpoint.metadata"

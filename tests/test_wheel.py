@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon.cli import COMMANDS
+from inexact_muon_lab.cli import COMMANDS
 from pages import ROOT, blocks, commands
 from test_metadata import COMMAND, CORE
 from test_pages_run import ELSEWHERE, SHORTER
@@ -86,9 +86,8 @@ def test_dependencies_are_declared(place: Path) -> None:
     assert "No broken requirements" in type_there(place, "pip check")
     names = type_there(place, "python -c 'import inexact_muon; print(inexact_muon.__file__)'")
     assert str(place / "env") in names
-    modules = [
-        f"inexact_muon.{part}" for part in ("optim", "tune", "lab.sweep.commands", "testing", "theory", "plan.page")
-    ]
+    modules = ["inexact_muon.optim", "inexact_muon.tune", "inexact_muon.testing", "inexact_muon.theory"]
+    modules += ["inexact_muon_lab.sweep.commands", "inexact_muon_lab.plan.page"]
     type_there(place, f"python -c 'import {', '.join(modules)}'")
 
 

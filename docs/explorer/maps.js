@@ -1,6 +1,6 @@
 /* Maps, spectra and what one makes of the other. No DOM here; tests call it beside the package's own functions. */
 const Maps = (() => {
-  const POINTS = 64; // order statistics that a recorded spectrum and a link hold, as inexact_muon.tune.spectra
+  const POINTS = 64; // order statistics that a recorded spectrum and a link hold, as inexact_muon_lab.tune.spectra
   const sum = (xs) => xs.reduce((a, b) => a + b, 0);
   const horner = (step, y) => step.reduceRight((value, c) => value * y + c, 0);
 

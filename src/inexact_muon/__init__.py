@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from inexact_muon.optim import Muon as Muon
     from inexact_muon.optim import Scion as Scion
     from inexact_muon.optim import explain as explain
-    from inexact_muon.tune import advise as advise
-    from inexact_muon.tune import plot as plot
-    from inexact_muon.tune import transfer as transfer
+    from inexact_muon_lab.tune import advise as advise
+    from inexact_muon_lab.tune import plot as plot
+    from inexact_muon_lab.tune import transfer as transfer
 
     __version__: str
 
 _LAZY = {
     **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
     **dict.fromkeys(("EF21Muon", "Muon", "Scion", "explain"), "inexact_muon.optim"),
-    **dict.fromkeys(("advise", "plot", "transfer"), "inexact_muon.tune"),
+    **dict.fromkeys(("advise", "plot", "transfer"), "inexact_muon_lab.tune"),
 }
 _SUBPACKAGES = ("lmo", "optim", "parallel", "polar", "schedules", "theory", "tune")
 

@@ -18,11 +18,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between, page_file
 
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec.arms import DECAY, trained
-from inexact_muon.report.arms import Comparison, comparisons
-from inexact_muon.report.load import RunRecord, StudyRecord, load
-from inexact_muon.statistics import Interval
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.arms import Comparison, comparisons
+from inexact_muon_lab.report.load import RunRecord, StudyRecord, load
+from inexact_muon_lab.spec.arms import DECAY, trained
+from inexact_muon_lab.statistics import Interval
 
 COMMAND = "python studies/controls/table.py"
 

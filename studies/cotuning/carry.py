@@ -24,13 +24,13 @@ import msgspec
 import numpy as np
 
 from inexact_muon import polar
-from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.store import store
-from inexact_muon.lab.train.trainer import Training
-from inexact_muon.lab.train.world import join
 from inexact_muon.schedules.judge import normaliser
-from inexact_muon.statistics import GridOptimum, optimum
-from inexact_muon.tune import rules, spectra
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.statistics import GridOptimum, optimum
+from inexact_muon_lab.store import store
+from inexact_muon_lab.train.trainer import Training
+from inexact_muon_lab.train.world import join
+from inexact_muon_lab.tune import rules, spectra
 
 SOURCE = "polar-express(steps=5, normalise=frobenius)"
 SAME = 0.02

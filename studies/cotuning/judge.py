@@ -18,8 +18,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from carry import SOURCE, Grid, carried, moved, read
 
-from inexact_muon.statistics import interval, spread
-from inexact_muon.tune import spectra
+from inexact_muon_lab.statistics import interval, spread
+from inexact_muon_lab.tune import spectra
 
 
 def rows(grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from inexact_muon.report.load import RunRecord, load
-from inexact_muon.statistics import interval, paired
+from inexact_muon_lab.report.load import RunRecord, load
+from inexact_muon_lab.statistics import interval, paired
 
 FAMILIES = {
     "zolotarev(poles=3)": re.compile(r"zolotarev\(poles=3, lower=0\.002, power=(-?[\d.]+)\)"),

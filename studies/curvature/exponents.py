@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inexact_muon.statistics import interval
+from inexact_muon_lab.statistics import interval
 
 Array = NDArray[np.float64]
 Matrices = Sequence[dict[str, Any]]

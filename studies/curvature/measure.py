@@ -28,13 +28,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from inexact_muon.lab.problems import Task
-from inexact_muon.lab.spec.spec import Cnn, MuonSpec, NanoGPT, RunSpec, ScheduleSpec
-from inexact_muon.lab.train.trainer import Training
-from inexact_muon.lab.train.world import join
 from inexact_muon.optim import LMOOptimizer, Observer
 from inexact_muon.optim.scales import original
 from inexact_muon.views import View
+from inexact_muon_lab.problems import Task
+from inexact_muon_lab.spec.spec import Cnn, MuonSpec, NanoGPT, RunSpec, ScheduleSpec
+from inexact_muon_lab.train.trainer import Training
+from inexact_muon_lab.train.world import join
 
 POWERS = (-0.6, -0.4, -0.2, 0.0, 0.2)
 DIRECTIONS = 12

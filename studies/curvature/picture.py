@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from inexact_muon.report.charts import GREY
+from inexact_muon_lab.report.charts import GREY
 
 COLOURS = {"momentum": "#4263eb", "gradient": "#f08c00"}
 GREEN = "#2b8a3e"

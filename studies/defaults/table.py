@@ -19,9 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between, page_file
 
-from inexact_muon.lab.spec.spec import NanoGPT, RunSpec
-from inexact_muon.lab.store import store
-from inexact_muon.statistics import interval, paired
+from inexact_muon_lab.spec.spec import NanoGPT, RunSpec
+from inexact_muon_lab.statistics import interval, paired
+from inexact_muon_lab.store import store
 
 BETAS, DECAY = [0.9, 0.95], 0.1
 """Held while adamw_lr varies; cells that differ in one of them have a table of their own."""

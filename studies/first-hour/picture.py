@@ -16,10 +16,10 @@ import altair as alt
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between
 
-from inexact_muon.lab.spec.study import field_of
-from inexact_muon.lab.spec.study import load as load_study
-from inexact_muon.report.arms import comparisons
-from inexact_muon.report.load import RunRecord, load
+from inexact_muon_lab.report.arms import comparisons
+from inexact_muon_lab.report.load import RunRecord, load
+from inexact_muon_lab.spec.study import field_of
+from inexact_muon_lab.spec.study import load as load_study
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

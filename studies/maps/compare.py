@@ -9,7 +9,7 @@ from statistics import fmean
 
 from grids import FEWEST, Grid, Setting, lowest
 
-from inexact_muon.statistics import CONFIRMED, REFUTED, Interval, interval, paired
+from inexact_muon_lab.statistics import CONFIRMED, REFUTED, Interval, interval, paired
 
 WORDS = BETTER, ENOUGH, UNCLEAR, WORSE = "better", "enough", "open", "worse"
 """Below the reference for sure; above it by less than the margin; none of the three; above it by more."""

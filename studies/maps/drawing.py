@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 
 from inexact_muon import polar
-from inexact_muon.report.charts import GREY
+from inexact_muon_lab.report.charts import GREY
 
 SHOWN = {
     "zolotarev(poles=3)": "#495057",

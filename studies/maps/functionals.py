@@ -20,7 +20,7 @@ from carry import Layers, answers
 from judge import lift
 
 from inexact_muon import polar
-from inexact_muon.tune.spectra import judge_layers
+from inexact_muon_lab.tune.spectra import judge_layers
 
 Array = NDArray[np.float64]
 Number = Callable[[str, Layers], float]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from inexact_muon.report.load import RunRecord, StudyRecord
+from inexact_muon_lab.report.load import RunRecord, StudyRecord
 
 FEWEST = 2
 """Seeds of an oracle that is judged: the step size of one is chosen by the others."""

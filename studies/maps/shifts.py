@@ -9,8 +9,8 @@ from math import exp, log
 from compare import Span, span
 from grids import Grid, by_momentum, grid
 
-from inexact_muon.report.load import StudyRecord
-from inexact_muon.statistics import Interval, interval, paired
+from inexact_muon_lab.report.load import StudyRecord
+from inexact_muon_lab.statistics import Interval, interval, paired
 
 FEW, MANY = (f"polar-express(steps={n}, normalise=frobenius)" for n in (2, 5))
 PAPER = 0.60

@@ -28,10 +28,10 @@ from properties import properties
 from shifts import PAPER, Shift, shifts
 from transfer import DESCENT, FIVE, KEEP, against_keeping, third_of_keeping, tried
 
-from inexact_muon.lab.errors import LabError
-from inexact_muon.report.load import RunRecord, StudyRecord, load
-from inexact_muon.statistics import Interval
-from inexact_muon.tune import spectra
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.load import RunRecord, StudyRecord, load
+from inexact_muon_lab.statistics import Interval
+from inexact_muon_lab.tune import spectra
 
 HERE = Path(__file__).parent
 SPECTRA = HERE.parent / "cotuning/gpt-carried.npz"

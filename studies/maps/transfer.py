@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cotuning"))
 from carry import Layers, carried
 from grids import Grid, between, lowest
 
-from inexact_muon.statistics import Interval, interval
+from inexact_muon_lab.statistics import Interval, interval
 
 FIVE = ("polar-express(steps=5)", "polar-express(steps=5, normalise=frobenius)")
 """Five Polar Express steps, with either normaliser."""

@@ -16,8 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from judge import ABOUT, EXACT, NUMBERS, arguments, cells, numbers, ranks
 
-from inexact_muon.lab.store import store
-from inexact_muon.tune import spectra
+from inexact_muon_lab.store import store
+from inexact_muon_lab.tune import spectra
 
 Table = dict[str, dict[str, list[float]]]
 """Setting -> oracle -> losses by seed."""

@@ -22,15 +22,15 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from inexact_muon import polar
-from inexact_muon.lab import problems
-from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.spec.study import Decide
-from inexact_muon.lab.store import store
-from inexact_muon.lab.train import optimizers
-from inexact_muon.report.precision import MARGIN
 from inexact_muon.schedules.judge import normaliser
-from inexact_muon.statistics import CONFIRMED, REFUTED, interval
-from inexact_muon.tune import spectra
+from inexact_muon_lab import problems
+from inexact_muon_lab.report.precision import MARGIN
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.spec.study import Decide
+from inexact_muon_lab.statistics import CONFIRMED, REFUTED, interval
+from inexact_muon_lab.store import store
+from inexact_muon_lab.train import optimizers
+from inexact_muon_lab.tune import spectra
 
 EXACT = "exact-svd"
 SAVING = 0.15

@@ -18,15 +18,15 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between, page_file
 
-from inexact_muon.cli.demo import copy_reference
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.store.store import REFERENCE
-from inexact_muon.report import paper
-from inexact_muon.report.claims import CLAIMS, Judged, judge
-from inexact_muon.report.grid_claims import EDGE
-from inexact_muon.report.load import StudyRecord, load
-from inexact_muon.statistics import LEVEL, UNDECIDED, seeds_to_tell
+from inexact_muon_lab.cli.demo import copy_reference
+from inexact_muon_lab.report import paper
+from inexact_muon_lab.report.claims import CLAIMS, Judged, judge
+from inexact_muon_lab.report.grid_claims import EDGE
+from inexact_muon_lab.report.load import StudyRecord, load
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.statistics import LEVEL, UNDECIDED, seeds_to_tell
+from inexact_muon_lab.store.store import REFERENCE
 
 HERE = Path(__file__).parent
 GPT, IMAGES = ("2 layers", "2 layers, enwik8", "4 layers"), ("widths 8, 16, 16", "widths 16, 32, 32")

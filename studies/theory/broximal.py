@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from inexact_muon.lab.problems.matrix import MatrixProblem, plain
 from inexact_muon.lmo import Ball, Euclidean
+from inexact_muon_lab.problems.matrix import MatrixProblem, plain
 
 
 def project(ball: Ball, x: Tensor, radius: float) -> Tensor:

@@ -19,10 +19,11 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).parent))
 from broximal import broximal_step
 
-from inexact_muon import lmo, theory
-from inexact_muon.lab.bounds import verify
-from inexact_muon.lab.bounds.cases import EXACT, QUADRATIC, cases, measure
+from inexact_muon import lmo
 from inexact_muon.lmo import Perturbed
+from inexact_muon_lab import theory
+from inexact_muon_lab.bounds import verify
+from inexact_muon_lab.bounds.cases import EXACT, QUADRATIC, cases, measure
 
 HORIZONS = (1.0, *(10.0**k for k in range(2, 11)))
 

@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 from unittest import mock
 
-from inexact_muon import cli
+from inexact_muon_lab import cli
 
 
 def said(*words: str) -> tuple[int, str, str]:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from inexact_muon.lab.problems import Task
-from inexact_muon.lab.spec.decode import decode
-from inexact_muon.lab.spec.spec import RunSpec
+from inexact_muon_lab.problems import Task
+from inexact_muon_lab.spec.decode import decode
+from inexact_muon_lab.spec.spec import RunSpec
 from torch_features import HAS_MUON
 
 GPT = {"name": "nanogpt", "layers": 1, "width": 16, "heads": 2, "context": 16}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from inexact_muon.lab.store import curves, store
+from inexact_muon_lab.store import curves, store
 
 STUDY = """
 name = "many"
@@ -43,7 +43,7 @@ def write_study(folder: Path, text: str = STUDY) -> Path:
 
 
 def start(*words: object, **options: Any) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "inexact_muon.cli", *map(str, words)]
+    line = [sys.executable, "-m", "inexact_muon_lab.cli", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(line, **(pipes | options))  # type: ignore[call-overload, no-any-return]
 

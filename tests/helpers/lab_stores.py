@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
-from inexact_muon.lab.errors import LabError
-from inexact_muon.lab.spec import study
-from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.store import store
-from inexact_muon.lab.sweep.events import Broken, Done, Event
-from inexact_muon.lab.sweep.execute import execute
-from inexact_muon.lab.sweep.sweep import sweep
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.store import store
+from inexact_muon_lab.sweep.events import Broken, Done, Event
+from inexact_muon_lab.sweep.execute import execute
+from inexact_muon_lab.sweep.sweep import sweep
 
 BASE = {
     "steps": 6,

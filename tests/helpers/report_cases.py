@@ -9,13 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from inexact_muon.lab.spec.decode import decode
-from inexact_muon.lab.spec.spec import RunSpec
-from inexact_muon.lab.spec.study import StudyRuns
-from inexact_muon.lab.store import pack
-from inexact_muon.lab.store.curves import Curves
-from inexact_muon.lab.store.pack import PackedRun, PackedStore
-from inexact_muon.lab.store.store import CURVES, Outcome, Store, write_outcome
+from inexact_muon_lab.spec.decode import decode
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.spec.study import StudyRuns
+from inexact_muon_lab.store import pack
+from inexact_muon_lab.store.curves import Curves
+from inexact_muon_lab.store.pack import PackedRun, PackedStore
+from inexact_muon_lab.store.store import CURVES, Outcome, Store, write_outcome
 
 GPT = {"name": "nanogpt", "size": "tiny", "context": 64}
 COUNTS = (1, 2, 3, 5, 8)

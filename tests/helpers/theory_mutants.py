@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
-PACKAGE = "inexact_muon.theory"
-FOLDER = Path(__file__).parents[2] / "src" / "inexact_muon" / "theory"
+PACKAGE = "inexact_muon_lab.theory"
+FOLDER = Path(__file__).parents[2] / "src" / "inexact_muon_lab" / "theory"
 SWAPS: dict[type, type] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 
 

@@ -1,21 +1,17 @@
-"""PyTorch optimizers over LMOs: one core, named presets, and a slow reference step."""
+"""PyTorch optimizers over LMOs: one core and named presets.
 
-from typing import TYPE_CHECKING
+What a step does not need is imported on first use.
+"""
 
-from inexact_muon.optim.capture import CapturedStep as CapturedStep
-from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from inexact_muon.optim.core import LMOOptimizer as LMOOptimizer
-from inexact_muon.optim.explanation import Explanation as Explanation
-from inexact_muon.optim.explanation import explain as explain
-from inexact_muon.optim.foreign import load_foreign as load_foreign
 from inexact_muon.optim.lengths import Clipped as Clipped
 from inexact_muon.optim.lengths import Fixed as Fixed
 from inexact_muon.optim.lengths import Length as Length
 from inexact_muon.optim.lengths import Smooth as Smooth
 from inexact_muon.optim.lengths import Steepest as Steepest
-from inexact_muon.optim.logging import flat_stats as flat_stats
-from inexact_muon.optim.logging import to_tensorboard as to_tensorboard
-from inexact_muon.optim.logging import to_wandb as to_wandb
 from inexact_muon.optim.observers import Observer as Observer
 from inexact_muon.optim.presets import Muon as Muon
 from inexact_muon.optim.presets import Scion as Scion
@@ -23,17 +19,7 @@ from inexact_muon.optim.presets import gluon as gluon
 from inexact_muon.optim.presets import normalised_sgd as normalised_sgd
 from inexact_muon.optim.presets import sign_sgd as sign_sgd
 from inexact_muon.optim.presets import spectral_descent as spectral_descent
-from inexact_muon.optim.probe import Smoothness as Smoothness
-from inexact_muon.optim.probe import SmoothnessProbe as SmoothnessProbe
-from inexact_muon.optim.reference import reference_step as reference_step
 from inexact_muon.optim.scales import SCALES as SCALES
-from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
-from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
-from inexact_muon.optim.schedule import constant_optimal as constant_optimal
-from inexact_muon.optim.to_torch import TorchStates as TorchStates
-from inexact_muon.optim.to_torch import to_torch as to_torch
-from inexact_muon.routing.routes import Route as Route
-from inexact_muon.routing.routes import routes as routes
 from inexact_muon.views import Flatten as Flatten
 from inexact_muon.views import Split as Split
 from inexact_muon.views import Stacked as Stacked
@@ -42,13 +28,51 @@ from inexact_muon.views import View as View
 from inexact_muon.views import Whole as Whole
 
 if TYPE_CHECKING:
+    from inexact_muon.optim.capture import CapturedStep as CapturedStep
+    from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
     from inexact_muon.optim.ef21 import EF21Muon as EF21Muon
+    from inexact_muon.optim.explanation import Explanation as Explanation
+    from inexact_muon.optim.explanation import explain as explain
+    from inexact_muon.optim.foreign import load_foreign as load_foreign
+    from inexact_muon.optim.logging import flat_stats as flat_stats
+    from inexact_muon.optim.logging import to_tensorboard as to_tensorboard
+    from inexact_muon.optim.logging import to_wandb as to_wandb
+    from inexact_muon.optim.probe import Smoothness as Smoothness
+    from inexact_muon.optim.probe import SmoothnessProbe as SmoothnessProbe
+    from inexact_muon.optim.reference import reference_step as reference_step
+    from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
+    from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
+    from inexact_muon.optim.torch_states import TorchStates as TorchStates
+    from inexact_muon.optim.torch_states import to_torch as to_torch
+    from inexact_muon.routing.routes import Route as Route
+    from inexact_muon.routing.routes import routes as routes
+    from inexact_muon_lab.theory.settings import constant_optimal as constant_optimal
+
+_LAZY = {
+    "inexact_muon.optim.capture": ("CapturedStep",),
+    "inexact_muon.optim.clipping": ("clip_grad_norm_",),
+    "inexact_muon.optim.ef21": ("EF21Muon",),
+    "inexact_muon.optim.explanation": ("Explanation", "explain"),
+    "inexact_muon.optim.foreign": ("load_foreign",),
+    "inexact_muon.optim.logging": ("flat_stats", "to_tensorboard", "to_wandb"),
+    "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
+    "inexact_muon.optim.reference": ("reference_step",),
+    "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
+    "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
+    "inexact_muon.routing.routes": ("Route", "routes"),
+    "inexact_muon_lab.theory.settings": ("constant_optimal",),
+}
 
 
-def __getattr__(name: str) -> object:
-    """Import EF21Muon on first use: it needs `parallel`."""
-    if name == "EF21Muon":
-        from inexact_muon.optim.ef21 import EF21Muon
-
-        return EF21Muon
+def __getattr__(name: str) -> Any:
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'inexact_muon.optim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Public names, of which some are not imported yet."""
+    origins = {name: str(getattr(value, "__module__", "")) for name, value in globals().items() if name[0] != "_"}
+    eager = [name for name, origin in origins.items() if origin.startswith("inexact_muon")]
+    return sorted({"SCALES", *eager, *(name for names in _LAZY.values() for name in names)})

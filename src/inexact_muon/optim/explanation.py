@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import Auto, PolarMethod
 from inexact_muon.polar.kernel import FEWEST, uses_kernel
 from inexact_muon.polar.polynomial import Composition
+from inexact_muon.sheet import Row, Sheet
 
 WIDTH = 200
 """Width of the printed table if neither a terminal nor COLUMNS defines one."""
@@ -156,19 +155,12 @@ class Explanation:
         return (*notes, *(f"warning: {warning}" for warning in self.warnings), *self.answer)
 
     def __str__(self) -> str:
-        state = random.getstate()  # rich draws a number when it is imported
-        from rich.console import Console
-
-        from inexact_muon.terminal import Row, Sheet
-
-        random.setstate(state)
-        stream, width = io.StringIO(), shutil.get_terminal_size((WIDTH, 24)).columns
+        width = shutil.get_terminal_size((WIDTH, 24)).columns
         rows = [Row(line.cells()) for line in self.rows]
         sheet = Sheet(
             "What each parameter gets", COLUMNS, rows, WORDS, prose=("why",), optional=OPTIONAL, narrow="blocks"
         )
-        sheet.print(Console(file=stream, width=width))
-        return stream.getvalue() + "".join(f"{note}\n" for note in self.notes)
+        return sheet.text(width) + "".join(f"{note}\n" for note in self.notes)
 
     def _repr_html_(self) -> str:
         """The table as self-contained HTML."""

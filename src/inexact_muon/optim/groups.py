@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from inexact_muon.optim.ranks import Ranks
     from inexact_muon.parallel.team import Team
     from inexact_muon.strategies import Strategy
-    from inexact_muon.tune.advice import Advice
+    from inexact_muon_lab.tune.advice import Advice
 
 
 class Groups(Optimizer):
@@ -269,7 +269,7 @@ class Groups(Optimizer):
 
     def advice(self) -> Advice:
         """Which oracle to use, from the momentum as it stands: three lines; see `inexact_muon.advise`."""
-        from inexact_muon.tune.advice import advise
+        from inexact_muon_lab.tune.advice import advise
 
         return advise(self)
 

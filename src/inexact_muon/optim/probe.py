@@ -122,11 +122,19 @@ def _dual_norm(ball: Ball, g: Tensor) -> float:
 
 
 def _summary(layer: _Probed) -> Smoothness:
-    from scipy.optimize import nnls
-
     seen = np.asarray(layer.lipschitz)
     columns = np.stack((np.ones_like(seen), np.asarray(layer.duals)), axis=1)
     scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
-    (l0, l1), _ = nnls(columns / scale, seen)
+    l0, l1 = _not_negative(columns / scale, seen)
     sigma = float(np.sqrt(np.mean(np.square(layer.sigmas)))) if layer.sigmas else 0.0
     return Smoothness(float(seen.max()), float(l0 / scale[0]), float(l1 / scale[1]), sigma, len(seen))
+
+
+def _not_negative(columns: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The least-squares solution of two unknowns that are not negative: inside, or on the better of the two edges."""
+    inside = np.linalg.lstsq(columns, values, rcond=None)[0]
+    if bool((inside >= 0.0).all()):
+        return inside
+    along = np.maximum(0.0, columns.T @ values / np.square(columns).sum(axis=0))
+    edges = np.diag(along)
+    return min(edges, key=lambda x: float(np.square(columns @ x - values).sum()))

@@ -9,23 +9,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from inexact_muon.theory import deterministic_optimal, stochastic_optimal
-
-
-def constant_optimal(D0: float, L: float, K: float, delta: float, rho_sigma: float = 0.0) -> dict[str, float]:
-    """lr and momentum of Corollary 2 (no noise) or Corollary 3, as keyword arguments of an optimizer.
-
-    No noise: gamma* = sqrt(2 D0/(K L))/(1+delta), momentum 0. Noise: alpha* = sqrt(2 D0 L (1+delta)/K)/(rho sigma),
-    momentum = 1 - alpha*.
-
-    >>> constant_optimal(D0=2.0, L=1.0, K=100, delta=0.0)
-    {'lr': 0.2, 'momentum': 0.0}
-    """
-    if rho_sigma == 0.0:
-        return {"lr": deterministic_optimal(D0, L, K, delta).gamma, "momentum": 0.0}
-    found = stochastic_optimal(D0, L, K, rho_sigma, delta)
-    return {"lr": found.gamma, "momentum": 1.0 - found.alpha}
-
 
 class MomentumSchedule(LRScheduler):
     """momentum_k = function(k) for every LMO group; lr is unchanged.

@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from inexact_muon.schedules.design import check_power
+from inexact_muon.schedules.elliptic import at_fractions
 from inexact_muon.schedules.remez import minimax
 from inexact_muon.schedules.scalar_map import Polished, Rational
 from inexact_muon.schedules.tilted import tilted
@@ -53,11 +54,8 @@ def _polished(lower: float, degree: int) -> Polished:
 
 @lru_cache(maxsize=256)
 def _rational(poles: int, lower: float, power: float) -> Rational:
-    from scipy.special import ellipj, ellipkm1
-
-    quarter = float(ellipkm1(lower**2))
-    sn, cn, dn, _ = ellipj(np.arange(1, 2 * poles + 1) * quarter / (2 * poles + 1), 1.0 - lower**2)
-    c = lower**2 * (sn / cn) ** 2
+    tangent, dn = at_fractions(2 * poles, lower)
+    c = (lower * tangent) ** 2
     odd, even = c[0::2], c[1::2]
     if power:
         return tilted(even, odd, lower / dn, lower, power)

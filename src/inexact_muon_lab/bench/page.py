@@ -1,0 +1,178 @@
+"""Tables, page and figure of `inexact-muon bench`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from inexact_muon._text import nearest
+from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.bench import growth, oracles, steps
+from inexact_muon_lab.bench.machine import device_of, machine
+from inexact_muon_lab.bench.oracles import ACCURATE, FAST
+from inexact_muon_lab.bench.timing import WARM
+
+Report = dict[str, Any]
+
+PARTS = ("oracles", "steps", "growth", "memory")
+ACCURACY = (("gap", "+.3f"), ("overshoot", ".3f"), ("smallest", ".3f"))
+
+
+def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS, on: str = "cpu") -> Report:
+    """Run the given parts on a device, with a progress bar that counts rounds."""
+    for part in parts:
+        if part not in PARTS:
+            raise ValueError(f"unknown part {part!r}: {nearest(part, PARTS)}")
+    device = device_of(on)
+    length = {"oracles": 4 * (rounds + WARM), "steps": 7 * rounds + 3 * WARM, "growth": rounds + WARM, "memory": 1}
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("benchmark", total=sum(length[part] for part in parts))
+
+        def tick() -> None:
+            progress.advance(task)
+
+        report: Report = {"device": str(device), "machine": machine(device, peers)}
+        if "oracles" in parts:
+            report["oracles"] = oracles.compare(rounds, tick, device)
+        if "steps" in parts:
+            report["steps"], report["absent"] = steps.compare(rounds, peers, tick, device)
+        if "growth" in parts:
+            report["growth"] = growth.measured(rounds, tick, device)
+        if "memory" in parts:
+            report["memory"] = steps.memory(device)
+    return report
+
+
+def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
+    """(title, header, rows) of every part."""
+    made = [
+        (
+            "One GPT-2 layer: time over the two unavoidable products (quartiles), worst matrix of the set",
+            ["spectrum", "oracle", "time", "delta", "gap", "overshoot", "smallest"],
+            [
+                [
+                    r["spectrum"],
+                    r["oracle"],
+                    f"{r['time']:.2f} ({r['low']:.2f}-{r['high']:.2f})",
+                    f"{r['delta']:.3f}",
+                    f"{r['gap']:+.3f}",
+                    f"{r['overshoot']:.3f}",
+                    f"{r['smallest']:.3f}",
+                ]
+                for r in report.get("oracles", ())
+            ],
+        ),
+        (
+            "Whole steps: time over that of Muon.for_model (quartiles) and over AdamW's; gap, overshoot and smallest "
+            "singular value of the step on recorded momentum",
+            ["matrices", "optimizer", f"over {FAST}", f"over {ACCURATE}", "over AdamW", "gap", "overshoot", "smallest"],
+            [
+                [
+                    r["set"],
+                    r["optimizer"],
+                    *(
+                        f"{r[text]['time']:.2f} ({r[text]['low']:.2f}-{r[text]['high']:.2f})"
+                        for text in (FAST, ACCURATE)
+                    ),
+                    f"{r['adamw']:.1f}",
+                    *(f"{r[key]:{form}}" if key in r else "" for key, form in ACCURACY),
+                ]
+                for r in report.get("steps", ())
+            ],
+        ),
+        (
+            "Memory of a step beyond parameters, gradients and state",
+            ["matrices", "peak MB", "copies of the largest", "allowed MB"],
+            [
+                [
+                    r["set"],
+                    f"{r['peak'] / 2**20:.1f}",
+                    f"{r['copies of the largest']:.1f}",
+                    f"{r['allowed'] / 2**20:.0f}",
+                ]
+                for r in report.get("memory", ())
+            ],
+        ),
+    ]
+    return [table for table in made if table[2]]
+
+
+def closing(report: Report) -> list[str]:
+    """Sentences below the tables."""
+    facts = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
+    sentences = [f"Measured on this machine: {facts}."]
+    if report["machine"].get("bfloat16 products") == "emulated":
+        sentences.append(
+            "This CPU has no bfloat16 products. The other packages multiply in bfloat16, so unmodified they are many "
+            "times slower here than on a CPU that has them. Rows in float32 run their code without casts to bfloat16."
+        )
+    sentences += [f"No row: {name} ({reason})." for name, reason in report.get("absent", {}).items()]
+    if "growth" in report:
+        side, count = growth.exponents(report["growth"])
+        sentences.append(f"Time grows as side^{side:.2f} (256 and more) and as count^{count:.2f}.")
+    return sentences
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the tables to a terminal."""
+    for title, header, rows in tables(report):
+        keys = sum(name in ("spectrum", "oracle", "matrices", "optimizer") for name in header)
+        Sheet(title, tuple(header), [Row(row) for row in rows], left=tuple(header[:keys]), keys=keys).print(console)
+    for sentence in closing(report):
+        console.print(sentence)
+
+
+def markdown(report: Report) -> str:
+    """The tables as a page."""
+    on = "" if report.get("device", "cpu") == "cpu" else f" --device {report['device']}"
+    lines = [
+        f"Written by `inexact-muon bench --peers{on} --json benchmarks/results/bench.json`. Everything here was timed.",
+        "",
+    ]
+    lines += ["What a step costs on a GPU is modelled, not timed: [modelled.md](modelled.md).", ""] if not on else []
+    for title, header, rows in tables(report):
+        lines += [f"## {title}", "", "| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+        lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+    return "\n".join([*lines, *closing(report), ""])
+
+
+def check_file(path: Path, device: str) -> None:
+    """Raise if the file has figures of another device, before anything is timed."""
+    held = json.loads(path.read_text()).get("device", "cpu") if path.exists() else device
+    if held != device:
+        raise ValueError(f"{path} holds figures of device {held!r}, not {device!r}: name another file")
+
+
+def save(report: Report, path: Path) -> list[Path]:
+    """Write the report as JSON, and a page and a figure next to it; parts of the file that were not run are kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = {**(json.loads(path.read_text()) if path.exists() else {}), **report}
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    page = path.with_suffix(".md")
+    page.write_text(markdown(report))
+    return [path, page, *(draw(report, path.with_suffix(".svg")) if "growth" in report else ())]
+
+
+def draw(report: Report, path: Path) -> list[Path]:
+    """Draw the growth with side, aspect ratio and count on logarithmic axes."""
+    import altair as alt
+
+    def panel(kind: str, title: str) -> Any:
+        values = [{"x": r["x"], "ms": 1e3 * r["seconds"]} for r in report["growth"] if r["kind"] == kind]
+        base = alt.Chart(alt.Data(values=values), title=title, width=240, height=200)
+        x = alt.X("x:Q", scale=alt.Scale(type="log"), title=kind)
+        return base.mark_line(point=True).encode(x=x, y=alt.Y("ms:Q", scale=alt.Scale(type="log"), title="ms"))
+
+    side, count = growth.exponents(report["growth"])
+    chart = alt.hconcat(
+        panel("side", f"one n x n matrix: n^{side:.2f}"),
+        panel("aspect", "384 x 384k, three poles"),
+        panel("count", f"matrices of 256 x 256: count^{count:.2f}"),
+    )
+    chart.save(str(path))
+    return [path]

@@ -1,0 +1,293 @@
+"""Runs Algorithm 1 on problems with known constants and compares measured values with every bound.
+
+A row is one statement on one run: the measured left side, the paper's bound, and the two-number bound. delta, gap and
+overshoot are measured exactly at each step; bounds with constant ones use the largest of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf, sqrt
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from inexact_muon.inexactness import assess
+from inexact_muon.lmo import Ball
+from inexact_muon_lab import theory
+from inexact_muon_lab.problems.blocks import Blocks
+from inexact_muon_lab.problems.matrix import Exponential, MatrixProblem
+
+Array = NDArray[np.float64]
+Step = Callable[[int, float, float, float, float], float]
+"""gamma from k, ||grad_k||*, delta_k, gap_k, overshoot_k."""
+
+
+@dataclass(frozen=True)
+class BoundRow:
+    """One statement on one run.
+
+    Attributes:
+        left: the measured left side; the mean over the runs if there is noise.
+        margin: half of its 95 % confidence interval; 0 without noise.
+        paper: the paper's bound; inf if delta reached 1, where the paper has none.
+        ours: the two-number bound on the same left side.
+    """
+
+    statement: str
+    problem: str
+    oracle: str
+    left: float
+    margin: float
+    paper: float
+    ours: float
+
+    @property
+    def holds(self) -> bool:
+        """left <= ours <= paper, up to rounding."""
+        return self.left <= self.ours * (1.0 + 1e-9) and self.ours <= self.paper * (1.0 + 1e-9)
+
+    @property
+    def sure(self) -> bool:
+        """left + margin <= ours: the runs suffice to show it."""
+        return self.left + self.margin <= self.ours * (1.0 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Measurements of a batch of runs, (K, runs), with one more row at the end for losses and gradients.
+
+    Attributes:
+        dual: ||grad_k||*. dual_momentum: ||m^{k+1}||*.
+        error: ||m^{k+1} - grad_k||*. error_next: ||m^{k+1} - grad_{k+1}||*.
+    """
+
+    loss: Array
+    dual: Array
+    dual_momentum: Array
+    error: Array
+    error_next: Array
+    delta: Array
+    gap: Array
+    overshoot: Array
+    gamma: Array
+
+    def worst(self) -> tuple[float, float, float]:
+        """The largest delta, gap and overshoot."""
+        return float(self.delta.max()), float(self.gap.max()), float(self.overshoot.max())
+
+
+def follow(
+    problem: MatrixProblem,
+    ball: Ball,
+    K: int,
+    gamma: Step,
+    alphas: Array | None = None,
+    sigma: float = 0.0,
+    runs: int = 1,
+    seed: int = 0,
+) -> Trace:
+    """K steps of Algorithm 1 with m^0 = g^0, `runs` in parallel; Gaussian gradient noise with E||xi||_2^2 = sigma^2.
+
+    gamma is called with the dual norm and inexactness of the first run: steps that depend on them need a single run.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = problem.start.expand(runs, -1, -1)
+    m: Tensor | None = None
+    kept: list[list[Tensor]] = []
+    gradient = problem.gradient(x)
+    for k in range(K):
+        noise = torch.randn(x.shape, generator=generator, dtype=x.dtype) * (sigma / sqrt(x[0].numel()))
+        alpha = 1.0 if alphas is None else float(alphas[k])
+        g = gradient + noise
+        m = g if m is None else (1.0 - alpha) * m + alpha * g
+        d_hat = ball(m)
+        found, dual_momentum, _ = assess(ball, m, d_hat, exact=True)
+        dual, error, loss = ball.dual_norm(gradient), ball.dual_norm(m - gradient), problem.loss(x)
+        step = gamma(k, *(float(value[0]) for value in (dual, found.delta, found.gap, found.overshoot)))
+        x = x + step * d_hat
+        gradient = problem.gradient(x)
+        error_next = ball.dual_norm(m - gradient)
+        measured = (found.delta, found.gap, found.overshoot, torch.full_like(dual, step))
+        kept.append([loss, dual, dual_momentum, error, error_next, *measured])
+    columns = [torch.stack([row[i] for row in kept]).numpy() for i in range(9)]
+    columns[0] = np.vstack([columns[0], problem.loss(x).numpy()])
+    columns[1] = np.vstack([columns[1], ball.dual_norm(gradient).numpy()])
+    return Trace(*columns)
+
+
+def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[BoundRow]:
+    """Theorems 1 and 3 and Corollaries 1, 2 and 5, with full gradients."""
+    D0, L = problem.initial_gap, problem.smoothness(ball)
+    names = (problem.name, str(ball))
+    run = follow(problem, ball, K, lambda k, *_: sqrt(2.0 * D0 / (K * L)) / sqrt(1.0 + k))
+    d, gap, nu, gamma = (a[:, 0] for a in (run.delta, run.gap, run.overshoot, run.gamma))
+    paper = theory.deterministic_general(D0, L, gamma, d) if d.max() < 1 else inf
+    ours = theory.measured_deterministic_general(D0, L, gamma, gap, nu)
+    yield BoundRow("Theorem 1", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+    yield from _constant(problem, ball, K, D0, L)
+    paper_run, run = _adaptive(problem, ball, K, lambda dual: L)
+    if paper_run:
+        left, d = float(paper_run.dual[:-1].min()), paper_run.delta[:, 0]
+        yield _single_bound("Theorem 3", *names, left, theory.adaptive_bound(D0, L, d))
+        yield _single_bound("Corollary 5", *names, left, theory.adaptive_uniform_bound(D0, L, K, float(d.max())))
+    d, gap, nu = (a[:, 0] for a in (run.delta, run.gap, run.overshoot))
+    paper = theory.adaptive_bound(D0, L, d) if d.max() < 1 else inf
+    ours = theory.measured_adaptive_bound(D0, L, gap, nu)
+    yield BoundRow("Theorem 3, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+
+
+def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -> Iterator[BoundRow]:
+    names, exact = (problem.name, str(ball)), theory.deterministic_optimal(D0, L, K, 0.0).gamma
+
+    def bounds(run: Trace, least: float = 0.0) -> tuple[float, float, float]:
+        """The left side, the paper's bound for delta >= `least`, and ours, for a run with a constant step."""
+        worst, gap, nu = run.worst()
+        worst = max(worst, least)
+        gamma = float(run.gamma[0, 0])
+        paper = theory.deterministic_bound(D0, L, K, gamma, worst) if worst < 1 else inf
+        return float(run.dual[:-1].mean()), paper, theory.measured_deterministic_bound(D0, L, K, gamma, gap, nu)
+
+    left, paper, ours = bounds(follow(problem, ball, K, lambda *_: exact))
+    yield BoundRow("Corollary 1", *names, left, 0.0, paper, ours)
+    run, delta = _self_consistent(
+        lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), lambda r: r.worst()[0]
+    )
+    if delta < 1:
+        left, _, ours = bounds(run)
+        yield BoundRow("Corollary 2", *names, left, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
+    run, nu = _self_consistent(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), lambda r: r.worst()[2], 1.0)
+    left, paper, _ = bounds(run, nu - 1.0)
+    ours = theory.measured_deterministic_optimal(D0, L, K, run.worst()[1], nu).bound
+    yield BoundRow("Corollary 2, two numbers", *names, left, 0.0, paper, ours)
+
+
+def _self_consistent(
+    run: Callable[[float], Trace], number: Callable[[Trace], float], guess: float = 0.0
+) -> tuple[Trace, float]:
+    """A run whose step was chosen for a number that it does not exceed, and that number.
+
+    gamma* needs the largest delta or overshoot in advance: start from a guess and repeat with the observed maximum.
+    """
+    while True:
+        found = run(guess)
+        if number(found) <= guess * (1.0 + 1e-9):
+            return found, guess
+        guess = number(found)
+
+
+def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], float]) -> tuple[Trace | None, Trace]:
+    """A run with the paper's adaptive step, None if delta reached 1, and one with the two-number step."""
+    run = follow(
+        problem, ball, K, lambda k, dual, delta, *_: theory.adaptive_step(L(dual), dual, delta) if delta < 1 else 0.0
+    )
+    ours = follow(
+        problem, ball, K, lambda k, dual, delta, gap, nu: theory.measured_adaptive_step(L(dual), dual, gap, nu)
+    )
+    return (run if run.worst()[0] < 1 else None), ours
+
+
+def _single_bound(statement: str, problem: str, oracle: str, left: float, bound: float) -> BoundRow:
+    """A row with one bound, for a run whose step belongs to one version."""
+    return BoundRow(statement, problem, oracle, left, 0.0, bound, bound)
+
+
+def stochastic(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, delta: float) -> Iterator[BoundRow]:
+    """Theorem 2, Lemma 1 and Theorem 4 under noise; parameters from Corollary 3 at `delta`; lemmas averaged over k."""
+    D0, L, rho_sigma = problem.initial_gap, problem.smoothness(ball), ball.rho((problem.n, problem.m)) * sigma
+    names = (problem.name, str(ball))
+    gamma, alpha, _ = theory.stochastic_optimal(D0, L, K, rho_sigma, delta)
+    run = follow(problem, ball, K, lambda *_: gamma, np.full(K, alpha), sigma, runs)
+    worst, gap, nu = run.worst()
+    paper = theory.stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, worst) if worst < 1 else inf
+    ours = theory.measured_stochastic_bound_next(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
+    yield BoundRow("Theorem 2", *names, *_interval(run.dual[1:].mean(0)), paper, ours)
+    ours = theory.measured_stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
+    yield BoundRow("Theorem 2, k < K", *names, *_interval(run.dual[:-1].mean(0)), ours, ours)
+    gammas, alphas = np.full(K, gamma), np.full(K, alpha)
+    errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, run.overshoot.max(1))
+    papers = [theory.momentum_error(k, L, rho_sigma, gamma, alpha, worst) if worst < 1 else inf for k in range(K)]
+    yield BoundRow("Lemma 1", *names, *_interval(run.error.mean(0)), float(np.mean(papers)), float(errors.mean()))
+    yield from _varying(problem, ball, K, sigma, runs, gamma * K**0.75)
+
+
+def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, gamma: float) -> Iterator[BoundRow]:
+    D0, L, rho_sigma = problem.initial_gap, problem.smoothness(ball), ball.rho((problem.n, problem.m)) * sigma
+    names = (problem.name, str(ball))
+    gammas, alphas = theory.agnostic_schedule(K, gamma, 1.0)
+    run = follow(problem, ball, K, lambda k, *_: float(gammas[k]), alphas, sigma, runs)
+    d, gap, nu = (a.max(1) for a in (run.delta, run.gap, run.overshoot))
+    sure = d.max() < 1
+    errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, nu)
+    papers = theory.momentum_errors(L, rho_sigma, gammas, alphas, d) if sure else np.full(K, inf)
+    yield BoundRow("Lemma 3", *names, *_interval(run.error.mean(0)), float(papers.mean()), float(errors.mean()))
+    ours = theory.measured_varying_bound(D0, L, rho_sigma, gammas, alphas, gap, nu)
+    paper = theory.varying_bound(D0, L, rho_sigma, gammas, alphas, d) if sure else inf
+    # The paper's minimum is over k = 1..K, ours over k < K: both bounds hold for the larger of the two.
+    left = max(_interval(dual[dual.mean(1).argmin()]) for dual in (run.dual[1:], run.dual[:-1]))
+    yield BoundRow("Theorem 4", *names, *left, paper, ours)
+    paper = theory.time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(d.max())) if sure else inf
+    ours = theory.measured_time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(gap.max()), float(nu.max()))
+    yield BoundRow("Theorem 4, closed", *names, *left, paper, ours)
+
+
+def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[BoundRow]:
+    """Theorem 5 with its adaptive step."""
+    D0, (L0, L1) = problem.initial_gap, problem.local_smoothness()
+    names = (problem.name, str(ball))
+    paper_run, run = _adaptive(problem, ball, K, lambda dual: L0 + L1 * dual)
+    if paper_run:
+        bound = theory.l0l1_bound(D0, L0, L1, K, paper_run.worst()[0])
+        yield _single_bound("Theorem 5", *names, float(paper_run.dual[:-1].min()), bound)
+    worst, gap, nu = run.worst()
+    paper = theory.l0l1_bound(D0, L0, L1, K, worst) if worst < 1 else inf
+    ours = theory.measured_l0l1_bound(D0, L0, L1, K, gap, nu)
+    yield BoundRow("Theorem 5, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+
+
+def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[BoundRow]:
+    """Theorems 6 and 7, with a ball and an adaptive step per block."""
+    D0, Ls = problem.initial_gap, problem.smoothness(balls)
+    names = ("blocks", " + ".join(str(ball) for ball in balls))
+    for two_numbers in (False, True):
+        dual, delta, gap, nu, gamma = _follow_blocks(problem, balls, Ls, K, two_numbers)
+        sure, least = delta.max() < 1, float((dual**2 / np.asarray(Ls)).sum(1).min())
+        if two_numbers:
+            left = float((gamma * (1.0 - gap) * dual).sum())
+            bound = theory.measured_layerwise_sum(D0, Ls, gamma, gap, nu)
+            yield _single_bound("Theorem 6, two numbers", *names, left, bound)
+            paper = theory.layerwise_bound(D0, K, delta.max(0)) if sure else inf
+            ours = theory.measured_layerwise_bound(D0, K, gap.max(0), nu.max(0))
+            yield BoundRow("Theorem 7, two numbers", *names, least, 0.0, paper, ours)
+        elif sure:
+            left = float((gamma * (1.0 - delta) * dual).sum())
+            yield _single_bound("Theorem 6", *names, left, theory.layerwise_sum(D0, Ls, gamma, delta))
+            yield _single_bound("Theorem 7", *names, least, theory.layerwise_bound(D0, K, delta.max(0)))
+
+
+def _follow_blocks(
+    problem: Blocks, balls: tuple[Ball, ...], Ls: list[float], K: int, two_numbers: bool
+) -> tuple[Array, Array, Array, Array, Array]:
+    """dual, delta, gap, overshoot and gamma, each (K, blocks), of a run with adaptive steps."""
+    x = problem.start
+    kept = np.empty((5, K, len(balls)))
+    for k in range(K):
+        for i, (g, ball, L) in enumerate(zip(problem.gradient(x), balls, Ls, strict=True)):
+            d_hat = ball(g)
+            found, norm, _ = assess(ball, g, d_hat, exact=True)
+            dual = float(norm)
+            if two_numbers:
+                gamma = theory.measured_adaptive_step(L, dual, found.gap, found.overshoot)
+            else:
+                gamma = theory.adaptive_step(L, dual, found.delta) if found.delta < 1 else 0.0
+            kept[:, k, i] = dual, found.delta, found.gap, found.overshoot, gamma
+            x[i] = x[i] + gamma * d_hat
+    return kept[0], kept[1], kept[2], kept[3], kept[4]
+
+
+def _interval(values: Array) -> tuple[float, float]:
+    """Mean over the runs and half of its 95 % confidence interval."""
+    return float(values.mean()), float(1.96 * values.std(ddof=1) / sqrt(len(values)))

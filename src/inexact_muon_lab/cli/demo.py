@@ -1,0 +1,131 @@
+"""The demo: all oracles, the tiny studies, and the report page."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.bounds import cases as bounds
+from inexact_muon_lab.cli import catalogue
+from inexact_muon_lab.decide import command
+from inexact_muon_lab.decide.command import seconds as seconds
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.build import announce, build
+from inexact_muon_lab.report.more import COMMAND
+from inexact_muon_lab.spec import study
+from inexact_muon_lab.store.files import replace
+from inexact_muon_lab.store.store import REFERENCE
+from inexact_muon_lab.sweep.engines import ENGINES, Engine, EngineOptions
+from inexact_muon_lab.sweep.sweep import sweep
+
+STUDIES = ("cnn-iterations", "gpt-iterations", "gpt-heatmap", "cnn-steps", "matrix", "optimizers")
+"""Order of training; the time limit cuts the last ones."""
+ENOUGH = 240.0
+"""Seconds after which no run is started, so that the demo takes five minutes; the page lists what was cut."""
+
+
+def demo(out: Path, console: Console, budget: float | None = None) -> None:
+    """Oracles, studies, report; an interrupted demo resumes.
+
+    Args:
+        out: folder of the stores and of the page.
+        budget: seconds to continue afterwards with what the declared claims still need, cheapest first.
+    """
+    began = time.monotonic()
+    save_oracles(out, console)
+    replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
+    copy_reference(out)
+    check_theory(out, console)
+    try:
+        with closing(workers(out)) as engine:
+            for index, planned in enumerate(map(plan, STUDIES), start=1):
+                title = f"study {index} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
+                console.print(title, highlight=False)
+                over = lambda: time.monotonic() - began > ENOUGH  # noqa: E731
+                sweep(planned, out / planned.name, lambda: engine, console, enough=over, close=False)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
+    if budget:
+        declared = [file(name) for name in STUDIES if plan(name).decide]
+        command.decide(declared, out, lambda: workers(out), console, budget=budget, page=False)
+    announce(build(out, console), console)
+
+
+def workers(out: Path) -> Engine:
+    """One worker per core."""
+    return ENGINES["local"](EngineOptions(workers=os.cpu_count() or 1, address="", logs=out / "logs"))
+
+
+def check_theory(out: Path, console: Console) -> None:
+    """Write theory.json: every statement on a few runs; the whole study takes minutes."""
+    if not (out / "theory.json").exists():
+        torch.set_num_threads(1)
+        cases = list(bounds.cases(fast=True))
+        rows = bounds.measure(track(cases, "checking every bound", console=console))
+        replace(out / "theory.json", json.dumps({"rows": rows}).encode())
+
+
+def copy_reference(out: Path) -> None:
+    """Copy the project's own evidence (hours of training): packed runs and tables, into the reference folder."""
+    for path in reference_files():
+        (out / REFERENCE).mkdir(parents=True, exist_ok=True)
+        if not (out / REFERENCE / path.name).exists():
+            shutil.copyfile(path, out / REFERENCE / path.name)
+
+
+def reference_files() -> list[Path]:
+    """Those files, in an installed package or in the repository."""
+    here = Path(__file__).parent.parent
+    root = here.parent.parent
+    tables = (here / "report" / "data", root / "docs" / "figures")
+    packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
+    return _first(tables, "*-study.json") + _first(packed, "*.pack")
+
+
+def _first(places: tuple[Path, ...], pattern: str) -> list[Path]:
+    return next((found for place in places if (found := sorted(place.glob(pattern)))), [])
+
+
+def plan(name: str) -> study.StudyRuns:
+    """A tiny study, seed by seed, so that a time limit leaves complete seeds."""
+    written = study.load(file(name))
+    return msgspec.structs.replace(written, runs=tuple(sorted(written.runs, key=lambda spec: spec.seed)))
+
+
+def file(name: str) -> Path:
+    """The file of a tiny study."""
+    return studies() / f"{name}.toml"
+
+
+def save_oracles(out: Path, console: Console) -> None:
+    """Write the table and the picture of all oracles."""
+    with console.status("designing and plotting the oracles"):
+        paths = catalogue.save(catalogue.rows(), out)
+    console.print("oracles: " + ", ".join(str(path) for path in paths), soft_wrap=True, highlight=False)
+
+
+def show_oracles(out: Path, console: Console) -> None:
+    """The same, and print the table."""
+    save_oracles(out, console)
+    title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
+    rows = [Row(catalogue.cells(r)) for r in catalogue.rows()]
+    Sheet(title, tuple(catalogue.header()), rows, left=("oracle",)).print(console)
+
+
+def studies() -> Path:
+    """The folder of the tiny studies, in an installed package or in the repository."""
+    here = Path(__file__).parent.parent
+    for place in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
+        if place.is_dir():
+            return place
+    raise LabError("the tiny studies are missing; install the package again")

@@ -1,0 +1,214 @@
+"""Output of `inexact-muon theory`: the table of statements, one statement at given values, its plot over delta."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from inexact_muon._text import nearest
+from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.theory import BOUNDS, Statement, StochasticOptimum
+
+EXAMPLE: dict[str, Any] = {
+    "D0": 1.0,
+    "L": 1.0,
+    "K": 1000.0,
+    "rho_sigma": 1.0,
+    "gamma": 0.01,
+    "alpha": 0.1,
+    "delta": 0.1,
+    "eps": 0.1,
+    "gap": 0.1,
+    "overshoot": 1.1,
+    "deltas": [0.1, 0.2],
+    "gaps": [0.1, 0.2],
+    "overshoots": [1.1, 1.2],
+    "gammas": [0.02, 0.01],
+    "alphas": [0.2, 0.1],
+    "errors": [1.0, 1.0],
+    "L0": 1.0,
+    "L1": 1.0,
+    "Ls": [1.0, 2.0],
+    "f": 1.0,
+    "dual": 1.0,
+    "dual_momentum": 1.0,
+    "error": 0.1,
+    "error_next": 0.1,
+    "previous": 1.0,
+    "k": 0.0,
+    "gamma_previous": 0.01,
+    "delta_previous": 0.1,
+    "overshoot_previous": 1.1,
+    "lower": 0.1,
+    "steps": 5.0,
+    "degree": 5.0,
+    "ball": "spectral",
+    "sigmas": [1.0, 0.3, 0.1, 0.03],
+    "kappa": 1.0,
+    "Lambda": 1.0,
+    "p": 0.0,
+    "r": 1.0,
+    "q": 1.2,
+    "n": 768.0,
+    "m": 3072.0,
+}
+"""Values of parameters that are not set; shown as assumed."""
+
+FORMATS = (".svg", ".png", ".html", ".json")
+
+
+def show_all(console: Console) -> None:
+    """All statements: name, source, kind, formula."""
+    title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
+    columns = ("name", "source", "kind", "statement")
+    rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
+    Sheet(title, columns, rows, left=columns, prose=("statement",), narrow="blocks").print(console)
+
+
+def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console) -> None:
+    """One statement at the given values, and optionally its plot over delta."""
+    s = find(name)
+    given = read_settings(s, settings)
+    values = {p: given.get(p, EXAMPLE[p]) for p in parameters(s)}
+    result = evaluate(s, values)
+    console.print(f"{s.name}: {s.source}, {s.kind}", markup=False, highlight=False)
+    console.print(s.statement, markup=False, highlight=False, soft_wrap=True)
+    rows = [Row([p + ("" if p in given else " (assumed)"), text(value)]) for p, value in values.items()]
+    found = [Row([field, text(value)]) for field, value in fields(s, result)]
+    columns = ("quantity", "value")
+    Sheet("", columns, [*rows, *found], left=("quantity",), prose=("value",), closing=len(found)).print(console)
+    if isinstance(result, StochasticOptimum) and result.clipped:
+        console.print("alpha is clipped to 1 (no momentum): the formula gives 1 or more, or there is no noise")
+    if plot:
+        draw(s, values, plot)
+        console.print(f"written: {plot}", soft_wrap=True)
+
+
+def evaluate(s: Statement, values: dict[str, Any]) -> Any:
+    """The statement at these values.
+
+    Raises:
+        ValueError: a value is out of range, or an intermediate result is outside the range of float64.
+    """
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return s.function(**values)
+    except (ArithmeticError, MemoryError, RuntimeError):
+        given = ", ".join(f"{p}={text(value)}" for p, value in values.items())
+        raise ValueError(
+            f"{s.name} is outside the range of floating point numbers at {given}: choose values closer to 1"
+        ) from None
+
+
+def find(name: str) -> Statement:
+    """The statement of this name, with hyphens or underscores."""
+    key = name.replace("_", "-")
+    if key not in BOUNDS:
+        raise ValueError(f"unknown statement {name!r}: {nearest(key, BOUNDS)}; `inexact-muon theory list` shows them")
+    return BOUNDS[key]
+
+
+def parameters(s: Statement) -> list[str]:
+    """Names of its arguments."""
+    return list(inspect.signature(s.function).parameters)
+
+
+def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
+    """("delta=0.1", "deltas=0.1,0.2" or "deltas=[0.1, 0.2]") as values."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes name=value, such as delta=0.1, got {setting!r}")
+        if key not in parameters(s):
+            raise ValueError(f"{s.name} has no parameter {key!r}: {nearest(key, parameters(s))}")
+        example = EXAMPLE[key]
+        try:
+            numbers = value if isinstance(example, str) else [float(part) for part in _inside(value).split(",")]
+        except ValueError:
+            raise ValueError(f"{key} must be a number, or numbers with commas between them, got {value!r}") from None
+        if isinstance(numbers, list) and not all(map(isfinite, numbers)):
+            raise ValueError(f"{key} must be finite, got {value!r}")
+        if isinstance(numbers, list) and not isinstance(example, list):
+            if len(numbers) != 1:
+                raise ValueError(f"{key} is one number, got {value!r}")
+            found[key] = numbers[0]
+        else:
+            found[key] = numbers
+    return found
+
+
+def _inside(value: str) -> str:
+    """A list without its brackets."""
+    return value[1:-1] if value.startswith("[") and value.endswith("]") else value
+
+
+def fields(s: Statement, result: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a result by name; a plain number has the kind of its statement."""
+    if hasattr(result, "_asdict"):
+        yield from result._asdict().items()
+    elif isinstance(result, tuple):
+        yield from zip(("gammas", "alphas"), result, strict=True)
+    else:
+        yield s.kind, result
+
+
+def text(value: Any) -> str:
+    """A value for the table; long sequences are abbreviated."""
+    if isinstance(value, str):
+        return value
+    entries = np.atleast_1d(np.asarray(value, dtype=float))
+    shown = [f"{x:.6g}" for x in entries]
+    return ", ".join(shown if len(shown) <= 6 else [*shown[:4], "...", shown[-1]])
+
+
+def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statement and its counterpart at each delta; the two-number one at (gap, overshoot) = (delta, 1 + delta)."""
+    other = s.name.removeprefix("measured-") if s.source == "ours" else f"measured-{s.name}"
+    rows = []
+    for statement in (s, *([BOUNDS[other]] if other in BOUNDS else [])):
+        label = "two numbers (delta, 1 + delta)" if statement.source == "ours" else "paper"
+        needed = parameters(statement)
+        fixed = {p: values.get(p, EXAMPLE[p]) for p in needed}
+        for delta in np.linspace(0.0, 0.95, 96).tolist():
+            varied = {"delta": delta, "gap": delta, "overshoot": 1.0 + delta}
+            varied |= {f"{p}s": [x] * len(fixed[f"{p}s"]) for p, x in varied.items() if f"{p}s" in fixed}
+            result = evaluate(statement, {p: varied.get(p, fixed[p]) for p in needed})
+            rows += [
+                {"curve": label, "delta": delta, "quantity": field, "value": float(value)}
+                for field, value in fields(statement, result)
+                if np.ndim(value) == 0
+            ]
+    return rows
+
+
+def draw(s: Statement, values: dict[str, Any], path: Path) -> None:
+    """Plot each quantity of the statement over delta."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}")
+    if not {"delta", "gap", "deltas", "gaps"} & set(parameters(s)):
+        raise ValueError(f"{s.name} does not depend on delta: there is nothing to draw")
+    try:
+        import altair as alt
+    except ImportError:
+        raise ValueError("--plot needs the extra `lab`: pip install 'inexact-muon[lab]'") from None
+    rows = curves(s, values)
+    if not rows:
+        raise ValueError(f"{s.name} gives a sequence: there is no single curve to draw")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scale = alt.Scale(type="log" if all(row["value"] > 0 for row in rows) else "linear", zero=False, nice=False)
+    chart = alt.Chart(alt.Data(values=rows)).mark_line()
+    panel = chart.encode(
+        x=alt.X("delta:Q", title="delta"),
+        y=alt.Y("value:Q", title=None, scale=scale),
+        color=alt.Color("curve:N", title=None, legend=alt.Legend(orient="bottom", labelLimit=300)),
+    ).properties(width=340, height=240)
+    panel.facet(alt.Facet("quantity:N", title=None), columns=3, title=f"{s.name} ({s.source})").resolve_scale(
+        y="independent"
+    ).save(str(path))

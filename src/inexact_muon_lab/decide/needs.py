@@ -1,0 +1,155 @@
+"""Status of each claim of a study, what it still needs, and the runs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inexact_muon_lab.report.claims import CLAIMS, Judged
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.grid_claims import EDGE
+from inexact_muon_lab.report.load import Results
+from inexact_muon_lab.report.series import Grid, grids
+from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.spec.study import Decide, StudyRuns
+from inexact_muon_lab.statistics import OPEN, extended, interval, optimum
+from inexact_muon_lab.store import store
+
+ROUNDS = 4
+"""Maximum number of values by which an axis of a grid may be extended."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Status and needs of a claim on a study.
+
+    Attributes:
+        has: number of seeds that are complete for every arm of the claim.
+        wanted: number of seeds needed; 0 until the pilot is complete.
+        runs: runs to train; empty if nothing is missing, or if it cannot be decided (`why`).
+        seconds: time that they take on this machine, estimated from ended runs of this study.
+    """
+
+    study: str
+    item: Judged
+    has: int
+    wanted: int
+    runs: tuple[RunSpec, ...]
+    seconds: float | None
+    why: str
+
+
+def needs(
+    results: Results, judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]
+) -> list[Need]:
+    """Needs of every claim for which the study declares a width; its store is in the folder."""
+    declared = plan.decide
+    assert declared is not None
+    stored = store.runs(folder)
+    rate = _seconds(stored)
+    cells = _cells((*plan.runs, *(run.spec for run in stored)), declared)
+    ended = {run.id for run in stored if run.outcome is not None}
+    names = [name for name in declared.width if not claims or name in claims]
+    mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
+    unknown = [claim for claim in CLAIMS if claim.id in names and claim.id not in {item.claim.id for item in mine}]
+    mine += [Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name) for claim in unknown]
+    found = []
+    for item in mine:
+        runs, why = _missing(item, plan, declared, cells, results)
+        left = tuple(spec for spec in runs if spec.id not in ended)
+        cost = len(left) * rate / slots if rate is not None else None
+        found.append(Need(plan.name, item, item.finding.interval.n, item.finding.wanted, left, cost, why))
+    return found
+
+
+def seeds(declared: Decide, count: int) -> list[int]:
+    """The pilot's seeds and the following ones, `count` in total."""
+    following = range(max(declared.pilot) + 1, max(declared.pilot) + 1 + max(0, count - len(declared.pilot)))
+    return [*declared.pilot, *following]
+
+
+def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec, ...]:
+    """All cells with all seeds, seed by seed, so that an interrupted sweep has complete seeds."""
+    kept = list(cells)
+    return tuple(msgspec.structs.replace(cell, seed=seed) for seed in chosen for cell in kept)
+
+
+def _missing(
+    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec], results: Results
+) -> tuple[tuple[RunSpec, ...], str]:
+    """(runs, why): the pilot, or cells beyond an edge, or seeds."""
+    finding = item.finding
+    if not finding.testable:
+        return (), "not testable on this machine"
+    if not finding.wanted:
+        return with_seeds(cells, declared.pilot), "the pilot is not complete"
+    if EDGE in finding.note:
+        more = _beyond(results, item, plan, declared)
+        return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
+    if finding.wanted > declared.most:
+        return (), f"needs {finding.wanted} seeds, the study allows {declared.most}"
+    if finding.interval.n < finding.wanted:
+        return with_seeds(cells, seeds(declared, finding.wanted)), "seeds"
+    return (), ""
+
+
+def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
+    """One run per cell, regardless of its seed."""
+    first = declared.pilot[0]
+    found = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
+    return list(found.values())
+
+
+def _seconds(stored: Iterable[store.Run]) -> float | None:
+    """Mean wall time of the ended runs."""
+    times = [sum(run.outcome.seconds.values()) for run in stored if run.outcome and run.outcome.seconds]
+    return sum(times) / len(times) if times else None
+
+
+def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
+    """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
+    made: dict[str, RunSpec] = {}
+    for grid in grids(results, momenta=1):
+        if grid.study == item.study and grid.title == item.finding.evidence:
+            rates, alphas = _next(grid)
+            wide = len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS
+            if wide or len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
+                continue
+            chosen = sorted(set(grid.seeds) | set(declared.pilot))
+            for count in grid.by_count:
+                template = grid.by_count[count][0].spec
+                for lr, momentum in _new_cells(grid, rates, alphas):
+                    options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
+                    cell = msgspec.structs.replace(template, optimizer=options)
+                    made |= {spec.id: spec for spec in with_seeds([cell], chosen)}
+    return tuple(made.values())
+
+
+def _next(grid: Grid) -> tuple[set[float], set[float]]:
+    """New step sizes and alphas, one beyond each end at which some seed has its optimum."""
+    rates, alphas = set[float](), set[float]()
+    known = [1.0 - momentum for momentum in reversed(grid.momenta)]
+    for count in (grid.counts[0], grid.counts[-1]):
+        for seed in grid.seeds:
+            metric, sign = ("accuracy", -1.0) if grid.images else ("loss", 1.0)
+            best = optimum(grid.table(count, seed, metric), sign)
+            if best is not None and best.edge:
+                rates |= {extended(grid.rates, best.cell[0]) or 0.0}
+            if best is not None and best.alpha_edge:
+                alphas |= {extended(known, 1.0 - best.cell[1], most=1.0) or 0.0}
+    return rates - {0.0}, alphas - {0.0}
+
+
+def _width(plan: StudyRuns, field: str) -> int:
+    return len({getattr(spec.optimizer, field, None) for spec in plan.runs})
+
+
+def _new_cells(grid: Grid, rates: set[float], alphas: set[float]) -> list[tuple[float, float]]:
+    momenta = sorted({*grid.momenta, *(round(1.0 - alpha, 6) for alpha in alphas)})
+    steps = sorted({*grid.rates, *rates})
+    known = {(lr, momentum) for lr in grid.rates for momentum in grid.momenta}
+    return [(lr, momentum) for lr in steps for momentum in momenta if (lr, momentum) not in known]

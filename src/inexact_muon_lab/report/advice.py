@@ -1,0 +1,105 @@
+"""Recommends an oracle and step size from the runs of a study."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import inf
+
+from inexact_muon_lab.report.load import Results, RunRecord
+from inexact_muon_lab.report.precision import MARGIN
+from inexact_muon_lab.report.series import ENDED
+from inexact_muon_lab.spec.study import field_of
+from inexact_muon_lab.statistics import CONFIRMED, Interval, interval, paired
+
+Setting = tuple[float, float | None]
+"""(step size, momentum)"""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """An oracle at its best step size and momentum, by mean loss over the seeds that all cells share."""
+
+    oracle: str
+    iterations: float
+    at: Setting
+    losses: dict[int, float]
+    edge: str
+    """Which of step size and momentum is the first or last that was tried; empty if none is."""
+    tied: bool
+    """Weight decay is tied to lr."""
+
+    @property
+    def loss(self) -> Interval:
+        """Interval of the loss over seeds."""
+        return interval(self.losses)
+
+    @property
+    def words(self) -> str:
+        """Oracle, step size and momentum as text."""
+        momentum = "" if self.at[1] is None else f", momentum {self.at[1]:g}"
+        return f"{self.oracle} at lr {self.at[0]:.3g}{momentum}"
+
+
+def advice(results: Results) -> list[str]:
+    """One sentence for each problem on which at least two oracles were trained."""
+    return [sentence(study, found) for study, found in tuned(results) if len(found) >= 2]
+
+
+def sentence(study: str, found: list[Tuned]) -> str:
+    """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
+    best = min(found, key=lambda t: t.loss.mean)
+    margin = MARGIN * abs(best.loss.mean)
+    same = [t for t in found if t is not best and _no_worse(t, best, margin)]
+    chosen = min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
+    half = chosen.loss.high - chosen.loss.mean
+    loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {chosen.loss.n} seeds"
+    why = f"the best of {len(found)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
+    if chosen is not best:
+        why = f"the cheapest of {len(found)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
+    moved = chosen.tied and len({t.at[0] for t in found}) > 1
+    decay = "; weight decay is tied to lr, so that oracles at other lr differ in decay, too" if moved else ""
+    return f"{study}: use {chosen.words} ({loss}): {why}{_edges(chosen, found)}{decay}"
+
+
+def _edges(chosen: Tuned, found: list[Tuned]) -> str:
+    """What is open because an optimum is at an end of its grid."""
+    others = [t.oracle for t in found if t.edge and t is not chosen]
+    own = f"; its {chosen.edge} is the first or last that was tried, so look beyond" if chosen.edge else ""
+    return own + (f"; open for {', '.join(others)}: best at an end of what was tried" if others else "")
+
+
+def tuned(results: Results) -> list[tuple[str, list[Tuned]]]:
+    """(study, every oracle at its best), for each problem."""
+    groups: dict[tuple[str, str], dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    for run in results.runs:
+        if run.oracle is not None and run.state in ENDED:
+            groups[run.study, run.setting][str(field_of(run.spec, "optimizer.polar"))].append(run)
+    return [
+        (study, [t for text, runs in by_oracle.items() if (t := _best(text, runs)) is not None])
+        for (study, _), by_oracle in groups.items()
+    ]
+
+
+def _best(oracle: str, runs: list[RunRecord]) -> Tuned | None:
+    """Its best cell among those of which no run diverged, by the seeds that all of these have."""
+    cells: dict[Setting, dict[int, float | None]] = defaultdict(dict)
+    for run in runs:
+        cells[run.lr, run.momentum][run.seed] = run.value("loss")
+    stable = {
+        cell: {seed: loss for seed, loss in by_seed.items() if loss is not None}
+        for cell, by_seed in cells.items()
+        if None not in by_seed.values()
+    }
+    shared = set.intersection(*(set(by_seed) for by_seed in stable.values())) if stable else set()
+    if not shared:
+        return None
+    at = min(stable, key=lambda cell: sum(stable[cell][seed] for seed in shared))
+    ends = ((name, sorted({cell[k] or 0.0 for cell in stable}), at[k]) for k, name in enumerate(("lr", "momentum")))
+    edge = " and ".join(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
+    count = runs[0].oracle.iterations if runs[0].oracle else None
+    return Tuned(oracle, inf if count is None else count, at, stable[at], edge, runs[0].tied)
+
+
+def _no_worse(t: Tuned, best: Tuned, margin: float) -> bool:
+    return interval(paired(t.losses, best.losses)).no_worse(margin).verdict() == CONFIRMED

@@ -1,0 +1,192 @@
+"""Arms of a study against each other: is one better, and is it the arm or what moved with it?
+
+An arm is better only if its loss is below that of the arm it is compared with *and* below that of every control, an
+arm that gives the other one what moves with this one (its decay, its step size, its length). Arms that differ in a
+field that the study does not declare are not compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from inexact_muon_lab.report.figure import Table
+from inexact_muon_lab.report.load import Results, StudyRecord
+from inexact_muon_lab.report.records import RunRecord
+from inexact_muon_lab.spec.arms import Arm, Compare, differences, trained
+from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, Interval, PValues, Verdict, all_of, interval
+
+ENDED = ("finished", "diverged")
+
+
+@dataclass(frozen=True)
+class Against:
+    """An arm minus another one, seed by seed.
+
+    Attributes:
+        differs: (field, value of the arm, value of the other, "arm", "own" or "undeclared").
+        diverged: seeds of which one of the two diverged.
+    """
+
+    other: str
+    loss: Interval
+    differs: tuple[tuple[str, Any, Any, str], ...]
+    diverged: tuple[int, ...] = ()
+    environment: tuple[str, ...] = ()
+    """What differs in data, versions or CPU between runs of one seed."""
+
+    @property
+    def undeclared(self) -> list[str]:
+        """Why the two do not compare; empty if they do."""
+        return [*(field for field, _, _, role in self.differs if role == "undeclared"), *self.environment]
+
+    @property
+    def moved(self) -> list[str]:
+        """Rates at which the two have values of their own."""
+        return [field for field, _, _, role in self.differs if role == "own"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The claim that one arm of a study ends lower than another."""
+
+    study: str
+    title: str
+    arm: str
+    first: Against
+    controls: tuple[Against, ...]
+    level: float
+    """Mean loss of the arm it is compared with."""
+    margin: float
+    """The smallest gain that counts, a loss."""
+    held: str
+
+    @property
+    def p(self) -> PValues:
+        """Better than the other arm and than every control; refuted if the gain over one is surely below the margin."""
+        parts = (self.first, *self.controls)
+        if any(part.undeclared or part.diverged for part in parts):
+            return OPEN
+        confirm = all_of(*(part.loss.below(0.0) for part in parts)).confirm
+        refute = all_of(*(part.loss.below(-self.margin) for part in parts)).refute
+        uncontrolled = self.first.moved and not self.controls
+        return PValues(1.0 if uncontrolled else confirm, refute)
+
+    @property
+    def verdict(self) -> Verdict:
+        """By itself: comparisons of a study are declared, one primary one each."""
+        return self.p.verdict()
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        parts = (self.first, *self.controls)
+        if fields := sorted({field for part in parts for field in part.undeclared}):
+            return f"not comparable: the arms differ in {', '.join(fields)}, which the study does not declare"
+        if missing := [part.other for part in parts if not part.loss.n and not part.diverged]:
+            return f"open: no seed has ended in {self.arm} and in {', '.join(missing)}"
+        if seeds := sorted({seed for part in parts for seed in part.diverged}):
+            return f"open: an arm diverged for seeds {', '.join(map(str, seeds))}"
+        if self.verdict == CONFIRMED:
+            return "better than the other arm" + (" and than every control" if self.controls else "")
+        if self.verdict == REFUTED:
+            gain = f"a gain of {self.margin:.2g} or more is excluded" if self.margin else "it is not lower"
+            return f"not better: {gain}"
+        if self.first.moved and not self.controls:
+            return f"open: no control arm has its {' and '.join(self.first.moved)}"
+        return "open: these seeds do not tell"
+
+
+def comparisons(results: Results) -> list[Comparison]:
+    """Those that the studies declare, in their order."""
+    return [one for study in results.studies if study.compare for one in _of(study, study.compare)]
+
+
+def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
+    runs: dict[str, dict[int, RunRecord]] = defaultdict(dict)
+    for run in study.runs:
+        arm = compare.arm_of(run.spec)
+        if arm is not None and run.state in ENDED:
+            runs[arm.name][run.seed] = run
+    found = []
+    for arm in compare.arm:
+        names = (arm.against, *arm.controls)
+        if arm.against:
+            parts = [_against(name, runs[arm.name], runs[name], compare) for name in names]
+            losses = [loss for run in runs[arm.against].values() if (loss := run.value("loss")) is not None]
+            level = sum(losses) / max(1, len(losses))
+            held = _held(arm, compare, study.runs[0])
+            margin = compare.margin * level
+            found.append(Comparison(study.name, study.title, arm.name, parts[0], tuple(parts[1:]), level, margin, held))
+    return found
+
+
+def _against(name: str, mine: dict[int, RunRecord], theirs: dict[int, RunRecord], compare: Compare) -> Against:
+    """Of the seeds that have ended in both arms; a seed in which one diverged has no difference."""
+    seeds = sorted(mine.keys() & theirs.keys())
+    pairs = {seed: (mine[seed].value("loss"), theirs[seed].value("loss")) for seed in seeds}
+    losses = {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}
+    changes = {f: v for s in seeds for f, v in differences(mine[s].spec, theirs[s].spec).items()}
+    differs = tuple((field, a, b, _role(field, compare)) for field, (a, b) in changes.items())
+    other = {key for seed in seeds for key in _environment(mine[seed], theirs[seed])}
+    return Against(name, interval(losses), differs, tuple(s for s in seeds if s not in losses), tuple(sorted(other)))
+
+
+def _role(field: str, compare: Compare) -> str:
+    return "arm" if field in compare.of else "own" if field in compare.own else "undeclared"
+
+
+def _environment(one: RunRecord, other: RunRecord) -> list[str]:
+    first, second = (run.outcome.environment if run.outcome else {} for run in (one, other))
+    return [name for name in first.keys() | second.keys() if first.get(name) != second.get(name)]
+
+
+def _held(arm: Arm, compare: Compare, run: RunRecord) -> str:
+    """What the study declares to be equal, with its value, and the rest."""
+    fields = trained(run.spec)
+    values = ", ".join(f"{field.removeprefix('optimizer.')} {fields.get(field)}" for field in compare.held)
+    own = ", ".join(field.removeprefix("optimizer.") for field in compare.own) or "nothing"
+    return f"{arm.name}: tuned for each arm on other seeds: {own}; held equal: {values or 'the rest'}"
+
+
+def tables(found: Iterable[Comparison]) -> list[Table]:
+    """For each comparison: the differences of losses, and under it what differs between the arms."""
+    made = []
+    for one in found:
+        parts = (one.first, *one.controls)
+        rows = tuple((part.other, _signed(part.loss), f"{part.loss.n} seeds") for part in parts)
+        made.append(Table(("minus", "loss, 95 % interval", "sample"), rows, f"{one.arm}: {one.sentence} ({one.held})"))
+        fields = tuple(
+            (part.other, field, _short(a), _short(b), role) for part in parts for field, a, b, role in part.differs
+        )
+        made.append(Table(("against", "field", one.arm, "the other", "declared as"), fields, "what differs"))
+    return made
+
+
+def unmatched(study: StudyRecord) -> list[str]:
+    """A sentence if oracles of a study cannot be compared because each was trained in a setting of its own."""
+    settings: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in study.runs:
+        if run.oracle is not None:
+            settings[run.setting].append(run)
+    groups = [(runs[0], {str(run.spec.optimizer.polar) for run in runs}) for runs in settings.values()]
+    lines = []
+    for k, (run, oracles) in enumerate(groups):
+        for other, theirs in groups[:k]:
+            if not oracles & theirs and study.compare is None:
+                fields = [f for f in differences(run.spec, other.spec) if f not in ("optimizer.polar", "optimizer.lr")]
+                if any(field.startswith("problem.") or field == "optimizer.name" for field in fields):
+                    continue  # different problems or optimizers: no comparison of oracles
+                mine = f"{min(oracles)} and {min(theirs)}"
+                lines.append(f"{study.name}: {mine} are not compared: they differ in {', '.join(fields)}")
+    return lines
+
+
+def _signed(loss: Interval) -> str:
+    return f"{loss.mean:+.4f} ({loss.low:+.4f} to {loss.high:+.4f})" if loss.n > 1 else f"{loss.mean:+.4f}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -1,0 +1,201 @@
+"""Claims of the paper and of this project, judged by the data. All verdicts are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from inexact_muon_lab.report import cotuning, precision, sources, theory
+from inexact_muon_lab.report import grid_claims as grid
+from inexact_muon_lab.report import ladder_claims as ladder
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.load import Results
+from inexact_muon_lab.report.planned import planned, promised
+from inexact_muon_lab.report.series import Series, grids, ladders
+from inexact_muon_lab.spec.study import Decide
+from inexact_muon_lab.statistics import (
+    CONFIRMED,
+    OPEN,
+    REFUTED,
+    UNDECIDED,
+    ClaimPValues,
+    PValues,
+    Verdict,
+    holm,
+    interval,
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence with its source, the evidence it is judged on, and the function that judges it."""
+
+    id: str
+    sentence: str
+    where: str
+    on: Literal["ladder", "grid", "theory", "cotuning", "precision"]
+    """Kind of evidence."""
+    judge: Callable[[Any], Finding]
+    source: str
+    """Command that produces the data."""
+    images: bool | None = None
+    """Judged on image problems, on the others, or (None) on both."""
+
+
+CLAIMS = (
+    Claim("lower-loss", "More iterations give a lower loss", "Figure 1a, Table 1", "ladder", ladder.lower_loss,
+          sources.GPT_ITERATIONS, False),
+    Claim("first-steps", "The biggest gain is from one to three iterations", "Table 1", "ladder", ladder.first_steps,
+          sources.GPT_ITERATIONS, False),
+    Claim("saturates", "The gain saturates after about five iterations", "Figure 3a, Table 1", "ladder",
+          ladder.saturates, sources.GPT_ITERATIONS, False),
+    Claim("goes-on", "From five iterations to eight the loss goes on falling", "Table 1", "ladder", ladder.goes_on,
+          sources.GPT_ITERATIONS, False),
+    Claim("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", "ladder", ladder.time_grows,
+          sources.GPT_ITERATIONS, False),
+    Claim("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", "grid",
+          grid.lr_moves_down, sources.GPT_HEATMAP, False),
+    Claim("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", "grid",
+          grid.alpha_moves_up, sources.GPT_HEATMAP, False),
+    Claim("region", "The stable region widens with precision", "Figure 1b", "grid", grid.region_widens,
+          sources.GPT_HEATMAP, False),
+    Claim("level-region", "More step sizes reach a common loss with precision", "Figure 1b", "grid",
+          grid.region_at_one_loss, sources.GPT_HEATMAP, False),
+    Claim("error-ordered", "The LMO error falls with every iteration", "Figure 4", "ladder", ladder.error_ordered,
+          sources.GPT_ITERATIONS),
+    Claim("error-constant", "The LMO error is roughly constant in training", "Figure 4", "ladder",
+          ladder.error_constant, sources.GPT_ITERATIONS),
+    Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", "ladder", ladder.lower_loss,
+          sources.CNN_ITERATIONS, True),
+    Claim("best-accuracy", "The best accuracy rises with precision", "Figure 2b", "grid", grid.best_accuracy_rises,
+          sources.CNN_STEPS, True),
+    Claim("accuracy-gap", "The gap between best and worst accuracy shrinks", "Figure 2b", "grid", grid.gap_shrinks,
+          sources.CNN_STEPS, True),
+    Claim("accuracy-region", "The region of high accuracy grows with precision", "Figure 5", "grid",
+          grid.accuracy_region_grows, sources.CNN_STEPS, True),
+    Claim("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1", "ladder",
+          ladder.bounds_hold, sources.GPT_ITERATIONS),
+    Claim("theory", "Every bound holds", "Theorems 1 to 7", "theory", theory.every_bound_holds, sources.THEORY),
+    Claim("paper-rule", "The paper's rule beats keeping step size and momentum", "Corollary 3", "cotuning",
+          cotuning.paper_beats_keep, sources.COTUNING),
+    Claim("some-rule", "Some rule has at most a third of the regret of keeping them", "not in the paper", "cotuning",
+          cotuning.a_third_of_keep, sources.COTUNING),
+    Claim("control", "Precision control reaches the exact loss with 15 % fewer flops than any fixed oracle that does",
+          "not in the paper", "precision", precision.control_saves, sources.PRECISION),
+    Claim("budget", "A budget over layers beats uniform precision at the same flops", "not in the paper", "precision",
+          precision.budget_beats_uniform, sources.PRECISION),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim on one body of evidence.
+
+    Attributes:
+        finding: with the verdict for this claim alone.
+        p: p-values after Holm's correction over the claims of the page; those of the finding if it is counted.
+    """
+
+    claim: Claim
+    finding: Finding
+    p: PValues
+    study: str = ""
+    """The study of the runs; empty for tables."""
+
+    @property
+    def tested(self) -> bool:
+        """Whether it is part of the correction: not if counted, with fewer than two seeds, or not testable."""
+        return not self.finding.counted and self.finding.testable and self.finding.interval.n >= 2
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict after the correction, which may leave a claim undecided but never reverses it."""
+        found = self.p.verdict()
+        return UNDECIDED if found == CONFIRMED and self.finding.verdict == REFUTED else found
+
+    @property
+    def changed(self) -> str:
+        """A sentence if the correction changed the verdict; else empty."""
+        if self.verdict == self.finding.verdict:
+            return ""
+        p = self.finding.p.refute if self.finding.verdict == REFUTED else self.finding.p.confirm
+        return f"{self.finding.verdict} by itself (p {p:.2g}), not among the claims of this page"
+
+
+def judge(results: Results) -> list[Judged]:
+    """Judge every claim on all matching evidence; at least one row per claim.
+
+    The results are one family. Reference evidence is a separate call, since it existed before these runs.
+    """
+    bodies: dict[str, Iterable[Any]] = {
+        "ladder": ladders(results),
+        "grid": [g for g in grids(results, momenta=1) if len(g.cells) >= 2],
+        "theory": results.tables.theory,
+        "cotuning": results.tables.cotuning,
+        "precision": results.tables.precision,
+    }
+    rows: list[tuple[Claim, Any, Finding]] = []
+    for claim in CLAIMS:
+        about = [b for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
+        found = [(claim, b, claim.judge(b)) for b in about]
+        rows += [row for row in found if row[2].statistic] or found[:1] or [(claim, None, _nothing(claim))]
+    declared = {study.name: study.declared for study in results.studies if study.declared}
+    kept = _planned(rows, declared)
+    size = len({name for one in declared.values() for name in one.family})
+    corrected = correct(kept, size)
+    return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in kept]
+
+
+def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]) -> list[Judged]:
+    """Each row, taking its study's declaration into account."""
+    items = [Judged(claim, f, f.p, body.study if isinstance(body, Series) else "") for claim, body, f in rows]
+    most: dict[str, int] = {}
+    for item in items:
+        if item.study in declared:
+            wanted = promised(item.finding, declared[item.study], item.claim.id) or 0
+            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), wanted)
+    found = []
+    for item in items:
+        finding = item.finding
+        if item.study in declared:
+            finding = planned(finding, declared[item.study], item.claim.id, most[item.study])
+        found.append(replace(item, finding=finding, p=finding.p))
+    return found
+
+
+def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
+    """Holm's correction over the tested claims.
+
+    Args:
+        judged: the rows of one family.
+        size: number of declared claims, if larger.
+    """
+    members: dict[str, list[Finding]] = {}
+    for item in (item for item in judged if item.tested):
+        members.setdefault(item.claim.id, []).append(item.finding)
+    adjusted = holm([ClaimPValues(name, tuple(f.p for f in found)) for name, found in members.items()], size)
+    return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
+
+
+def overall(judged: list[Judged]) -> dict[str, Verdict]:
+    """One verdict per claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
+    found: dict[str, Verdict] = {}
+    for item in judged:
+        verdicts = (found.get(item.claim.id, UNDECIDED), item.verdict)
+        found[item.claim.id] = REFUTED if REFUTED in verdicts else CONFIRMED if CONFIRMED in verdicts else UNDECIDED
+    return found
+
+
+def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
+    """The most important ones, one per claim: refuted, confirmed, undecided, each in the order of the claims."""
+    ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
+    chosen: dict[str, Judged] = {}
+    for item in sorted(judged, key=lambda j: ranks[j.verdict]):
+        if item.finding.statistic:
+            chosen.setdefault(item.claim.id, item)
+    return list(chosen.values())[:count]
+
+
+def _nothing(claim: Claim) -> Finding:
+    return Finding("no data", "", interval([]), OPEN, claim.source)

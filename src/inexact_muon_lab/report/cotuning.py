@@ -1,0 +1,133 @@
+"""Section on co-tuning: how well each rule transfers a tuned step size and momentum to another oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inexact_muon_lab.report import sources, study_charts
+from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.tables import Cotuned, Target, named
+from inexact_muon_lab.statistics import CONFIRMED, OPEN, Interval, all_of, any_of, interval, known_value, paired
+
+KEEP = "keep"
+SHARE = 1 / 3
+"""Target regret of a rule, as a fraction of keep's mean regret."""
+STILL = "the paper's rule moved nothing, because it uses delta alone and delta is 1 for every oracle here"
+
+
+def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
+    """Regret by rule, and predicted against observed optimum."""
+    measured = [p for p in problems if p.rules or any(_regrets(p))]
+    panels = [panel for p in measured for panel in _panels(p)]
+    lines = [line for p in measured for line in _lines(p)]
+    caption = (
+        "Regret: final loss with the values that a rule carries from the source oracle, minus the target's own best on "
+        "the grid. A dot is a target, a diamond the mean with its interval; keep changes nothing. On the diagonal a "
+        "rule is right."
+    )
+    head = ("problem", "source", "target", "best lr, alpha", "rule", "its lr, alpha", "loss", "regret")
+    return Figure("co-tuning", section, "Co-tuning: regret by rule", "Corollary 3", caption, panels,
+                  Table(head, lines), sources.COTUNING)  # fmt: skip
+
+
+def _panels(p: Cotuned) -> Iterator[Panel]:
+    dots = list(_regrets(p))
+    yield study_charts.regrets(f"{title(p)}: regret by rule", [*dots, *_means(p)])
+    for quantity, label in (("lr", "step size"), ("alpha", "momentum weight")) if dots else ():
+        yield study_charts.diagonal(f"{title(p)}: {label}", dots, f"observed_{quantity}", quantity, label)
+
+
+def title(p: Cotuned) -> str:
+    """The problem, and the origin of the table."""
+    return named(p.title or p.problem, p.origin)
+
+
+def _regrets(p: Cotuned) -> Iterator[Row]:
+    for t in p.targets:
+        for r in t.rules:
+            if r.regret is not None:
+                yield {"kind": "target", "problem": p.problem, "rule": r.rule, "target": t.target, "regret": r.regret,
+                       "lr": r.lr, "alpha": r.alpha, "observed_lr": t.best.lr, "observed_alpha": t.best.alpha,
+                       "on_edge": t.on_edge}  # fmt: skip
+
+
+def _means(p: Cotuned) -> Iterator[Row]:
+    for r in p.rules:
+        yield {"kind": "mean", "problem": p.problem, "rule": r.rule, "regret": r.regret_mean, "low": r.regret_low,
+               "high": r.regret_high}  # fmt: skip
+
+
+def _lines(p: Cotuned) -> Iterator[tuple[str, ...]]:
+    for t in p.targets:
+        best = f"{t.best.lr:.3g}, {t.best.alpha:.3g}{' (edge)' if t.on_edge else ''}"
+        for r in t.rules:
+            found = ("-" if v is None else f"{v:.4f}" for v in (r.loss, r.regret))
+            yield title(p), p.source, t.target, best, r.rule, f"{r.lr:.3g}, {r.alpha:.3g}", *found
+
+
+def paper_beats_keep(p: Cotuned) -> Finding:
+    """Regret of keep minus regret of the paper's rule, by target; zero for sure if it carries keep's values."""
+    gain = _less(p.targets, KEEP, "paper")
+    if gain.identical and not _moves(p):
+        gain = known_value(0.0, gain.n)
+    text = f"regret of keep minus that of the paper's rule: {gain.mean:+.4f}" if gain.n else ""
+    note = "; ".join(filter(None, (STILL if not _moves(p) else "", _left_out(p, gain.n))))
+    return Finding(title(p), text, gain, gain.above(), note, "target")
+
+
+def _moves(p: Cotuned) -> bool:
+    """Whether the paper's rule changes lr or alpha for any target."""
+    carried = [{r.rule: (r.lr, r.alpha) for r in t.rules} for t in p.targets]
+    return any("paper" in c and c["paper"] != c.get(KEEP) for c in carried)
+
+
+def a_third_of_keep(p: Cotuned) -> Finding:
+    """A third of keep's regret minus a rule's, by target, without targets whose best is on the grid's edge.
+
+    Such targets would flatter a rule. keep itself must have a positive regret.
+    """
+    inner = [t for t in p.targets if not t.on_edge]
+    there = interval(_by_target(inner, KEEP)).censored(below=False, above=bool(_lost(inner, KEEP)))
+    rules = dict.fromkeys(r.rule for t in inner for r in t.rules if r.rule != KEEP)
+    margins = {rule: _less(inner, KEEP, rule, SHARE) for rule in rules}
+    known = {rule: margin for rule, margin in margins.items() if margin.n}
+    if not known:
+        return Finding(title(p), "", interval([]), OPEN, "no target whose best lies inside the grid", "target")
+    best = max(known, key=lambda rule: known[rule].mean)
+    text = f"best rule {best}: a third of keep's regret minus its own {known[best].mean:+.4f}"
+    less = (
+        ""
+        if there.above().verdict() == CONFIRMED
+        else f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
+    )
+    note = "; ".join(filter(None, (less, _left_out(p, known[best].n))))
+    found = all_of(there.above(), any_of(*(m.above() for m in known.values())))
+    return Finding(title(p), text, known[best], found, note, "target")
+
+
+def _less(targets: list[Target], first: str, second: str, share: float = 1.0) -> Interval:
+    """share * regret of the first rule minus that of the second, by target.
+
+    Where one of them diverged its regret is larger than any.
+    """
+    one, two = (_by_target(targets, rule) for rule in (first, second))
+    found = interval(paired({target: share * regret for target, regret in one.items()}, two))
+    return found.censored(bool(_lost(targets, second) & one.keys()), bool(_lost(targets, first) & two.keys()))
+
+
+def _lost(targets: list[Target], rule: str) -> set[str]:
+    """Targets on which a rule's values diverged."""
+    return {t.target for t in targets for r in t.rules if r.rule == rule and r.regret is None}
+
+
+def _by_target(targets: list[Target], rule: str) -> dict[str, float]:
+    return {t.target: r.regret for t in targets for r in t.rules if r.rule == rule and r.regret is not None}
+
+
+def _left_out(p: Cotuned, used: int) -> str:
+    lost = len(p.targets) - used
+    diverged = sorted({r.rule for t in p.targets for r in t.rules if r.regret is None})
+    against = f"; diverged, which counts against the rule: {', '.join(diverged)}" if diverged else ""
+    said = f"{lost} of {len(p.targets)} targets are left out: on the grid's edge, or diverged" if lost else ""
+    return f"{said}{against}"

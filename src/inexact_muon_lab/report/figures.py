@@ -1,0 +1,76 @@
+"""All figures of the report, in order; those without data name the command that produces them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inexact_muon.schedules.oracles import parts
+from inexact_muon_lab.report import charts, cotuning, image_figures, language_figures, precision, sizes, sources, theory
+from inexact_muon_lab.report.figure import Figure, Panel, Table
+from inexact_muon_lab.report.load import Results
+from inexact_muon_lab.report.sources import BEYOND
+from inexact_muon_lab.report.tables import OracleRow
+
+FLOOR = 1e-9
+"""Smaller errors are plotted at this value."""
+
+ORDER = ("convergence", "heatmaps", "cnn-loss", "accuracy", "table-1", "lmo-error", "layers", "accuracy-maps")
+"""The paper's order: Figures 1a, 1b, 2a, 2b, Table 1 with Figure 3, 4, 5."""
+
+
+def figures(results: Results, reference: Results | None = None) -> list[Figure]:
+    """All figures; panels and rows of reference evidence follow and are labelled as such."""
+    own = _of(results)
+    made = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
+    place = next(k for k, figure in enumerate(made) if figure.section != made[0].section)
+    return [*made[:place], sizes.figure(results, reference), *made[place:]]
+
+
+def _joined(own: Figure, theirs: Figure) -> Figure:
+    """Own and reference parts of a figure; the computed table of oracles is not evidence and stays as it is."""
+    if own.id == "oracles" and own.panels:
+        return own
+    caption = own.caption if own.caption.startswith(theirs.caption) else theirs.caption
+    lines = Table(own.table.header or theirs.table.header, [*own.table.rows, *theirs.table.rows])
+    if own.table.header != theirs.table.header and own.table.rows and theirs.table.rows:
+        lines = own.table  # columns of other counts
+    return replace(own, panels=[*own.panels, *theirs.panels], table=lines, caption=caption)
+
+
+def _of(results: Results) -> list[Figure]:
+    tables = results.tables
+    found = language_figures.figures(results) | image_figures.figures(results)
+    return [
+        *(found[name] for name in ORDER),
+        found["baselines"],
+        theory.figure(tables.theory, BEYOND),
+        cotuning.figure(tables.cotuning, BEYOND),
+        precision.figure(tables.precision, BEYOND),
+        oracles(tables.oracles),
+    ]
+
+
+def oracles(table: tuple[OracleRow, ...]) -> Figure:
+    """Comparison of all oracles, from the table that the demo writes."""
+    rows = [
+        {"method": r.method, "family": r.family, "iterations": parts(r.method).iterations, "products": r.square,
+         "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}
+        for r in table
+    ]  # fmt: skip
+    plain = {r.method for r in table if r.family != "exact-svd" and r.square <= 25 and r.method.count("=") == 1}
+    shown = [row for row in rows if row["method"] in plain]
+    panels: list[Panel] = []
+    if shown:
+        panels = [
+            charts.scatter("Error bound at 1e-3", shown, ("products", "cost in n³ products"), ("delta", "delta"), True),
+            charts.scatter("On singular values j⁻¹; exact is (0, 1)", rows, ("gap", "gap"), ("overshoot", "overshoot")),
+        ]
+    head = ("oracle", "delta at 1e-3", "gap", "overshoot", "n³ products")
+    lines = [
+        (r.method, f"{max(r.delta.small, FLOOR):.3g}", f"{r.gap.power_law:.4f}", f"{r.overshoot.power_law:.4f}",
+         f"{r.square:.1f}")
+        for r in table
+    ]  # fmt: skip
+    caption = "Computed from the coefficients, in exact arithmetic: no training involved."
+    return Figure("oracles", "Oracles", "Every oracle: cost and error", "not in the paper", caption, panels,
+                  Table(head, lines), sources.ORACLES)  # fmt: skip

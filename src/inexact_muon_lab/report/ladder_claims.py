@@ -1,0 +1,205 @@
+"""Claims about the number of iterations at one step size and momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from math import log
+
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.load import RunRecord
+from inexact_muon_lab.report.series import Ladder, iterations
+from inexact_muon_lab.statistics import (
+    FALSE,
+    LEVEL,
+    OPEN,
+    TRUE,
+    PValues,
+    all_of,
+    difference,
+    interval,
+    known_value,
+    paired,
+    quantile,
+)
+from inexact_muon_lab.store.curves import Record
+
+SATURATED, FIRST = 0.9, 0.5
+"""Fractions of the whole gain that five and three iterations must achieve."""
+SLIGHTLY = 1.10
+"""Largest ratio of step times that counts as "grows slightly"; the paper's table has 1.035."""
+CONSTANT = 2.0
+"""Largest p90/p10 of the LMO error after the first tenth; the paper's numbers drift by 26.9/23.6 and 3.5/1.7."""
+SLACK = 1e-6
+"""Relative rounding tolerance of inequalities between measured numbers."""
+
+
+def _loss(run: RunRecord) -> float | None:
+    return run.value("loss")
+
+
+def _train_loss(run: RunRecord) -> float | None:
+    return run.value("train_loss")
+
+
+def lower_loss(ladder: Ladder) -> Finding:
+    """Loss of the fewest iterations minus that of the most, paired by seed; no significant increase between neighbours.
+
+    Refuted by the whole gain or by any step between neighbours: the smallest p times their number.
+    """
+    of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
+    counts = ladder.counts
+    gain = ladder.gain(counts[0], counts[-1], of)
+    steps = {f"{a} to {b}": ladder.gain(a, b, of).above() for a, b in pairwise(counts)}
+    refute = all_of(gain.above(), *steps.values()).refute
+    worse = [step for step, p in steps.items() if min(1.0, (1 + len(steps)) * p.refute) <= LEVEL]
+    p = PValues(gain.above().confirm, refute)
+    said = f"surely worse from {', '.join(worse)} iterations" if worse else ""
+    note = _join(said, ladder.lost(), _left_out(ladder, of))
+    text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: "
+    text += f"{gain.mean:+.4f}" if gain.n else "no seed has both"
+    return Finding(ladder.title, text if gain.n or ladder.lost() else "", gain, p, note)
+
+
+def saturates(ladder: Ladder) -> Finding:
+    """Fraction of the whole gain that five iterations achieve."""
+    return _share(ladder, 5, SATURATED)
+
+
+def first_steps(ladder: Ladder) -> Finding:
+    """Fraction of the whole gain that three iterations achieve."""
+    return _share(ladder, 3, FIRST)
+
+
+def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
+    """(L_1 - L_count) - wanted (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
+    counts = ladder.counts
+    middle, first, last = ladder.nearest(count), counts[0], counts[-1]
+    if not first < middle < last:
+        return _none(ladder, f"needs fewer and more than {count} iterations beside {count}")
+    values = [ladder.values(c, _loss) for c in (first, middle, last)]
+    seeds = sorted(values[0].keys() & values[1].keys() & values[2].keys())
+    lost = ladder.lost(first, middle, last)
+    if not seeds:
+        return _none(ladder, _join("no seed finished for all three counts", lost))
+    fewest, between, most = ({s: v[s] for s in seeds} for v in values)
+    whole, part = (ladder.interval(paired(fewest, other)) for other in (most, between))
+    margin = ladder.interval({s: difference(fewest[s] - between[s], wanted * (fewest[s] - most[s])) for s in seeds})
+    if lost:
+        whole, margin = (i.censored(below=True, above=True) for i in (whole, margin))
+    share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
+    text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
+    return Finding(ladder.title, text, margin, all_of(whole.above(), margin.above()), lost)
+
+
+def goes_on(ladder: Ladder) -> Finding:
+    """Loss of five iterations minus that of the most, paired by seed."""
+    five, last = ladder.nearest(5), ladder.counts[-1]
+    if not 4 <= five < last:
+        return _none(ladder, "needs more than 5 iterations beside 5")
+    gain = ladder.gain(five, last, _loss)
+    text = f"validation loss at {five} iterations minus at {last}: {gain.mean:+.4f}"
+    return Finding(
+        ladder.title, text if gain.n else "", gain, gain.above(), _join(ladder.lost(), _left_out(ladder, _loss))
+    )
+
+
+def time_grows(ladder: Ladder) -> Finding:
+    """Time of a step with the most iterations over that with the fewest."""
+    counts = ladder.counts
+    slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
+    ratio = ladder.interval({s: slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())})
+    text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
+    testable = not any(run.outcome and run.outcome.environment.get("device") == "cpu" for run in ladder.runs)
+    why = f"slightly: up to {SLIGHTLY:g}; a shared machine is noisy"
+    return Finding(
+        ladder.title,
+        text if ratio.n else "",
+        ratio,
+        all_of(ratio.above(1.0), ratio.below(SLIGHTLY)) if testable else OPEN,
+        why if testable else "not testable on a CPU: the claim is about GPUs and half a million tokens a step",
+        zone=(1.0, SLIGHTLY),
+        testable=testable,
+    )
+
+
+def error_ordered(ladder: Ladder) -> Finding:
+    """The smallest mean decrease of log LMO error between neighbouring counts, per seed, over common steps.
+
+    A seed without one of the counts could have a smaller one there: it is left out; of lost runs it is assumed.
+    """
+    falls: dict[int, list[float]] = {}
+    neighbours = list(pairwise(sorted(ladder.rungs)))
+    for a, b in neighbours:
+        crude, fine = ({r.seed: _sums(r) for r in ladder.rungs[c]} for c in (a, b))
+        for seed in crude.keys() & fine.keys():
+            steps = crude[seed].keys() & fine[seed].keys()
+            if steps:
+                ratios = [log(crude[seed][s] / fine[seed][s]) for s in steps if crude[seed][s] > 0 < fine[seed][s]]
+                falls.setdefault(seed, []).append(sum(ratios) / max(1, len(ratios)))
+    whole = {seed: min(values) for seed, values in falls.items() if len(values) == len(neighbours)}
+    if not whole:
+        return _none(ladder, _join("no LMO error was recorded for every count: telemetry.every", ladder.lost()))
+    least = ladder.interval(whole).censored(below=bool(ladder.lost()), above=False)
+    text = f"smallest mean fall of log LMO error from one count to the next: {least.mean:+.3f}"
+    missing = len(falls) - len(whole)
+    note = _join(f"{missing} seeds without every count are left out" if missing else "", ladder.lost())
+    return Finding(ladder.title, text, least, least.above(), note)
+
+
+def error_constant(ladder: Ladder) -> Finding:
+    """p90/p10 of the LMO error after the first tenth of training; the worst count of each seed."""
+    spread: dict[int, float] = {}
+    for run in ladder.runs:
+        late = [value for step, value in _sums(run).items() if step > 0.1 * run.spec.steps and value > 0]
+        if len(late) >= 3:
+            spread[run.seed] = max(spread.get(run.seed, 0.0), quantile(late, 0.9) / quantile(late, 0.1))
+    if not spread:
+        return _none(ladder, "needs three records of the LMO error after the first tenth of training")
+    ratio = ladder.interval(spread).censored(below=False, above=bool(ladder.lost()))
+    text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
+    note = _join(f"constant: below {CONSTANT:g}", ladder.lost())
+    return Finding(ladder.title, text, ratio, ratio.below(CONSTANT), note, zone=(0.0, CONSTANT))
+
+
+def bounds_hold(ladder: Ladder) -> Finding:
+    """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; counted, not tested."""
+    checked, broken = 0, []
+    for run in ladder.runs:
+        for record in run.records("lmo"):
+            for layer, delta, eta, nu in triples(record):
+                checked += 1
+                slack = SLACK * (1 + abs(delta))
+                if abs(eta) > delta + slack or nu > 1 + delta + slack or 1 - eta > nu + slack:
+                    broken.append(f"{layer} at step {record['step']} of {run.id}")
+    if not checked:
+        return _none(ladder, "no LMO error was recorded: telemetry.every")
+    seeds = len({run.seed for run in ladder.runs})
+    text = f"{len(broken)} of {checked} measured layers outside the bounds"
+    count = known_value(len(broken), seeds)
+    return Finding(ladder.title, text, count, FALSE if broken else TRUE, "; ".join(broken[:3]), counted=True)
+
+
+def triples(record: Record) -> Iterator[tuple[str, float, float, float]]:
+    """(layer, delta, gap, overshoot) of a record, if all three are finite."""
+    for layer, delta in record["delta"].items():
+        eta, nu = record["gap"].get(layer), record["overshoot"].get(layer)
+        if None not in (delta, eta, nu):
+            yield layer, delta, eta, nu
+
+
+def _sums(run: RunRecord) -> dict[int, float]:
+    return {record["step"]: record["sum"] for record in run.records("lmo") if record["sum"] is not None}
+
+
+def _left_out(ladder: Ladder, of: Callable[[RunRecord], float | None]) -> str:
+    lost = [run for run in ladder.runs if of(run) is None]
+    return f"{len(lost)} of {len(ladder.runs)} runs have no final value and are left out" if lost else ""
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
+
+
+def _none(ladder: Ladder, why: str) -> Finding:
+    return Finding(ladder.title, "", interval([]), OPEN, why)

@@ -1,0 +1,143 @@
+"""Stores as plain frozen records. A folder is a store, or contains stores (one or two levels down)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from inexact_muon_lab.errors import LabError, LabWarning, warn
+from inexact_muon_lab.report import comparable, tables
+from inexact_muon_lab.report.records import POLICIES as POLICIES
+from inexact_muon_lab.report.records import RunRecord as RunRecord
+from inexact_muon_lab.report.tables import Tables
+from inexact_muon_lab.spec.arms import Compare
+from inexact_muon_lab.spec.study import Decide
+from inexact_muon_lab.store import store
+from inexact_muon_lab.store.store import REFERENCE
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """One store."""
+
+    folder: Path
+    name: str
+    title: str
+    runs: tuple[RunRecord, ...]
+    declared: Decide | None = None
+    """The claims it declares to decide, if any."""
+    redeclared: bool = False
+    """The declaration was changed after runs had ended."""
+    compare: Compare | None = None
+    """The arms it declares to compare, if any."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """All stores of a folder, and the tables beside them."""
+
+    folder: Path
+    studies: tuple[StudyRecord, ...]
+    tables: Tables
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """All runs of all studies."""
+        return [run for study in self.studies for run in study.runs]
+
+
+def reference(folder: Path) -> Results | None:
+    """The reference evidence in the folder "reference"; None if there is none."""
+    place = folder / REFERENCE
+    there = place.is_dir() and bool(store.places(place) or tables.find(place))
+    return load(place, f"{REFERENCE}: ") if there else None
+
+
+def load(folder: Path, prefix: str = "") -> Results:
+    """All stores below a folder except reference evidence; names of studies get the prefix."""
+    places = store.places(folder)
+    if not places and not tables.find(folder):
+        raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LabWarning)
+        found_here = [
+            made
+            for place in places
+            if (made := _study(place, prefix, alone=len(places) == 1 and not prefix)) is not None
+        ]
+        studies = [replace(made, runs=comparable.runs(made.name, made.runs)) for made in merged(found_here)]
+        for run in (run for made in studies for run in made.runs):
+            _ = run.curves  # read now, to detect damage before plotting
+    messages = tuple(str(one.message) for one in caught if issubclass(one.category, LabWarning))
+    for one in caught:
+        if not issubclass(one.category, LabWarning):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    found = tables.read(folder, prefix.removesuffix(": "))
+    stuck = tuple(line for made in studies for line in _skipping(made))
+    return Results(folder, tuple(studies), replace(found, problems=(*found.problems, *messages, *stuck)))
+
+
+def merged(studies: Iterable[StudyRecord]) -> list[StudyRecord]:
+    """Merge studies of the same name, such as seeds of several machines; each run once, preferring ended ones."""
+    by_name: dict[str, StudyRecord] = {}
+    for study in studies:
+        first = by_name.setdefault(study.name, study)
+        if first is study:
+            continue
+        runs = {run.id: run for run in first.runs}
+        for run in study.runs:
+            kept = runs.get(run.id)
+            if kept is None or kept.outcome is None:
+                runs[run.id] = run
+            elif run.outcome is not None and run.result != kept.result:
+                warn(
+                    f"{study.name}: run {run.id} ended otherwise in {study.folder} than in {kept.folder}, which counts"
+                )
+        tables = ((study.declared, first.declared), (study.compare, first.compare))
+        other = study.redeclared or any(new is not None and new != old for new, old in tables)
+        by_name[study.name] = replace(first, runs=tuple(runs.values()), redeclared=first.redeclared or other)
+    return list(by_name.values())
+
+
+def _skipping(made: StudyRecord) -> list[str]:
+    """A sentence if runs of a study skipped steps."""
+    runs = [run for run in made.runs if run.outcome and run.outcome.skipped]
+    if not runs:
+        return []
+    where = f"the first is {runs[0].id}, by `inexact-muon show {made.folder} {runs[0].id}`"
+    return [f"{made.name}: {len(runs)} runs skipped steps because a gradient was not finite; {where}"]
+
+
+def _study(folder: Path, prefix: str, alone: bool) -> StudyRecord | None:
+    """The records of a store; None, with a warning, if one of several cannot be read."""
+    try:
+        about, found = store.read(folder)
+        declared = msgspec.json.decode(about["decide"], type=Decide) if "decide" in about else None
+        compare = msgspec.json.decode(about["compare"], type=Compare) if "compare" in about else None
+    except (LabError, msgspec.MsgspecError) as error:
+        if alone:
+            raise
+        warn(f"left out: {error}")
+        return None
+    name = prefix + (about.get("name") or folder.name)
+    runs = []
+    for run in found:
+        outcome = run.outcome
+        runs.append(
+            RunRecord(
+                folder=folder,
+                study=name,
+                id=run.id,
+                spec=run.spec,
+                state=run.state,
+                step=outcome.step if outcome else 0,
+                result=dict(outcome.result) if outcome else {},
+                seconds=dict(outcome.seconds) if outcome else {},
+                outcome=outcome,
+            )
+        )
+    return StudyRecord(folder, name, about.get("title") or name, tuple(runs), declared, "redeclared" in about, compare)

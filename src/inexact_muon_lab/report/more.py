@@ -1,0 +1,97 @@
+"""Open questions and their cost: interrupted runs, and seeds that claims still need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+from inexact_muon_lab.report.claims import Judged, overall
+from inexact_muon_lab.report.grid_claims import EDGE
+from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord
+from inexact_muon_lab.statistics import UNDECIDED
+
+COMMAND = "command.txt"
+"""A file beside the stores with the command that made and continues them."""
+ENDED = ("finished", "diverged", "failed")
+
+
+def command(folder: Path) -> str:
+    """The command that continues; empty if unknown."""
+    place = folder / COMMAND
+    return place.read_text(errors="replace").strip() if place.is_file() else ""
+
+
+def cut(results: Results) -> list[str]:
+    """A sentence on each study with unfinished runs: how many, of which seeds, at what cost."""
+    sentences = []
+    for study in results.studies:
+        left = [run for run in study.runs if run.state not in ENDED]
+        if left:
+            seeds = ", ".join(map(str, sorted({run.seed for run in left})))
+            each = _mean(study.runs)
+            cost = duration(len(left) * each) if each else "their cost is not known yet"
+            sentences.append(
+                f"{study.name}: {len(left)} of {len(study.runs)} runs were cut or are running (seeds {seeds}): {cost}"
+            )
+    return sentences
+
+
+def costs(results: Results, judged: list[Judged]) -> dict[str, str]:
+    """{claim: what an undecided one still needs}, for those whose study declares it."""
+    studies = {study.name: study for study in results.studies if study.declared}
+    verdicts = overall(judged)
+    found: dict[str, str] = {}
+    for item in judged:
+        study = studies.get(item.study)
+        if study and verdicts[item.claim.id] == UNDECIDED and (sentence := _needed(item, study)):
+            found.setdefault(item.claim.id, sentence)
+    return found
+
+
+def seconds_needed(item: Judged, study: StudyRecord) -> float:
+    """Core seconds for the seeds that a claim still needs."""
+    has, wanted = item.finding.interval.n, item.finding.wanted
+    return max(0, wanted - has) * _seed(study.runs)
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "3 min", "2.1 h", of one core."""
+    if seconds < 90:
+        text = f"{max(1, ceil(seconds))} s"
+    else:
+        text = f"{ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"about {text} of one core"
+
+
+def _needed(item: Judged, study: StudyRecord) -> str:
+    finding, declared = item.finding, study.declared
+    if declared is None or item.claim.id not in declared.width:
+        return ""
+    if EDGE in finding.note:
+        return (
+            f"more values beyond the edge of the grid: {duration(_seed(study.runs) * finding.interval.n / 2)} or more"
+        )
+    if finding.wanted > declared.most:
+        return f"{finding.wanted} seeds by the pilot's spread, more than the {declared.most} that the study allows"
+    if finding.wanted > finding.interval.n:
+        more = finding.wanted - finding.interval.n
+        return (
+            f"{more} more seed{'' if more == 1 else 's'} by the pilot's spread: {duration(seconds_needed(item, study))}"
+        )
+    if not finding.wanted:
+        return ""  # the pilot is not complete: `cut` says so
+    found = f"it has its {finding.wanted} seeds, which find a difference of {finding.interval.detectable:.2g}"
+    return f"{found}; to find a smaller one, declare a smaller width"
+
+
+def _mean(runs: Sequence[RunRecord]) -> float:
+    times = [sum(run.seconds.values()) for run in runs if run.seconds]
+    return sum(times) / max(1, len(times))
+
+
+def _seed(runs: Sequence[RunRecord]) -> float:
+    """Mean seconds of all cells of one seed."""
+    cells = max(Counter(run.seed for run in runs).values(), default=0)
+    return cells * _mean(runs)

@@ -1,0 +1,204 @@
+"""One self-contained HTML file with styles, scripts and data; no network needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from inexact_muon_lab.report.advice import advice
+from inexact_muon_lab.report.arms import Comparison, comparisons, tables, unmatched
+from inexact_muon_lab.report.claims import CLAIMS, Claim, Judged, overall
+from inexact_muon_lab.report.figure import Figure
+from inexact_muon_lab.report.load import Results, StudyRecord
+from inexact_muon_lab.report.more import costs, cut
+from inexact_muon_lab.report.planned import sentences
+from inexact_muon_lab.report.strips import strips
+from inexact_muon_lab.spec.study import field_of
+from inexact_muon_lab.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
+from inexact_muon_lab.sweep.board import short
+
+SIGNS: dict[Verdict, tuple[str, str]] = {
+    CONFIRMED: ("✓", "good"),
+    REFUTED: ("✗", "bad"),
+    UNDECIDED: ("…", "open"),
+}
+"""Sign and colour of a verdict, so that colour is never the only cue."""
+
+HERO = ("table-1", "cnn-loss", "convergence", "sizes")
+"""Figures whose first panel may be shown at the top, in order of preference."""
+STATES = ("finished", "diverged", "failed", "running", "waiting")
+FIELDS = ("optimizer.name", "optimizer.polar", "optimizer.lr", "optimizer.momentum", "seed", "steps")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The content of a page and of its Markdown version.
+
+    Attributes:
+        judged: the claims on the runs of the folder.
+        reference: the reference evidence beside them, if any; `reference_judged` are the claims on it.
+        command_line: the command that made the folder, if known.
+    """
+
+    results: Results
+    judged: list[Judged]
+    figures: list[Figure]
+    reference: Results | None = None
+    reference_judged: list[Judged] = field(default_factory=list)
+    command_line: str = ""
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """The arms that studies declare, of both."""
+        return [one for results in (self.results, self.reference) if results for one in comparisons(results)]
+
+    @property
+    def studies(self) -> list[StudyRecord]:
+        """All studies, own ones first."""
+        return [*self.results.studies, *(self.reference.studies if self.reference else ())]
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read or compared, of both."""
+        read = [*self.results.tables.problems, *(self.reference.tables.problems if self.reference else ())]
+        return [*read, *(line for study in self.studies for line in unmatched(study))]
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A row of the page: a claim, its verdicts on own runs and on reference evidence, and its picture."""
+
+    claim: Claim
+    own: list[Judged]
+    reference_judged: list[Judged]
+    verdict: Verdict
+    theirs: Verdict | None
+    picture: Markup
+    cost: str
+
+
+def claim_rows(shown: Shown) -> list[ClaimRow]:
+    """One row per claim, in order."""
+    own, reference_judged = overall(shown.judged), overall(shown.reference_judged)
+    price = costs(shown.results, shown.judged)
+    rows = []
+    for claim in CLAIMS:
+        mine = [j for j in shown.judged if j.claim is claim]
+        theirs = [j for j in shown.reference_judged if j.claim is claim and j.finding.statistic]
+        known = reference_judged[claim.id] if theirs else None
+        picture = strips(mine, theirs)
+        rows.append(ClaimRow(claim, mine, theirs, own[claim.id], known, picture, price.get(claim.id, "")))
+    return rows
+
+
+def page(shown: Shown, refresh: int = 0) -> str:
+    """The whole page. `refresh`: seconds after which it reloads itself, 0 for never."""
+    results, figures = shown.results, shown.figures
+    environment = Environment(
+        loader=PackageLoader("inexact_muon_lab.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"slug": slug, "sign": lambda v: SIGNS[v][0], "kind": lambda v: SIGNS[v][1]}
+    rows = claim_rows(shown)
+    states = Counter(run.state for run in results.runs)
+    return environment.get_template("page.html").render(
+        title=heading(results),
+        total=len(results.runs),
+        problems=shown.problems,
+        declared=[line for study in shown.studies for line in sentences(study)],
+        cut=cut(results),
+        advice=advice(results),
+        comparisons=tables(shown.comparisons),
+        command_line=shown.command_line,
+        states=[(state, states[state]) for state in STATES if states[state]],
+        boards=_boards(rows),
+        rows=rows,
+        hero=_hero(figures),
+        sections=sections(figures),
+        studies=[_study(study) for study in shown.studies],
+        refresh=refresh,
+        version=version("inexact-muon"),
+        style=_raw(environment, "page.css"),
+        script=_raw(environment, "page.js"),
+        bundle=Markup(_bundle()),
+        data=inline({figure.id: [panel.with_data() for panel in figure.panels] for figure in figures}),
+    )
+
+
+def _boards(rows: list[ClaimRow]) -> list[tuple[str, list[tuple[Verdict, str, str, int]]]]:
+    """(whose runs, verdict with sign, colour and number of claims); reference evidence only if there is any."""
+    boards = [("Your runs", Counter(row.verdict for row in rows))]
+    theirs = Counter(row.theirs for row in rows if row.theirs)
+    boards += [("Reference evidence", theirs)] if theirs else []
+    return [(name, [(verdict, *SIGNS[verdict], found[verdict]) for verdict in SIGNS]) for name, found in boards]
+
+
+def _hero(figures: list[Figure]) -> Figure | None:
+    """The figure whose first panel is shown at the top."""
+    plotted = {figure.id: figure for figure in figures if figure.panels}
+    return next((plotted[name] for name in (*HERO, *plotted) if name in plotted), None)
+
+
+def heading(results: Results) -> str:
+    """The study's own title, or the folder's name for several studies."""
+    return results.studies[0].title if len(results.studies) == 1 else f"{results.folder.resolve().name}: all studies"
+
+
+def sections(figures: list[Figure]) -> list[tuple[str, list[Figure]]]:
+    """Figures by section, in order."""
+    found: dict[str, list[Figure]] = {}
+    for figure in figures:
+        found.setdefault(figure.section, []).append(figure)
+    return list(found.items())
+
+
+def slug(name: str) -> str:
+    """A name as an anchor."""
+    return "section-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def inline(value: Any) -> Markup:
+    """JSON for a script element, with "<" escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+@cache
+def _bundle() -> str:
+    """vega, vega-lite and vega-embed from the installed package; nothing is fetched."""
+    bundle: Any = vl_convert.javascript_bundle  # its stub requires an argument that is optional
+    return str(bundle()).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _raw(environment: Environment, name: str) -> Markup:
+    assert environment.loader is not None
+    return Markup(environment.loader.get_source(environment, name)[0])
+
+
+def _study(study: StudyRecord) -> dict[str, Any]:
+    metrics = list(dict.fromkeys(name for run in study.runs for name in run.result))
+    states = Counter(run.state for run in study.runs)
+    return {
+        "name": study.name,
+        "title": study.title,
+        "folder": str(study.folder),
+        "states": [(state, states[state]) for state in STATES if states[state]],
+        "header": ["run", "state", *(name.removeprefix("optimizer.") for name in FIELDS), *metrics],
+        "runs": [
+            [
+                run.id,
+                run.state,
+                *("" if (v := field_of(run.spec, name)) is None else short(v) for name in FIELDS),
+                *("" if (v := run.result.get(name)) is None else f"{v:.4f}" for name in metrics),
+            ]
+            for run in study.runs
+        ],
+    }

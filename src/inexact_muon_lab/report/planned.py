@@ -1,0 +1,80 @@
+"""Studies that declare claims in advance: the number of seeds that a claim needs, and whether it has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.load import StudyRecord
+from inexact_muon_lab.spec.study import Decide
+from inexact_muon_lab.statistics import LEVEL, OPEN, PValues, seeds_needed
+
+
+def level(declared: Decide) -> float:
+    """One-sided level of the first step of Holm's procedure: the strictest in the family."""
+    return LEVEL / len(declared.family)
+
+
+def promised(finding: Finding, declared: Decide, claim: str) -> int | None:
+    """Number of seeds by Stein's rule from the pilot's spread; None until the pilot is complete."""
+    if claim not in declared.width or finding.interval.freedom + 1 < len(declared.pilot):
+        return None
+    return seeds_needed(finding.interval.spread, len(declared.pilot), declared.width[claim], level(declared))
+
+
+def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Finding:
+    """A finding without its required seeds is undecided: looking early is not a valid test.
+
+    Args:
+        finding: as judged by the claim's function.
+        declared: the study's declaration.
+        claim: its id; a claim without a declared width is unchanged.
+        most: the largest number of seeds that any claim of the study needs; more were added after looking.
+    """
+    finding = _counting(finding, declared.margin.get(claim))
+    if claim not in declared.width:
+        return finding
+    wanted = promised(finding, declared, claim)
+    if finding.counted or not finding.statistic:
+        return finding
+    pilot, has = len(declared.pilot), finding.interval.n
+    if wanted is None:
+        return replace(finding, p=OPEN, note=_join(f"the pilot has {has} of {pilot} seeds", finding.note))
+    if has < min(wanted, declared.most) or wanted > declared.most:
+        limit = f", more than the {declared.most} that the study allows" if wanted > declared.most else ""
+        status = f"promised {wanted} seeds from the pilot's spread{limit}, has {has}"
+        return replace(finding, p=OPEN, wanted=wanted, note=_join(status, finding.note))
+    late = f"{has - most} seeds were added after looking" if has > most else ""
+    return replace(finding, wanted=wanted, note=_join(late, finding.note))
+
+
+def _counting(finding: Finding, margin: float | None) -> Finding:
+    """A claim of an effect above (or below) zero is refuted, too, if the effect is surely smaller than the margin."""
+    if margin is None or finding.p == OPEN or finding.zone not in ((0.0, inf), (-inf, 0.0)):
+        return finding
+    up = finding.zone[1] == inf
+    enough = finding.interval.above(margin) if up else finding.interval.below(-margin)
+    note = _join(f"an effect below {margin:g} does not count", finding.note)
+    return replace(finding, p=PValues(finding.p.confirm, enough.refute), note=note)
+
+
+def sentences(study: StudyRecord) -> list[str]:
+    """The study's declaration, for the page; empty if there is none."""
+    lines = [declaration(study.name, study.declared)] if study.declared else []
+    return [*lines, f"{study.name}: this declaration was changed after runs had ended"] if study.redeclared else lines
+
+
+def declaration(name: str, d: Decide) -> str:
+    """Family, pilot, widths, margins and stopping rule in one sentence."""
+    widths = ", ".join(f"{claim} {width:g}" for claim, width in d.width.items())
+    margins = ", ".join(f"{claim} {margin:g}" for claim, margin in d.margin.items())
+    return (
+        f"{name} declares: family {', '.join(d.family)}; pilot of seeds {', '.join(map(str, d.pilot))}; "
+        f"half-widths {widths}{'; margins ' + margins if margins else ''}; then as many seeds as Stein's rule gives "
+        f"from the pilot's spread at a one-sided level of {level(d):.2%}, at most {d.most}, and no look before"
+    )
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(filter(None, notes))

@@ -1,0 +1,66 @@
+"""Section on theory: every bound against measured values on problems with proved constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inexact_muon_lab.report import sources, study_charts
+from inexact_muon_lab.report.figure import Figure, Row, Table
+from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.tables import Bound, Theory, named
+from inexact_muon_lab.statistics import FALSE, OPEN, TRUE, known_value, quantile
+
+ROUNDING = 1e-9
+"""Relative rounding tolerance of inequalities."""
+STUDY = "theory study"
+
+
+def figure(tables: tuple[Theory, ...], section: str) -> Figure:
+    """bound / measured by statement."""
+    measured = [(named(STUDY, t.origin), [row for bound in t.rows for row in _rows(bound)]) for t in tables]
+    panels = [study_charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
+    lines = [line for _, rows in measured for line in _lines(rows)]
+    caption = (
+        "Each dot is a statement on one run: an oracle on a problem whose constants are proved. Two numbers: our bound "
+        "from gap and overshoot on the same run. Ratios above 10,000 are drawn there; what the paper refuses "
+        "(delta of 1 or more) is not drawn."
+    )
+    head = ("statement", "runs", "paper / measured: least", "median", "two numbers / measured: least", "median")
+    return Figure("theory", section, "Theory: bound against measured", "Theorems 1 to 7", caption, panels,
+                  Table(head, lines), sources.THEORY)  # fmt: skip
+
+
+def _rows(row: Bound) -> Iterator[Row]:
+    """Both bounds, if they and the measured value are positive: the axis is logarithmic."""
+    for name, value in (("paper", row.paper), ("two numbers", row.ours)):
+        if value is not None and value > 0.0 and row.left > 0.0:
+            yield {"statement": row.statement, "problem": row.problem, "oracle": row.oracle, "bound": name,
+                   "measured": row.left, "margin": row.margin, "value": value,
+                   "ratio": value / row.left}  # fmt: skip
+
+
+def _lines(rows: list[Row]) -> Iterator[tuple[str, ...]]:
+    for statement in dict.fromkeys(row["statement"] for row in rows):
+        cells, runs = [], 0
+        for name in ("paper", "two numbers"):
+            found = [row["ratio"] for row in rows if row["statement"] == statement and row["bound"] == name]
+            runs = max(runs, len(found))
+            cells += [f"{min(found):.3g}", f"{quantile(found, 0.5):.3g}"] if found else ["-", "-"]
+        yield statement, str(runs), *cells
+
+
+def every_bound_holds(table: Theory) -> Finding:
+    """left <= bound for both bounds of every row, up to the noise of the left side."""
+    broken, close, checked = [], 0, 0
+    for row in table.rows:
+        for bound in (row.paper, row.ours):
+            if bound is not None:
+                checked += 1
+                limit = bound + ROUNDING * abs(bound)
+                if row.left - row.margin > limit:
+                    broken.append(f"{row.statement} on {row.problem} with {row.oracle}")
+                close += row.left - row.margin <= limit < row.left + row.margin
+    text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
+    note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
+    p = FALSE if broken else OPEN if close or not checked else TRUE
+    return Finding(named(STUDY, table.origin), text, known_value(len(broken), checked), p, note, "bound", counted=True)

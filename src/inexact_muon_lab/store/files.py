@@ -1,0 +1,75 @@
+"""Crash-safe files: atomic replacement, advisory locks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from inexact_muon_lab.errors import LabError, writing
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Replace a file atomically: after a kill or power failure it has either the old or the new content."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def tidy(folder: Path) -> None:
+    """Remove leftovers of a killed `replace` from a folder that only this package writes."""
+    for left in folder.glob(".*.[0-9]*"):
+        left.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a rename in this folder to disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Lock:
+    """An exclusive operating system lock on a file, released when the process ends."""
+
+    def __init__(self, path: Path, taken: str, patience: float = 0.0) -> None:
+        """Acquire the lock.
+
+        Args:
+            path: the lock file; it is left behind, empty.
+            taken: error message if another process holds it.
+            patience: seconds to wait for it.
+        """
+        with writing(path):
+            self._file = path.open("a")
+        until = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    self._file.close()
+                    raise LabError(taken) from None
+                time.sleep(0.05)
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._file.close()
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()

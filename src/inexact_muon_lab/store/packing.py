@@ -1,0 +1,109 @@
+"""The `pack` command, and sweeps that continue from packed evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from inexact_muon_lab.errors import LabError, writing
+from inexact_muon_lab.spec.study import DECLARED, StudyRuns
+from inexact_muon_lab.store import pack, store
+from inexact_muon_lab.store.outcome import CURVES, OUTCOME, write_outcome
+from inexact_muon_lab.store.pack import PackedRun, PackedStore
+from inexact_muon_lab.store.store import Store
+
+
+def pack_all(places: Sequence[Path], file: Path, console: Console) -> None:
+    """Pack the stores below these folders and in these files into one file; stores of the same name are merged."""
+    if file.is_dir():
+        raise LabError(f"{file} is a folder; the last word names the file to write")
+    if file.exists():
+        pack.read(file)  # raises unless it is packed evidence: other files are never replaced
+    found = [packed(place) for source in places for place in store.places(source)]
+    if not found:
+        raise LabError(f"{', '.join(map(str, places))}: no store to pack; make one with `inexact-muon sweep`")
+    stores = merged(found)
+    pack.write(file, stores)
+    runs = sum(len(one.runs) for one in stores)
+    size = file.stat().st_size / 1e6
+    console.print(f"{file}: {len(stores)} studies, {runs} runs, {size:.2f} MB", highlight=False, soft_wrap=True)
+
+
+def packed(place: Path) -> PackedStore:
+    """A store in packed form."""
+    if pack.is_packed(place):
+        return pack.read_one(place)
+    about, found = store.read(place)
+    runs = [
+        PackedRun(**msgspec.structs.asdict(run), curves=pack.thinned(store.read_curves(place, run.id, run.outcome)))
+        for run in found
+    ]
+    return PackedStore(about=about, runs=runs)
+
+
+def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
+    """Merge stores of the same name: each run once, preferring runs that have ended."""
+    by_name: dict[str, dict[str, PackedRun]] = {}
+    about: dict[str, dict[str, str]] = {}
+    for one in stores:
+        first = about.setdefault(one.name, one.about)
+        changed = any(one.about.get(key, first.get(key)) != first.get(key) for key in DECLARED)
+        if "redeclared" in one.about or changed:
+            about[one.name] = first | {"redeclared": "yes"}
+        runs = by_name.setdefault(one.name, {})
+        for run in one.runs:
+            kept = runs.get(run.id)
+            if kept is None or kept.outcome is None:
+                runs[run.id] = run
+            elif run.outcome is not None and run.outcome.result != kept.outcome.result:
+                ways = f"{kept.outcome.result} and {run.outcome.result}"
+                raise LabError(f"{one.name}: run {run.id} ended in two ways, {ways}; pack one of them")
+    return [PackedStore(about=about[name], runs=list(runs.values())) for name, runs in by_name.items()]
+
+
+def serves(file: Path, plan: StudyRuns) -> bool:
+    """Whether `import_packed` finds a run for this plan in the packed evidence, or in the stores of a folder."""
+    return bool(_ended(_stores(file), plan))
+
+
+def _stores(file: Path) -> list[PackedStore]:
+    if not (file.exists() or pack.is_packed(file)):  # FILE/STUDY names one of several
+        raise LabError(f"{file}: no such file or folder of evidence")
+    return [packed(place) for place in store.places(file)]
+
+
+def _ended(stores: Sequence[PackedStore], plan: StudyRuns) -> dict[str, PackedRun]:
+    """Finished runs by id: all of the same study, and those of other studies that the plan has."""
+    ids = {spec.id for spec in plan.runs}
+    found = (run for one in stores for run in one.runs if one.name == plan.name or run.id in ids)
+    return {run.id: run for run in found if run.outcome}
+
+
+def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
+    """Import finished runs from packed evidence into the plan's store; returns the number of new ones.
+
+    Runs of the same study that the plan does not have, such as other seeds, are imported as well, and runs of other
+    studies that it has. A declaration that differs from the evidence's is marked as changed.
+    """
+    stores = merged(one for file in files for one in _stores(file))
+    ended = _ended(stores, plan)
+    if not ended:
+        raise LabError(f"{', '.join(map(str, files))}: no run of the study {plan.name!r} to go on from")
+    new = 0
+    for run in ended.values():
+        place = store.run_folder(folder, run.id)
+        if store.checked_outcome(place, run.id) is not None or run.outcome is None:
+            continue
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / OUTCOME).unlink(missing_ok=True)
+        made = pack.mark(run.curves, place / CURVES)
+        write_outcome(place, msgspec.structs.replace(run.outcome, curves=made, run=run.id))
+        new += 1
+    union = {spec.id: spec for spec in (*plan.runs, *(run.spec for run in ended.values()))}
+    earlier = next((one.about for one in stores if one.name == plan.name), {})
+    Store(folder, msgspec.structs.replace(plan, runs=tuple(union.values())), earlier).close()
+    return new

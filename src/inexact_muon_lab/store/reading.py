@@ -1,0 +1,143 @@
+"""Read access to a store, also during a sweep: index, outcomes and curves."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inexact_muon._text import nearest
+from inexact_muon_lab.errors import LabError, warn
+from inexact_muon_lab.spec.spec import from_json
+from inexact_muon_lab.store import curves, pack
+from inexact_muon_lab.store.index import reading
+from inexact_muon_lab.store.outcome import CURVES, Outcome, Run, checked_outcome, unseal
+
+INDEX = "store.sqlite"
+REFERENCE = "reference"
+"""Name of a folder beside stores with reference evidence."""
+
+
+def about(folder: Path) -> dict[str, str]:
+    """Name, title, figure and varied fields of the study."""
+    return read(folder)[0]
+
+
+def runs(folder: Path) -> list[Run]:
+    """All runs of a store in the order of its study; unreadable rows are left out with a warning."""
+    return read(folder)[1]
+
+
+def places(folder: Path) -> list[Path]:
+    """Stores in the folder itself, up to two levels below it, or in packed files there (FILE/NAME).
+
+    The folder "reference", which contains evidence from elsewhere, must be named explicitly.
+    """
+    if folder.is_file():
+        found = pack.read(folder)
+        return [folder] if len(found) == 1 else [folder / one.name for one in found]
+    if is_store(folder):
+        return [folder]
+    depths = ("*", "*/*")
+    stores = sorted(path.parent for depth in depths for path in folder.glob(f"{depth}/{INDEX}"))
+    files = sorted(path for depth in depths for path in folder.glob(f"{depth}{pack.SUFFIX}") if path.is_file())
+    lent = folder / REFERENCE
+    own = [place for place in stores if lent not in (place, *place.parents)]
+    return own + [place for file in files if lent not in file.parents for place in _inside(file)]
+
+
+def is_store(place: Path) -> bool:
+    """Whether this is a store or packed evidence."""
+    return (place / INDEX).is_file() or pack.is_packed(place)
+
+
+def _inside(file: Path) -> list[Path]:
+    """The stores of a packed file; the file itself if it cannot be read, so that the reader reports the error."""
+    try:
+        return places(file)
+    except LabError:
+        return [file]
+
+
+def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
+    """Description and runs of a store (or packed evidence); warns about what is left out."""
+    if pack.is_packed(folder):
+        one = pack.read_one(folder)
+        return one.about, list(one.runs)
+    query = f"select {', '.join(Run.__struct_fields__)} from runs order by position, id"
+    with reading(folder / INDEX) as index:
+        if index is None:
+            return {}, []
+        about = dict(index.execute("select key, value from about").fetchall())
+        rows = index.execute(query).fetchall()
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(_run(folder, row))
+        except (LabError, msgspec.MsgspecError, ValueError, TypeError) as error:
+            bad.append(f"{row[0]}: {error}")
+    if bad:
+        warn(f"{folder}: {len(bad)} of {len(rows)} runs cannot be read and are left out ({'; '.join(bad[:3])})")
+    if about and (about.get("sha256") != checksum(about) or about["runs"] != str(len(rows))):
+        warn(f"{folder / INDEX} is damaged: it has lost runs or its description; the same sweep mends it")
+    return about, found
+
+
+def _run(folder: Path, row: tuple[Any, ...]) -> Run:
+    """A row of the index; a run whose outcome is not in the index yet has ended nevertheless."""
+    values = dict(zip(Run.__struct_fields__, row, strict=True))
+    spec, sealed = from_json(values["spec"]), values["outcome"]
+    if spec.id != values["id"]:
+        raise LabError("its spec is that of another run")
+    outcome = unseal(sealed.encode()) if sealed else None
+    if outcome is not None and outcome.run not in ("", spec.id):
+        raise LabError(f"its outcome is that of run {outcome.run}")
+    if outcome is None and values["state"] in ("waiting", "running"):
+        outcome = checked_outcome(run_folder(folder, spec.id), spec.id)
+        values["state"] = outcome.state if outcome else values["state"]
+    run = msgspec.convert(values | {"spec": spec, "outcome": outcome}, Run)
+    if not run.consistent:
+        raise LabError(f"it is {run.state} but its outcome says {outcome.state if outcome else 'nothing'}")
+    return run
+
+
+def find(folder: Path, text: str) -> Run:
+    """The run whose id begins with a text."""
+    every = runs(folder)
+    found = [run for run in every if run.id.startswith(text)]
+    if len(found) != 1:
+        why = f"{len(found)} runs begin" if found else "no run begins"
+        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in found or every][:12])}")
+    return found[0]
+
+
+def run_folder(folder: Path, run: str) -> Path:
+    """The folder of a run's files."""
+    return folder / "runs" / run
+
+
+def read_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
+    """The curves of a run so far; of an ended run, checked against its outcome."""
+    if pack.is_packed(folder):
+        return next((list(one.curves) for one in pack.read_one(folder).runs if one.id == run), [])
+    path = run_folder(folder, run) / CURVES
+    if outcome is not None and not curves.holds(path, outcome.curves):
+        raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")
+    return curves.read(path)
+
+
+def intact_curves(folder: Path, run: str, outcome: Outcome | None = None) -> list[curves.Record]:
+    """The curves of a run; none, with a warning, if they are damaged."""
+    try:
+        return read_curves(folder, run, outcome)
+    except LabError as error:
+        warn(str(error))
+        return []
+
+
+def checksum(about: dict[str, str]) -> str:
+    """The checksum of a description."""
+    plain = {key: value for key, value in about.items() if key != "sha256"}
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()

@@ -1,0 +1,92 @@
+"""The paper's LMO error: the output of each layer's oracle compared with the exact one; and the oracle's cost.
+
+Implemented as observers of the optimizer; training is not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from inexact_muon.inexactness import assess
+from inexact_muon.lmo import Spectral
+from inexact_muon.optim import LMOOptimizer, Observer
+from inexact_muon.optim.observers import Answer
+from inexact_muon.optim.telemetry import oracle_flops
+from inexact_muon_lab.train.clock import Clock
+
+
+class LMOErrors(Observer):
+    """delta, gap and overshoot of every matrix with a spectral ball, at the next step after `watch` is set.
+
+    Attributes:
+        exact: by an SVD, or estimated.
+        watch: whether the coming step is measured.
+        found: quantity -> value of each matrix.
+    """
+
+    def __init__(self, exact: bool, clock: Clock) -> None:
+        self.exact, self.watch, self._clock = exact, False, clock
+        self.found: dict[str, dict[str, float]] = {}
+
+    def wants(self, optimizer: Optimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> set[int]:
+        self.found = {"delta": {}, "gap": {}, "overshoot": {}}
+        if not self.watch:
+            return set()
+        assert isinstance(optimizer, LMOOptimizer)
+        spectral = (p for g, p in entries if g["algorithm"] == "lmo" and isinstance(optimizer.ball(g), Spectral))
+        return {id(p) for p in spectral}
+
+    def seen(self, name: str, answers: Sequence[Answer]) -> None:
+        if not self.watch or not isinstance(answers[0][0], Spectral):
+            return
+        self._clock.lap("optimizer")
+        for index, (ball, m, d_hat) in enumerate(answers):
+            label = f"{name}[{index}]" if len(answers) > 1 else name
+            measured, _, _ = assess(ball, m, d_hat, self.exact)
+            for key, values in self.found.items():
+                values[label] = float(torch.as_tensor(getattr(measured, key)).max())
+        self._clock.lap("telemetry")
+
+    def summary(self) -> dict[str, Any]:
+        """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} if none."""
+        return {"sum": sum(self.found["delta"].values()), **self.found} if self.found.get("delta") else {}
+
+
+class OracleClock(Observer):
+    """Times the oracles separately from the rest of a step."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def asking(self) -> None:
+        self._clock.lap("optimizer")
+
+    def answered(self) -> None:
+        self._clock.lap("oracle")
+
+
+def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """Number of steps skipped by each parameter because its gradient was not finite, if any."""
+    if not isinstance(optimizer, LMOOptimizer):
+        return {}
+    counts = {name: int(row.get("skipped", 0)) for name, row in optimizer.stats().items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def oracle_work(optimizer: torch.optim.Optimizer) -> int:
+    """Floating point operations of all oracles in the last step."""
+    if not isinstance(optimizer, LMOOptimizer):
+        return 0
+    total = 0
+    for group in optimizer.param_groups:
+        ball = optimizer.ball(group)
+        for parameter in group["params"]:
+            if group["algorithm"] == "lmo" and parameter.grad is not None:
+                for shape in optimizer.view(group).shapes(parameter.shape):
+                    total += oracle_flops(ball, shape, parameter.device)
+    return total

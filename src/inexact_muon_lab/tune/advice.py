@@ -1,0 +1,282 @@
+"""Which oracle to use, from the momentum of an optimizer: one answer for all layers, in three lines.
+
+An oracle is exact enough for a layer if its gap and overshoot on the layer's own spectrum are at most GAP and
+OVERSHOOT. The answer is the cheapest candidate that is exact enough for every layer, or the oracle in use if that is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from inexact_muon._text import grouped
+from inexact_muon.inexactness import Inexactness, measure, worst
+from inexact_muon.lmo import Spectral
+from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Zolotarev, parse
+from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
+from inexact_muon_lab.checkpoints.momenta import Momentum, momenta
+from inexact_muon_lab.tune import checkpoints, rules
+from inexact_muon_lab.tune.spectra import Layer, judge_layer, spectrum_of, together
+
+GAP, OVERSHOOT = 0.05, 1.15
+"""Tolerances on a layer's own spectrum. Five Polar Express steps, which trained as well as eight, meet both."""
+
+CANDIDATES: tuple[PolarMethod, ...] = (
+    *(Auto(), Zolotarev(2), Zolotarev(3), Zolotarev(4, lower=1e-4), Zolotarev(5, lower=1e-5)),
+    *(PolarExpress(steps) for steps in range(3, 9)),
+    *(PolarExpress(steps, lower=1e-5) for steps in (7, 8, 9)),
+)
+"""Oracles that are tried on every layer."""
+
+WORTH = 0.9
+"""An oracle that is exact enough is kept unless another costs less than this share of it."""
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One momentum matrix: its spectrum, the oracle in use (None if unknown), and what that makes of the spectrum."""
+
+    layer: Layer
+    oracle: PolarMethod | None
+    in_use: Inexactness | None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Equal layers under one name, such as "layers.0-11.attn.qkv", with the largest gap, the largest overshoot and the
+    smallest share of lifted directions among them."""
+
+    name: str
+    reports: tuple[LayerReport, ...]
+
+    @property
+    def in_use(self) -> Inexactness | None:
+        """The worst numbers of its layers; None if the oracle is not known."""
+        return worst([r.in_use for r in self.reports if r.in_use is not None])
+
+
+@dataclass(frozen=True)
+class JudgedOracle:
+    """An oracle, the cost of a step in multiplications of a product, and its inexactness on each layer."""
+
+    oracle: PolarMethod
+    price: float
+    each: tuple[Inexactness, ...]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer; prints as three lines.
+
+    Attributes:
+        reports: every momentum matrix.
+        candidates: every oracle that was tried, by cost.
+        chosen: what to use: the oracle in use if it is to be kept, and None if no candidate is exact enough.
+        paid: cost of the oracle in use; None if it is not known.
+        lr: the learning rate in use, if all layers have one.
+    """
+
+    reports: tuple[LayerReport, ...]
+    candidates: Sequence[JudgedOracle]
+    chosen: JudgedOracle | None
+    paid: float | None
+    lr: float | None
+
+    @property
+    def oracle(self) -> PolarMethod | None:
+        """What to use, None if no candidate is exact enough."""
+        return None if self.chosen is None else self.chosen.oracle
+
+    @cached_property
+    def recommended(self) -> Inexactness | None:
+        """Its inexactness on all layers as one."""
+        return None if self.chosen is None else together([r.layer for r in self.reports], self.chosen.each)
+
+    @property
+    def cost(self) -> float | None:
+        """Its cost over that of the oracle in use; None if either is unknown."""
+        return None if self.chosen is None or not self.paid else self.chosen.price / self.paid
+
+    @property
+    def lr_factor(self) -> float:
+        """What to multiply lr by, so that a step keeps its descent (rule `descent`)."""
+        known = self.in_use is not None and self.recommended is not None
+        return rules.descent(self.in_use, self.recommended).lr if known else 1.0
+
+    @cached_property
+    def in_use(self) -> Inexactness | None:
+        """The oracles in use on all layers as one point of the product of their balls; None if one is not known."""
+        each = [r.in_use for r in self.reports if r.in_use is not None]
+        return together([r.layer for r in self.reports], each) if len(each) == len(self.reports) else None
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Layers of equal names but for numbers, equal shapes and oracles as one."""
+        rows = grouped([(r.layer.name, (r.layer.shape, str(r.oracle))) for r in self.reports])
+        return tuple(Kind(name, tuple(self.reports[i] for i in places)) for name, places in rows)
+
+    def by_parameter(self) -> dict[str, Inexactness]:
+        """The oracle in use on each parameter; the parts of a fused weight count as one."""
+        parts: dict[str, list[LayerReport]] = {}
+        for report in self.reports:
+            parts.setdefault(re.sub(r"\[\d+\]$", "", report.layer.name), []).append(report)
+        known = {name: [(r.layer, r.in_use) for r in rs if r.in_use is not None] for name, rs in parts.items()}
+        return {name: together(*zip(*pairs, strict=True)) for name, pairs in known.items() if pairs}
+
+    @property
+    def exact_enough(self) -> bool | None:
+        """Whether the oracle in use is exact enough on every layer; None if it is not known."""
+        known = [r.in_use for r in self.reports]
+        return None if None in known else all(is_exact_enough(i) for i in known if i is not None)
+
+    @property
+    def keep(self) -> bool:
+        """Whether to keep what is in use."""
+        return bool(self.exact_enough) and all(r.oracle == self._at(r) for r in self.reports)
+
+    @property
+    def lines(self) -> tuple[str, str, str]:
+        """How exact the oracle in use is; what to use; why."""
+        return self._state(), self._recommendation(), self._why()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _at(self, report: LayerReport) -> PolarMethod | None:
+        return None if self.oracle is None else self.oracle.at(*report.layer.shape)
+
+    def _state(self) -> str:
+        if self.in_use is None:
+            return "The oracle in use is not named by the optimizer: name it to see what it loses."
+        total, oracles = self.in_use, {text(r.oracle) for r in self.reports if r.oracle is not None}
+        name = oracles.pop() if len(oracles) == 1 else f"{len(oracles)} oracles, by shape,"
+        lifts = f"lifts {total.lifted:.0%} of the directions to at least a half"
+        if self.exact_enough:
+            return f"Exact enough: {name} loses {_percent(total.gap)} of the descent and {lifts}."
+        bad = [kind for kind in self.kinds if (found := kind.in_use) is not None and not is_exact_enough(found)]
+        bad.sort(key=lambda kind: -_worst_gap(kind))
+        named = ", ".join(f"{kind.name} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        long = "" if total.overshoot <= OVERSHOOT else f", overshoots by {total.overshoot - 1:.0%}"
+        return f"{name} loses {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
+
+    def _recommendation(self) -> str:
+        if self.oracle is None or self.recommended is None:
+            return f"No candidate is exact enough in every layer (gap {GAP:g}, overshoot {OVERSHOOT:g}): keep yours."
+        if self.keep:
+            return "Keep it: no candidate that is exact enough costs clearly less."
+        factor = self.lr_factor
+        lr = "the lr you have" if abs(factor - 1.0) < 0.02 else f"your lr times {factor:.2f}"
+        if self.lr is not None and not lr.startswith("the"):
+            lr = f"lr {self.lr * factor:.3g} ({lr})"
+        cost = "" if self.cost is None else f"; it costs {self.cost:.2f} of what you pay now"
+        return f'Use polar="{text(self.oracle)}" with {lr}{cost}.'
+
+    def _why(self) -> str:
+        if self.recommended is None or self.keep:
+            chosen = f"at most {GAP:.0%} lost and {OVERSHOOT - 1:.0%} overshoot in each of {len(self.reports)} matrices"
+        else:
+            i = self.recommended
+            chosen = f"it loses {_percent(i.gap)}, overshoots by {max(0.0, i.overshoot - 1):.0%}, lifts {i.lifted:.0%}"
+        return f"Why: {chosen}, on your momentum; polar-express:5, which is within this, trained as well as 8 steps."
+
+
+def advise(momentum: Any, oracle: PolarMethod | str | None = None) -> Advice:
+    """Which oracle to use, from the momentum of an optimizer.
+
+    Takes a float64 SVD of each matrix: milliseconds for small layers, a second for 1024 x 4096.
+
+    Args:
+        momentum: an optimizer (of this library, torch.optim.Muon, KellerJordan's, dion's) after a step, its state_dict,
+            or the path of a checkpoint. A sharded optimizer is gathered: call it on every rank.
+        oracle: the oracle in use, where the optimizer does not name it.
+
+    Raises:
+        ValueError: there is no momentum matrix.
+
+    Example:
+        print(advise(torch.optim.Muon(...)))   # after some steps
+    """
+    matrices = checkpoints.read(Path(momentum)) if isinstance(momentum, str | Path) else momenta(momentum)
+    if not matrices:
+        raise ValueError("there is no momentum matrix yet: call optimizer.step() first")
+    return advise_on(matrices, parse(oracle) if isinstance(oracle, str) else oracle)
+
+
+def advise_on(
+    matrices: Sequence[Momentum],
+    oracle: PolarMethod | None = None,
+    progress: Callable[[Sequence[Momentum]], Iterable[Momentum]] = iter,
+) -> Advice:
+    """The advice on momentum matrices. `oracle` replaces the one they name."""
+    reports = tuple(examine(m, oracle) for m in progress(matrices))
+    layers = [r.layer for r in reports]
+    table = CPU if matrices[0].matrix.device.type == "cpu" else ACCELERATOR
+    used = [r.oracle for r in reports if r.oracle is not None]
+    now = [r.in_use for r in reports if r.in_use is not None]
+    paid = _price(table, used, layers) if len(used) == len(reports) else None
+    rates = {m.lr for m in matrices}
+    lr = rates.pop() if len(rates) == 1 else None
+    candidates = compared(table, layers)
+    best = next((one for one in candidates if all(map(is_exact_enough, one.each))), None)
+    if paid is not None and all(map(is_exact_enough, now)) and (best is None or best.price > WORTH * paid):
+        kept = JudgedOracle(used[0] if len(set(used)) == 1 else Auto(), paid, tuple(now))
+        return Advice(reports, candidates, kept, paid, lr)
+    return Advice(reports, candidates, best, paid, lr)
+
+
+def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
+    """A layer under the given oracle, or else the one that its optimizer names.
+
+    An oracle whose normaliser depends on more than the spectrum is run on the matrix, and measured.
+    """
+    layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
+    if used is None:
+        return LayerReport(layer, None, None)
+    used = used.at(*layer.shape, momentum.matrix.device)
+    if used.normaliser not in ("gershgorin", "tightest"):
+        return LayerReport(layer, used, judge_layer(used, layer))
+    ball, m = Spectral(polar=used), momentum.matrix.float()
+    return LayerReport(layer, used, measure(ball, m, ball(m), exact=True))
+
+
+def is_exact_enough(found: Inexactness) -> bool:
+    """Whether gap and overshoot are within the tolerances."""
+    return bool(found.gap <= GAP and found.overshoot <= OVERSHOOT)
+
+
+def compared(table: Costs, layers: Sequence[Layer]) -> list[JudgedOracle]:
+    """Every candidate that the device supports on every layer, by cost."""
+    priced = [(_price(table, [method] * len(layers), layers), method) for method in CANDIDATES]
+    supported = sorted((p for p in priced if p[0] < inf), key=itemgetter(0))
+    return [
+        JudgedOracle(method, price, tuple(judge_layer(method, one) for one in layers)) for price, method in supported
+    ]
+
+
+def _price(table: Costs, methods: Sequence[PolarMethod], layers: Sequence[Layer]) -> float:
+    """Cost of one step, in multiplications of a product."""
+    device = torch.device("cpu" if table is CPU else "cuda")
+    each = zip(methods, layers, strict=True)
+    return sum(table.of(method.at(*one.shape, device), *one.shape) * min(one.shape) ** 3 for method, one in each)
+
+
+def _worst_gap(kind: Kind) -> float:
+    return float(kind.in_use.gap) if kind.in_use is not None else 0.0
+
+
+def _percent(gap: float) -> str:
+    return f"{100.0 * gap:.1f} %" if gap >= 0.0005 else "nothing"
+
+
+def text(oracle: PolarMethod | None) -> str:
+    """The text to paste: without the choices of "auto"."""
+    return oracle.short if isinstance(oracle, Auto) else str(oracle)

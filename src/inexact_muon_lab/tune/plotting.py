@@ -1,0 +1,92 @@
+"""A picture of the momentum of an optimizer: each kind of layer, what the oracle makes of it, what is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from inexact_muon._text import nearest
+from inexact_muon.inexactness import worst
+from inexact_muon.polar import PolarMethod
+from inexact_muon.schedules.judge import normaliser
+from inexact_muon_lab.tune.advice import Advice, Kind, advise, text
+from inexact_muon_lab.tune.spectra import Layer, positions
+
+FORMATS = (".svg", ".png", ".html", ".json")
+SCHATTEN = ("frobenius", "schatten4", "schatten8")
+"""Normalisers that the spectrum determines; other oracles are not drawn."""
+COLOURS = ("#868e96", "#f08c00", "#4263eb")
+"""Of the spectrum, the oracle in use, and the recommended one."""
+
+
+def plot(momentum: Any, oracle: PolarMethod | str | None = None) -> Any:
+    """A chart for a notebook (extra `lab`): spectrum and oracle of each kind of layer.
+
+    Args:
+        momentum: an optimizer, its state_dict, a path, or an `Advice`.
+        oracle: as for `advise`.
+    """
+    return draw(momentum if isinstance(momentum, Advice) else advise(momentum, oracle))
+
+
+def save(found: Advice, path: Path) -> None:
+    """Write the chart; the suffix decides the format."""
+    check_file(path)
+    draw(found).save(str(path))
+
+
+def check_file(path: Path) -> None:
+    """Raise if the chart cannot be written to a file of this name."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}: {nearest(path.suffix, FORMATS)}")
+
+
+def draw(found: Advice) -> Any:
+    """A panel a kind: the spectrum of its worst layer, and f(s) by the oracle in use and the recommended one."""
+    try:
+        import altair as alt
+    except ImportError:
+        raise ValueError("a plot needs the extra: pip install 'inexact-muon[lab]'") from None
+    names = ["s / largest s", "f(s), in use", "f(s), recommended"]
+    colour = alt.Color("curve:N", scale=alt.Scale(domain=names, range=list(COLOURS)), legend=alt.Legend(orient="top"))
+    panels = []
+    for kind in found.kinds:
+        x = alt.X("direction:Q", title="share of the directions", scale=alt.Scale(domain=[0, 1]))
+        y = alt.Y("value:Q", title=None, scale=alt.Scale(type="log", domain=[1e-4, 2], clamp=True))
+        title = alt.TitleParams(kind.name, subtitle=_lost(kind), fontSize=12, subtitleFontSize=11)
+        base = alt.Chart(alt.Data(values=_points(kind, found.oracle, names)), title=title)
+        half = alt.Chart(alt.Data(values=[{"y": 0.5}])).mark_rule(strokeDash=[3, 3], color=COLOURS[0]).encode(y="y:Q")
+        panels.append(
+            alt.layer(half, base.mark_line().encode(x=x, y=y, color=colour)).properties(width=240, height=170)
+        )
+    return alt.concat(*panels, columns=3, title=alt.TitleParams(list(found.lines), fontSize=12, anchor="start"))
+
+
+def _points(kind: Kind, recommended: PolarMethod | None, names: list[str]) -> list[dict[str, Any]]:
+    """Points of the three curves, for the layer of the kind that loses most."""
+    report = max(kind.reports, key=lambda r: r.in_use.gap if r.in_use is not None else 0.0)
+    layer = report.layer
+    at = positions(layer.values.size)
+    used = report.oracle if report.oracle is None or report.oracle.normaliser in SCHATTEN else None
+    oracles = (used, None if recommended is None else recommended.at(*layer.shape))
+    curves = [layer.values / layer.values[0], *(_lengths(oracle, layer) for oracle in oracles if oracle is not None)]
+    names = [names[0], *(name for name, oracle in zip(names[1:], oracles, strict=True) if oracle is not None)]
+    places = (at + 1) / min(layer.shape)
+    return [
+        {"direction": float(x), "value": float(value), "curve": name}
+        for name, curve in zip(names, curves, strict=True)
+        for x, value in zip(places, curve[at], strict=True)
+    ]
+
+
+def _lengths(oracle: PolarMethod, layer: Layer) -> Any:
+    return oracle.scalar(layer.values / normaliser(layer.values, oracle.normaliser))
+
+
+def _lost(kind: Kind) -> str:
+    used = worst([r.in_use for r in kind.reports if r.in_use is not None])
+    size = f"{len(kind.reports)} of {kind.reports[0].layer.shape[0]} x {kind.reports[0].layer.shape[1]}"
+    if used is None:
+        return size
+    name = text(kind.reports[0].oracle)
+    return f"{size}; {name}: gap {used.gap:.3f}, overshoot {used.overshoot:.2f}, lifted {used.lifted:.2f}"
