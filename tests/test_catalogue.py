@@ -24,9 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
 
 
 def test_every_family_has_rows() -> None:
-    assert {m.name for m in catalogue.METHODS} | {"polynomial", "compiled", "auto", "shaped", "deflated"} == set(
-        polar.POLARS
-    )
+    assert {m.name for m in catalogue.METHODS} | {"polynomial", "auto", "shaped"} == set(polar.POLARS)
 
 
 def test_rows_are_computed() -> None:
@@ -61,10 +59,6 @@ def test_demo_writes_a_table_and_a_picture(
     records = json.loads((tmp_path / "oracles.json").read_text())
     assert [r["method"] for r in records] == [str(m) for m in catalogue.METHODS]
     assert (tmp_path / "oracles.png").read_bytes().startswith(b"\x89PNG")
-    svg = (tmp_path / "oracles.svg").read_text()
-    assert svg.startswith("<svg")
-    for word in ("zolotarev", "smallest singular value", "overshoot", "power-law"):
-        assert word in svg
     assert (tmp_path / "oracles.md").read_text().count("\n") == len(catalogue.METHODS) + 2
 
 

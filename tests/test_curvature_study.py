@@ -72,42 +72,6 @@ def pooled(model: str, batch: int, given: str, step: Any = "all") -> dict[str, A
     return next(row for row in committed()["rows"] if wanted.items() <= row.items())
 
 
-@pytest.mark.data
-def test_what_the_page_says_in_words_is_in_its_tables() -> None:
-    rows, page = committed()["rows"], " ".join(PAGE.read_text().split())
-    first, many = pooled("gpt", 16, "momentum"), pooled("gpt", 16, "gradient")
-    q, r = ([f"{row[name]['mean']:.2f}" for row in (first, many)] for name in ("q", "r"))
-    assert f"With momentum `q` is {q[0]} and `r` {r[0]}, with the gradient of many examples {q[1]} and {r[1]}" in page
-    assert f"`p*` is {first['best']['mean']:.2f} and the lowest loss is at -0.2" in page
-    assert all(row["q"]["mean"] > row["r"]["mean"] for row in rows if row["model"] == "gpt"), "in every kind of layer"
-    for batch in (50, 200):
-        low, high = pooled("cnn", batch, "momentum")["best"]["seeds"]
-        assert low < 0.0 < high
-    gains = [pooled("gpt", batch, "momentum")["gain"]["mean"] for batch in (16, 64)]
-    assert f"by {gains[0]:.2f} (batch 16) and {gains[1]:.2f} (batch 64)" in page
-    shares = [row["diagonal"]["mean"] for row in rows]
-    assert f"have {min(shares):.2f} to {max(shares):.2f} of it" in page
-    apart = {
-        kinds: max(
-            abs(row["best"]["mean"] - row["direct"]["mean"])
-            for row in rows
-            if row["step"] == "all" and (row["kind"] == "all") == kinds
-        )
-        for kinds in (True, False)
-    }
-    assert apart[True] < 0.17
-    assert f"misses by up to {apart[False]:.2f} (`up`, momentum, batch 16)" in page
-    moved = [f"{pooled('gpt', 16, 'momentum', step)['best']['mean']:.2f}" for step in (12, 50, 150, 240)]
-    assert f"with momentum {', '.join(moved[:3])} and {moved[3]} at steps" in page
-    both = [pooled("cnn", 200, given)["best"]["mean"] for given in ("momentum", "gradient")]
-    assert f"momentum says {both[0]:+.2f} and the gradient {both[1]:.2f}" in page
-    assert f"with {len(rows)} rows" in page
-    found = {(one["study"], one["batch"]): one["best"] for one in committed()["runs"] if one["best"]}
-    assert found["maps-tiny-tilts", 16]["best"] == -0.2
-    for batch in (50, 200):
-        assert {-0.4, -0.2, 0.0, 0.2} == set(found["curvature-digits", batch]["alike"]), "not told apart"
-
-
 def linear() -> tuple[Any, nn.Module]:
     """Two matrices in one weight, and a loss that is not quadratic in it."""
     torch.manual_seed(0)
@@ -251,11 +215,3 @@ def test_no_seed_chooses_the_rates_at_which_it_is_judged() -> None:
 )
 def test_powers_are_read_from_oracles(polar: str, family: str, power: float | None) -> None:
     assert best_power.power(polar, family) == power
-
-
-def test_a_place_for_runs_to_come_says_so() -> None:
-    found = committed()
-    one = {**found["runs"][0], "best": None}
-    assert "| to come |  |  |" in table.predicted({**found, "runs": [one]})
-    source = best_power.sources(STUDY / "declared.toml")[0]
-    assert best_power.of(best_power.Source(source.model, source.batch, source.study), STUDY) is None

@@ -5,7 +5,6 @@ import importlib
 import json
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from inexact_muon import explain, polar
 from inexact_muon_lab.cli import catalogue
 from pages import load_module
 from test_schedules_regenerate import POLAR_EXPRESS, SAFETY_2_PERCENT
-from torchvision_stub import import_timm
 
 ROOT = Path(__file__).parent.parent
 DOCTESTS = [
@@ -65,15 +63,6 @@ def test_tables_of_oracles_are_what_the_command_writes() -> None:
         assert page == CHOOSE.PAGE or made.count("\n") == 6, "four rows"
         text = (ROOT / page).read_text()
         assert CHOOSE.written(text, made) == text, f"{page}: run python benchmarks/choose.py"
-
-
-def test_the_answer_follows_the_figures() -> None:
-    oracles, bench = CHOOSE.load()
-    assert "| `polar-express(steps=5)` | 0.134 |" in CHOOSE.table(oracles, bench)
-    for row in oracles:
-        if row["method"] == "polar-express(steps=5)":
-            row["delta"]["1e-03"] = 0.2
-    assert "`polar-express(steps=5)`" not in CHOOSE.table(oracles, bench)
 
 
 def test_the_readme_is_short_starts_with_a_result_and_its_links_lead_somewhere() -> None:
@@ -167,25 +156,6 @@ def test_the_errors_of_lists_of_one_name_are_theirs() -> None:
         "gram-newton-schulz, DMuon": five_steps(POLAR_EXPRESS, 1.05),
     }.items():
         assert f"| {name} | {error} |" in page
-
-
-@pytest.mark.slow
-def test_the_error_of_timms_list_is_its_own() -> None:
-    if find_spec("timm") is None:
-        pytest.skip("timm is not installed: the set-up of the Makefile brings it")
-    import_timm()
-    error = five_steps(importlib.import_module("timm.optim.muon")._COEFFICIENTS["polar_express"])
-    assert f"| timm | {error} |" in (ROOT / "docs/peers.md").read_text()
-
-
-@pytest.mark.data
-def test_the_benchmark_table_has_the_sizes_of_the_claims() -> None:
-    rows = json.loads((ROOT / "benchmarks/results/estimate.json").read_text())
-    useful = [r for r in rows if polar.parse(r["oracle"]).error_bound(1e-2) < 0.35]
-    assert {r["shape"] for r in useful} >= {"64x64", "256x256", "512x512", "1024x1024"}
-    for r in useful:
-        assert abs(r["gap error"]) <= 0.02, r
-        assert 0.9 <= r["delta ratio"] <= 1.1, r
 
 
 @pytest.mark.data

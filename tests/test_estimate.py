@@ -58,9 +58,8 @@ THREE = ("polar-express(steps=5)", "jordan(steps=5)", "zolotarev(poles=3)")
 REAL_SIZES = [
     *((name, side) for side in ((256, 256), (200, 600)) for name in ORACLES),
     *((name, (512, 512)) for name in THREE),
-    *zip(THREE, ((768, 512), (512, 2048), (512, 768)), strict=True),
 ]
-"""All oracles at moderate sizes, some at large ones; the others are left to `make test-long`."""
+"""All oracles at moderate sizes, some at a large one; the others are left to `make test-long`."""
 
 
 @pytest.mark.slow

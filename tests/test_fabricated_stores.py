@@ -380,12 +380,11 @@ def normalised(cases: list[Case], by_count: dict[int, str]) -> list[Case]:
     return cases
 
 
-@pytest.mark.parametrize("other", ["schatten4", "schatten8", "gershgorin", "tightest"])
-def test_arms_that_differ_in_their_normaliser_are_not_one_oracle(other: str, tmp_path: Path) -> None:
+def test_arms_that_differ_in_their_normaliser_are_not_one_oracle(tmp_path: Path) -> None:
     """The gain is that of the normaliser: no claim about iterations follows."""
-    cases = normalised(ladder({1: 2.0, 8: 1.5}, 6), {1: "frobenius", 8: other})
+    cases = normalised(ladder({1: 2.0, 8: 1.5}, 6), {1: "frobenius", 8: "schatten4"})
     assert row(tmp_path / "a", "lower-loss", cases).finding.statistic == ""
-    cases = normalised(grid(bowl({2: (0.025, 0.8), 5: MIDDLE}, SAME), 6), {2: "frobenius", 5: other})
+    cases = normalised(grid(bowl({2: (0.025, 0.8), 5: MIDDLE}, SAME), 6), {2: "frobenius", 5: "schatten4"})
     assert {item.finding.verdict for item in judge(load(write(tmp_path / "b", cases))) if item.claim.on == "grid"} == {
         UNDECIDED
     }

@@ -197,3 +197,18 @@ def test_options_are_one_value(key: str) -> None:
     with pytest.raises(ValueError, match=f"{key} of the checkpoint's groups must be one value"):
         load_foreign(optimizer, file, ["w", "b"])
     assert not optimizer.state
+
+
+def test_warnings_about_a_file_point_at_the_line_that_loads_it() -> None:
+    """Also through torch's own load_state_dict, whose frames lie between."""
+    weight = torch.nn.Parameter(torch.randn(4, 6))
+    saved = Muon([("w", weight)], lr=0.1, polar="jordan:5").state_dict()
+    theirs = {"state": {}, "param_groups": [{"params": [0], "momentum": 0.9, "ns_steps": 5, "odd": "x"}]}
+    theirs["param_groups"][0]["ns_coefficients"] = (3.4445, -4.7750, 2.0315)
+    for load in (
+        lambda: Muon([("w", weight)], lr=0.1, polar="you:6").load_state_dict(saved),
+        lambda: load_foreign(Muon([("w", weight)], lr=0.1), theirs, ["w"]),
+    ):
+        with pytest.warns(UserWarning, match="checkpoint") as caught:
+            load()
+        assert {warning.filename for warning in caught} == {__file__}

@@ -96,7 +96,7 @@ def broken(change: Any) -> Any:
     ("change", "words"),
     [
         (lambda v: v["param_groups"][0].pop("params") and None, "group 0 of the checkpoint has no list of parameters"),
-        (lambda v: v.update(param_groups=["text"]), "group 0 of the checkpoint has no list of parameters"),
+        (lambda v: v.update(param_groups=["text"]), "group 0 of the checkpoint is not a dict of options"),
         (lambda v: v.update(param_groups=5), "param_groups of the checkpoint must be a list, got int"),
         (lambda v: v["param_groups"][0].update(params=[[0], [1]]), "has no list of parameters"),
         (lambda v: v["param_groups"][0].update(param_names=["a"]), "2 parameters and other param_names"),

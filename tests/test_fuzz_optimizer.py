@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from fuzzing import TALLY, fuzz
 from inexact_muon.lmo import parse as parse_ball
-from inexact_muon.optim import SCALES, LMOOptimizer, reference_step
+from inexact_muon.optim import SCALES, LMOOptimizer
 from inexact_muon.optim.lengths import parse as parse_length
+from reference_step import reference_step
 from test_optim_promises import through_disk
 
 BALLS = ("spectral(polar=jordan(steps=3))", "spectral(polar=polar-express(steps=4))", "sign", "euclidean", "row-norm")

@@ -223,7 +223,7 @@ def test_the_table_shows_progress_time_left_and_the_best(tmp_path: Path) -> None
     board.ended[IDS[1]] = Outcome(state="finished", step=6, result={"loss": 0.4, "accuracy": 0.8})
     board.running[IDS[2]] = (3, 1.25)
     board._began -= 25
-    assert board.left() == pytest.approx(25 / (2 + 1 / 3) * (2 - 1 / 3), rel=0.01)
+    assert board.remaining() == pytest.approx(25 / (2 + 1 / 3) * (2 - 1 / 3), rel=0.01)
     shown = Console(file=io.StringIO(), width=120)
     shown.print(board.render())
     assert isinstance(shown.file, io.StringIO)

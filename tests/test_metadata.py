@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import tomllib
 
@@ -38,32 +37,6 @@ def test_the_changelog_starts_with_this_version() -> None:
     assert re.fullmatch(rf"{re.escape(PROJECT['version'])} \((unreleased|\d{{4}}-\d\d-\d\d)\)", first[1])
 
 
-def test_templates_are_forms() -> None:
-    found = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
-    assert found
-    for path in found:
-        form = yaml.safe_load(path.read_text())
-        assert {"name", "description", "body"} <= set(form), path.name
-        ids = [part["id"] for part in form["body"]]
-        assert len(set(ids)) == len(ids)
-        for part in form["body"]:
-            assert part["type"] in ("textarea", "checkboxes", "input", "dropdown", "markdown")
-            assert part["attributes"]["label"]
-
-
-@pytest.mark.data
-def test_the_log_is_dated_and_names_its_files() -> None:
-    log = (ROOT / "studies/LOG.md").read_text()
-    dates = [datetime.date.fromisoformat(d) for d in re.findall(r"^## (\S+) · ", log, flags=re.MULTILINE)]
-    assert dates == sorted(dates, reverse=True)
-    entries = re.split(r"^## ", log, flags=re.MULTILINE)[1:]
-    for entry in entries:
-        named = re.findall(r"`((?:docs|benchmarks|studies|tests)/[\w./-]+)`", entry)
-        assert named, entry
-        for name in named:
-            assert (ROOT / name).exists(), name
-
-
 def test_core_dependencies_are_few() -> None:
     assert names(PROJECT["dependencies"]) == CORE
     extras = PROJECT["optional-dependencies"]
@@ -96,10 +69,3 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     assert targets == set(re.findall(r"^make (.*)$", (ROOT / ".ci/run").read_text(), flags=re.MULTILINE))
     versions = [step["with"]["python-version"] for step in job["steps"] if "setup-python" in step.get("uses", "")]
     assert versions == [PROJECT["requires-python"].removeprefix(">=")]
-
-
-def test_hooks_before_a_commit_download_nothing() -> None:
-    for repository in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]:
-        assert repository["repo"] == "local"
-        assert {hook["language"] for hook in repository["hooks"]} == {"system"}
-        assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])

@@ -169,16 +169,6 @@ def test_one_oracle_for_all_layers() -> None:
     assert found.lines[1].count("polar=") == 1
 
 
-def test_an_oracle_that_needs_more_than_the_spectrum_is_measured() -> None:
-    m = with_spectrum(SPECTRA["flat"].double(), 96, 160).float()
-    oracle = "polar-express(steps=5, normalise=tightest)"
-    optimizer = stepped(m, oracle)
-    (found,) = (r.in_use for r in optimizer.advice().reports)
-    assert found is not None
-    assert found.gap == pytest.approx(optimizer.inexactness()["w"].gap, abs=1e-4)
-    assert str(explain(optimizer))
-
-
 @pytest.mark.slow
 def test_the_plot_has_a_panel_a_kind_and_the_answer(tmp_path: Path) -> None:
     pytest.importorskip("altair")

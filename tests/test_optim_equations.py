@@ -17,10 +17,10 @@ from inexact_muon.optim import (
     Steepest,
     gluon,
     normalised_sgd,
-    reference_step,
     sign_sgd,
     spectral_descent,
 )
+from reference_step import reference_step
 from torch_features import needs_torch_muon
 
 Problem = tuple[list[torch.nn.Parameter], list[list[torch.Tensor]]]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
-from inspect import signature
+from inspect import Parameter, signature
 from typing import ClassVar
 
 import pytest
@@ -18,37 +18,21 @@ from inexact_muon.schedules import Operation, ScalarMap, oracles
 from inexact_muon.schedules.operations import dtype_name
 from inexact_muon.schedules.prices import ACCELERATOR, CPU
 
-SHAPES = [(16, 16), (16, 24), (16, 25), (64, 16)]
-DESCRIBED = {name: method for name, method in POLARS.items() if method.name in oracles.FAMILIES}
+DESCRIBED = {name: method for name, method in POLARS.items() if method.name in oracles.DESIGNS}
 
 
-def variants(method: polar.PolarMethod) -> list[polar.PolarMethod]:
-    wide = [replace(method, dtype=dtype) for dtype in method.dtypes]
-    forms = [replace(method, form=form) for form in method.forms if form != "gram" or method.map.gram_dtypes]
-    exact = isinstance(method, polar.ExactSVD)
-    return [method, *wide, *forms, *(() if exact else (replace(method, normalise="schatten8"),))]
-
-
-@pytest.mark.parametrize("name", DESCRIBED)
-def test_without_torch_it_is_the_same(name: str) -> None:
-    for method in variants(DESCRIBED[name]):
-        found = oracles.parse(str(method))
-        assert str(found) == str(method)
-        assert found.map == method.map
-        assert found.normaliser == method.normaliser
-        assert found.forms == method.forms
-        assert found.from_gram == method.from_gram
-        assert list(found.dtypes) == [dtype_name(dtype) for dtype in method.dtypes]
-        for device in ("cpu", "accelerator"):
-            assert found.dtype_on(device) == method.dtype_on(device)
-            for shape in SHAPES:
-                assert found.operations(*shape, device) == method.operations(*shape, device)
-
-
-def test_every_description_is_of_a_method() -> None:
-    assert {method.name for method in POLARS.values()} >= set(oracles.FAMILIES), "each is under test here"
-    for name, described in oracles.FAMILIES.items():
-        assert signature(described).parameters.keys() == signature(polar.POLARS[name]).parameters.keys()
+def test_texts_are_read_without_torch_as_the_methods_read_them() -> None:
+    """Options, their order and defaults, the count of iterations and the normaliser of each named method."""
+    assert {method.name for method in POLARS.values()} >= set(oracles.DESIGNS), "each is under test here"
+    for name, design in oracles.DESIGNS.items():
+        method = polar.POLARS[name]
+        own = [f for f in fields(method) if f.name not in ("dtype", "form", "normalise")]
+        parameters = signature(design).parameters
+        assert [f.name for f in own] == list(parameters)
+        for f in own:
+            assert f.kw_only == (parameters[f.name].kind is Parameter.KEYWORD_ONLY)
+            assert f.default is MISSING or f.default == parameters[f.name].default
+        assert method.auto_normalise == ("schatten4" if name in oracles.BY_GRAM else "frobenius")
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
@@ -131,17 +115,6 @@ def test_one_that_says_nothing_is_told_what_is_missing() -> None:
         NotImplementedError, match="Halved has no operation count: define operations or flops of its oracle"
     ):
         Silent().flops(4, 4)
-
-
-@pytest.mark.parametrize("device", ["cpu", "accelerator"])
-def test_compiled_is_priced_as_what_it_compiles(device: str) -> None:
-    table = {"cpu": CPU, "accelerator": ACCELERATOR}[device]
-    for inner in (polar.PolarExpress(5), polar.PolarExpress(5, dtype=torch.float32), polar.Zolotarev(8), Counted()):
-        made = polar.Compiled(inner)
-        assert table.of(made, 64, 256) == table.of(inner, 64, 256)
-        assert made.flops(64, 256) == inner.flops(64, 256)
-        assert made.dtype_on(device) == inner.dtype_on(device)
-        assert not made.from_gram, "it has no multiplier"
 
 
 def test_what_is_chosen_is_priced_in_the_dtype_of_the_device() -> None:

@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from inexact_muon import Muon
 from ranks import on_ranks
+from tiers import at_length
 
 STEPS = 20
 CUT = {
@@ -109,7 +110,7 @@ def cases(world: int) -> list[tuple[str, str, float, torch.dtype]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("world", at_length([3, 4], 1, 2))
 def test_every_layout_and_strategy(world: int) -> None:
     given = cases(world)
     ranks = on_ranks(on_layouts, world, given)
@@ -184,7 +185,7 @@ def models(rank: int, world: int, kinds: list[tuple[str, str]]) -> list[list[Ten
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("world", at_length([3, 4], 1, 2))
 def test_real_wrappers(world: int) -> None:
     kinds = [(k, s) for k in ("fsdp", "tp") for s in ("auto", "gram-reduced")] + [("ddp", "owner-rank")]
     if world == 4:

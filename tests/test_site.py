@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import subprocess
 import sys
-from html import unescape
 from importlib import import_module
 from pathlib import Path
 
@@ -45,14 +43,6 @@ def test_every_public_name_has_a_docstring(module: str) -> None:
         assert inspect.getdoc(getattr(import_module(module), name)), f"{module}.{name}"
 
 
-def test_a_name_without_a_docstring_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from inexact_muon import testing
-
-    monkeypatch.setattr(testing.check_polar, "__doc__", None)
-    with pytest.raises(AssertionError, match="check_polar"):
-        test_every_public_name_has_a_docstring("inexact_muon.testing")
-
-
 def test_every_public_module_has_a_page() -> None:
     assert {module.__name__ for module in test_public_api.MODULES} <= set(REFERENCE.MODULES)
     for module in REFERENCE.MODULES:
@@ -87,24 +77,6 @@ def test_docstrings_are_shown_as_they_are_written() -> None:
 
 
 @pytest.mark.slow
-def test_the_reference_keeps_inner_products(site: Path) -> None:
-    """Every <...> of a public docstring is on its page."""
-    found = 0
-    for module in REFERENCE.MODULES:
-        page = unescape(re.sub(r"<[^>]*>", "", (site / f"reference/{module}.html").read_text()))
-        words = re.sub(r"\s+", " ", page)
-        for name in REFERENCE.public(module):
-            if REFERENCE.homes()[REFERENCE.origin(module, name)] != module:
-                continue
-            for product in re.findall(
-                r"<[a-zA-Z][^<>\n]*>", inspect.getdoc(getattr(import_module(module), name)) or ""
-            ):
-                found += 1
-                assert product in words, f"{module}.{name}: {product}"
-    assert found >= 3
-
-
-@pytest.mark.slow
 def test_names_have_one_entry_and_every_page_leads_to_it(site: Path) -> None:
     for module in REFERENCE.MODULES:
         page = (site / f"reference/{module}.html").read_text()
@@ -126,14 +98,6 @@ def test_nothing_comes_from_the_network(site: Path) -> None:
             assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), f"{page.name}: {tag}"
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//|@import", style.read_text()), style.name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CLIENTS)
-def test_the_search_index_has_a_section_for(name: str, site: Path) -> None:
-    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
-    titles = [entry["title"] for entry in entries if entry["location"].startswith("use-with.html#")]
-    assert any(name in title for title in titles), titles
 
 
 @pytest.mark.slow

@@ -157,12 +157,3 @@ def test_the_report_reads_both_tables() -> None:
     found = tables.read(FIGURES)
     assert found.cotuning
     assert found.precision
-
-
-@pytest.mark.data
-def test_the_page_quotes_the_tables() -> None:
-    page = " ".join((ROOT / "docs/cotuning.md").read_text().split())
-    gpt, _ = json.loads((FIGURES / "cotuning-study.json").read_text())["problems"]
-    regrets = {rule["rule"]: rule["regret_mean"] for rule in gpt["rules"]}
-    assert min(regrets, key=lambda name: regrets[name]) == "descent"
-    assert "`descent` had the lowest regret on the GPT" in page

@@ -16,6 +16,7 @@ from inexact_muon.polar.rounding import FLOAT16
 from inexact_muon_lab.tune import spectra
 from matrices import SPECTRA
 from tensor_cores import TensorCores
+from tiers import at_length
 
 SQUARE, WIDE = "polar-express(steps=4, degree=9)", "polar-express(steps=5, degree=(5, 5, 5, 5, 9))"
 QUINTICS, NINTHS = "polar-express(steps=4, lower=0.003)", "polar-express(steps=3, lower=0.003, degree=9)"
@@ -107,8 +108,9 @@ def test_what_auto_chooses_stays_within_its_bound(n: int, m: int, count: int, sp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spectrum", ALL)
-@pytest.mark.parametrize(("n", "m"), [(256, 1024), (512, 512), (768, 3072), (1024, 4096)])
-def test_what_auto_chooses_stays_within_its_bound_at_real_sizes(n: int, m: int, spectrum: str) -> None:
+@pytest.mark.parametrize("shape", at_length([(256, 1024), (512, 512)], (768, 3072), (1024, 4096)), ids=str)
+def test_what_auto_chooses_stays_within_its_bound_at_real_sizes(shape: tuple[int, int], spectrum: str) -> None:
+    n, m = shape
     for method in candidates(n, m):
         check(method, n, m, spectrum)
 

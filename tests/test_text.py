@@ -5,16 +5,14 @@ from importlib.metadata import EntryPoint
 import pytest
 import torch
 
-from cases import BALLS, POLARS, ROW_SUMS
+from cases import BALLS, POLARS
 from inexact_muon import _text as grammar
 from inexact_muon import lmo, polar
 
-METHODS = {**POLARS, **ROW_SUMS}
 
-
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", POLARS)
 def test_round_trip(name: str) -> None:
-    method = METHODS[name]
+    method = POLARS[name]
     assert polar.parse(str(method)) == method
     assert polar.parse(grammar.write(method, full=True)) == method
     assert hash(polar.parse(str(method))) == hash(method)
@@ -23,7 +21,7 @@ def test_round_trip(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_round_trip_of_options(dtype: torch.dtype) -> None:
     form = "direct" if dtype == torch.bfloat16 else "gram"
-    method = polar.PolarExpress(3, dtype=dtype, form=form, normalise="tightest")
+    method = polar.PolarExpress(3, dtype=dtype, form=form, normalise="frobenius")
     text = str(method)
     assert "torch" not in text
     assert polar.parse(text) == method
@@ -73,7 +71,7 @@ def test_only_what_differs_is_written() -> None:
         ("polar-express(form=row)", ("form must be one of auto, direct, gram",)),
         ("polar-express:1000000", ("steps must be at most 64, got 1000000",)),
         ("newton-schulz:1000000000", ("steps must be at most 64, got 1000000000",)),
-        ("compiled(method=jordan(steps=1000000000))", ("steps must be at most 64",)),
+        ("jordan(steps=1000000000)", ("steps must be at most 64",)),
         ("zolotarev:1000000000", ("poles must lie between 1 and 8",)),
         (f"polar-express(degree=({'3, ' * 20_000}))", ("20000 degrees for steps=5",)),
         (f"polynomial((({'1.0, ' * 9_000}),))", ("at most 32 coefficients, got 9000",)),
@@ -83,7 +81,7 @@ def test_only_what_differs_is_written() -> None:
         ("-" * 3000, ("cannot read",)),
         ("-" * 3000 + "5", ("cannot read",)),
         (f"polar-express({'-' * 3000}5)", ("cannot read",)),
-        ("compiled(" * 3000 + ")" * 3000, ("cannot read",)),
+        ("auto(" * 3000 + ")" * 3000, ("cannot read",)),
         ("1" + "+1" * 20_000, ("cannot read",)),
         ("a-" * 40_000 + "a", ("unknown name",)),
         ("a" * 200_000, ("at most 100000 characters, got 200000",)),

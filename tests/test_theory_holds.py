@@ -6,11 +6,11 @@ import torch
 
 from inexact_muon import lmo, polar
 from inexact_muon.lmo import Perturbed, Spectral
-from inexact_muon.optim import reference_step
 from inexact_muon_lab import theory
 from inexact_muon_lab.bounds import verify
 from inexact_muon_lab.problems.blocks import Blocks
 from inexact_muon_lab.problems.matrix import Exponential, Logistic, MatrixProblem, Quadratic
+from reference_step import reference_step
 from tiers import kept
 
 EXACT = Spectral(polar=polar.ExactSVD())

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict
+from inexact_muon.optim.sources import translated
+from inexact_muon.schedules.published import JORDAN
 from inexact_muon_lab.checkpoints.momenta import Momentum, cut, momenta
 from inexact_muon_lab.tune import advice, checkpoints
 from torch_features import HAS_MUON, NO_MUON
@@ -288,3 +290,23 @@ def test_what_is_cheapest_is_kept_and_what_is_not_good_enough_is_not() -> None:
     assert advice.advise_on([momentum_of(best, SPECTRA["wide"], 256)]).keep
     for oracle in (polar.ExactSVD(), polar.PolarExpress(1), None):  # dear, bad, unknown
         assert not advice.advise_on([momentum_of(oracle, SPECTRA["wide"], 256)]).keep
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "oracle"),
+    [
+        (JORDAN, polar.Jordan(5)),
+        ([JORDAN], polar.Jordan(5)),
+        ("original", polar.Jordan(5)),
+        ("polar_express", polar.PolarExpress(5)),
+        ("quintic", polar.You(5)),
+        ([(2.0, -1.5, 0.5), JORDAN], polar.Polynomial(((2.0, -1.5, 0.5), *(JORDAN,) * 4))),
+    ],
+)
+def test_the_oracle_is_the_one_that_loading_takes(coefficients: object, oracle: polar.PolarMethod) -> None:
+    group = {"params": [0], "lr": 0.1, "momentum": 0.9, "ns_steps": 5, "ns_coefficients": coefficients}
+    state = {"state": {0: {"momentum_buffer": torch.randn(6, 8)}}, "param_groups": [group]}
+    (read,) = momenta(state)
+    assert read.oracle == oracle
+    taken = lmo.parse(translated(group)["ball"]).polar  # type: ignore[attr-defined]
+    assert taken.map.coefficients == oracle.map.coefficients  # type: ignore[attr-defined]

@@ -58,8 +58,8 @@ def call(text: str) -> tuple[str, list[tuple[str, str]]]:
     """The name in a text and its arguments as (field, text), field "" for positional ones; names need not be known."""
     source, node = _parsed(text, "name")
     name, inside = _called(node, text, "name")
-    given = [("", a) for a in inside.args] + [(str(k.arg), k.value) for k in inside.keywords]
-    return name, [(key, ast.get_source_segment(source, value) or "") for key, value in given]
+    arguments = [("", a) for a in inside.args] + [(str(k.arg), k.value) for k in inside.keywords]
+    return name, [(key, ast.get_source_segment(source, value) or "") for key, value in arguments]
 
 
 def _called(node: ast.expr, text: str, example: str) -> tuple[str, ast.Call]:
@@ -87,8 +87,8 @@ def _parsed(text: str, example: str) -> tuple[str, ast.expr]:
 def read_plugged(text: str, table: Mapping[str, type], *groups: str) -> Any:
     """`read`, including entry points of these groups from installed packages, which are loaded if named."""
     offered = {point.name: point for group in groups for point in _points(group)}
-    found = {name: point.load() for name, point in offered.items() if name not in table and name in str(text)}
-    return read(text, {**table, **found})
+    plugged = {name: point.load() for name, point in offered.items() if name not in table and name in str(text)}
+    return read(text, {**table, **plugged})
 
 
 @cache

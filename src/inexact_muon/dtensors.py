@@ -20,7 +20,7 @@ def local_gradients(tensors: Sequence[Any], known: dict[int, Any]) -> list[Tenso
     Args:
         known: index -> layout of a gradient that was found to be its parameter's; filled here.
     """
-    found: list[Tensor | None] = []
+    gradients: list[Tensor | None] = []
     for k, p in enumerate(tensors):
         g = p.grad
         if g is not None and hasattr(g, "_local_tensor"):
@@ -31,8 +31,8 @@ def local_gradients(tensors: Sequence[Any], known: dict[int, Any]) -> list[Tenso
                     known[k] = g._spec
             g = g._local_tensor
             g = g.wait() if hasattr(g, "wait") else g
-        found.append(g)
-    return found
+        gradients.append(g)
+    return gradients
 
 
 def gathered(x: Tensor) -> Tensor:

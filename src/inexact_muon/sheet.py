@@ -33,7 +33,7 @@ class Sheet:
     """A table that adapts to the available width.
 
     Args:
-        left: columns of text, aligned to the left; the others hold numbers.
+        aligned_left: columns of text, aligned to the left; the others hold numbers.
         prose: columns that may be wrapped between words.
         optional: columns that may be dropped, in this order.
         closing: number of final rows that are separated by a line.
@@ -44,7 +44,7 @@ class Sheet:
     title: str
     columns: tuple[str, ...]
     rows: Sequence[Row]
-    left: tuple[str, ...] = ()
+    aligned_left: tuple[str, ...] = ()
     prose: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     closing: int = 0
@@ -98,7 +98,7 @@ class Sheet:
             parts = []
             for k, width, cell in zip(shown, widths, wrapped, strict=True):
                 part = cell[line] if line < len(cell) else ""
-                parts.append(part.ljust(width) if self.columns[k] in self.left else part.rjust(width))
+                parts.append(part.ljust(width) if self.columns[k] in self.aligned_left else part.rjust(width))
             yield f"{bar} {f' {bar} '.join(parts)} {bar}"
 
     def _fit(self, shown: Sequence[int], available: int) -> list[int] | None:

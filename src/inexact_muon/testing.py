@@ -20,7 +20,6 @@ from inexact_muon.polar.exact import decompose
 from inexact_muon.polar.polynomial import Composition
 from inexact_muon.polar.rounding import rounding
 from inexact_muon.polar.scaling import gram_bound, guard
-from inexact_muon.polar.wrapping import Wrapping
 from inexact_muon.schedules import Schedule
 
 
@@ -36,10 +35,9 @@ def rounding_term(method: PolarMethod, m: Tensor, lower: float = 1e-3) -> float:
     """
     compute = method.compute_dtype(m)
     eps, cast = torch.finfo(compute).eps, 2.0 * torch.finfo(m.dtype).eps
-    inner = method.method if isinstance(method, Wrapping) else method
     (n, k), cap = m.shape[-2:], {torch.bfloat16: 0.2, torch.float16: 0.1}.get(compute, inf)
-    if isinstance(inner, Composition | Zolotarev) and cap == inf:
-        return cast + rounding(inner, n, k, compute)
+    if isinstance(method, Composition | Zolotarev) and cap == inf:
+        return cast + rounding(method, n, k, compute)
     if isinstance(method.map, Schedule):
         return cast + min(max(cap, eps / lower), eps * (8.0 + 2.0 * abs(method.map.slope)))
     return cast + 32.0 * eps / lower
@@ -50,10 +48,10 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
 
     Below that level any f <= 1 is allowed; a map that is largest there may overshoot as far as it is designed to.
     """
-    _, s, _, kept = decompose(m)
-    if not bool(kept.any()):
+    _, s, _, nonzero = decompose(m)
+    if not bool(nonzero.any()):
         return 0.0
-    smallest, compute = float(s[kept].min()), method.compute_dtype(m)
+    smallest, compute = float(s[nonzero].min()), method.compute_dtype(m)
     allowance = rounding_term(method, m, smallest / float(s.max()))
     if isinstance(method, ExactSVD):
         return allowance
@@ -61,7 +59,7 @@ def allowed_error(method: PolarMethod, m: Tensor) -> float:
     if isinstance(method.map, Schedule):
         gram = method.map.runs_gram(m.shape[-2], m.shape[-1], NAMES[compute], method.form)
         bound *= prod(1.0 + margin for margin in method.map.margins(NAMES[compute], gram))
-    overshoot = 0.0 if bool(kept.all()) else method.map.image(1e-9, 1.0)[1] - 1.0
+    overshoot = 0.0 if bool(nonzero.all()) else method.map.image(1e-9, 1.0)[1] - 1.0
     return max(method.error_bound(min(1.0, smallest / bound)), overshoot) + allowance
 
 

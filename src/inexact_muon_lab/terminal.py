@@ -34,10 +34,10 @@ def console(width: int) -> Console:
     """Console on standard output, as wide as COLUMNS or the terminal, else `width`."""
     columns = os.environ.get("COLUMNS", "")
     known = columns.isdigit() or (sys.stdout is not None and sys.stdout.isatty())
-    made = SafeConsole(width=None if known else width, markup=False, emoji=False)
-    if made.width < LEAST:
-        made.width = LEAST
-    return made
+    opened = SafeConsole(width=None if known else width, markup=False, emoji=False)
+    if opened.width < LEAST:
+        opened.width = LEAST
+    return opened
 
 
 def number(value: float | None, digits: int = 6) -> str:

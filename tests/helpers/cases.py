@@ -24,7 +24,7 @@ POLARS: dict[str, polar.PolarMethod] = {
         polar.PolarExpress(5, lower=3e-3, power=-0.2),
         polar.Cans(5),
         polar.Cans(4, degree=7),
-        polar.Cans(6, normalise="schatten8"),
+        polar.Cans(6, normalise="frobenius"),
         polar.Zolotarev(1),
         polar.Zolotarev(3),
         polar.Zolotarev(8, lower=1e-5),
@@ -41,12 +41,6 @@ POLARS: dict[str, polar.PolarMethod] = {
         polar.Shaped((shapes.Floor(0.004, 0.3), shapes.Dip(0.5, 0.1, 0.7), shapes.Clip(0.0007))),
     )
 }
-
-ROW_SUMS: dict[str, polar.PolarMethod] = {
-    str(method): method
-    for method in (polar.PolarExpress(5, normalise="gershgorin"), polar.Zolotarev(3, normalise="tightest"))
-}
-"""Methods whose normaliser is not invariant under rotations: every property but equivariance."""
 
 BALLS: dict[str, lmo.Ball] = {
     str(ball): ball

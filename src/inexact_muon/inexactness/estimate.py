@@ -247,10 +247,10 @@ def _extremes(m: Tensor, space: Krylov, null: Tensor) -> tuple[Tensor, Tensor]:
     short = (image <= null[:, None, None]) | ((ritz[..., :low] < ZERO) & (image <= 16.0 * null[:, None, None]))
     dropped = torch.nn.functional.pad(short, (0, count - low)) & space.live
     deficient = dropped.any(-1, keepdim=True).any(-2, keepdim=True)
-    kept = torch.where(dropped | (deficient & (ritz < ZERO)), torch.inf, ritz.clamp(min=0.0))
+    values = torch.where(dropped | (deficient & (ritz < ZERO)), torch.inf, ritz.clamp(min=0.0))
     residual = space.beyond * space.vectors[..., -1, :]
-    unresolved = deficient | (residual.abs() > kept).any(-1, keepdim=True)
-    tilt = torch.where(unresolved, residual * kept.clamp(min=ZERO).rsqrt(), 0.0)
-    quotient = torch.diag_embed(kept.clamp(max=DEAD)) + tilt.unsqueeze(-1) * tilt.unsqueeze(-2)
+    unresolved = deficient | (residual.abs() > values).any(-1, keepdim=True)
+    tilt = torch.where(unresolved, residual * values.clamp(min=ZERO).rsqrt(), 0.0)
+    quotient = torch.diag_embed(values.clamp(max=DEAD)) + tilt.unsqueeze(-1) * tilt.unsqueeze(-2)
     smallest = torch.linalg.eigvalsh(quotient)[..., 0].amin(-1).clamp(min=0.0).sqrt()
     return torch.minimum(smallest, largest), largest

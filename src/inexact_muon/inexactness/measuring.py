@@ -58,10 +58,10 @@ class Inexactness:
     stochastic_factor: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        kept = 1.0 - self.gap
-        stochastic = self.overshoot**0.25 * (0.5 * (kept + self.overshoot)) ** 0.75
-        object.__setattr__(self, "factor", _per_descent(self.overshoot, kept))
-        object.__setattr__(self, "stochastic_factor", _per_descent(stochastic, kept))
+        descent = 1.0 - self.gap
+        stochastic = self.overshoot**0.25 * (0.5 * (descent + self.overshoot)) ** 0.75
+        object.__setattr__(self, "factor", _per_descent(self.overshoot, descent))
+        object.__setattr__(self, "stochastic_factor", _per_descent(stochastic, descent))
 
 
 def worst(each: Sequence[Inexactness]) -> Inexactness | None:
@@ -72,11 +72,11 @@ def worst(each: Sequence[Inexactness]) -> Inexactness | None:
     return Inexactness(delta, gap, overshoot, min((i.lifted for i in each if i.lifted is not None), default=None))
 
 
-def _per_descent(value: Any, kept: Any) -> Any:
+def _per_descent(value: Any, descent: Any) -> Any:
     """value / kept, or inf where no descent is kept."""
-    if isinstance(kept, Tensor):
-        return torch.where(kept > 0, value / kept, torch.inf)
-    return value / kept if kept > 0 else torch.inf
+    if isinstance(descent, Tensor):
+        return torch.where(descent > 0, value / descent, torch.inf)
+    return value / descent if descent > 0 else torch.inf
 
 
 def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexactness:
@@ -103,10 +103,10 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
     if not isinstance(ball, Ball):
         raise TypeError(f"measure(ball, m, d_hat): the first argument must be a ball, got {type(ball).__name__}")
     check_answer(ball, m, d_hat)
-    found, _, descent = assess(ball, m, d_hat, exact)
+    inexactness, _, descent = assess(ball, m, d_hat, exact)
     if bool((descent < 0).any()):
         raise ValueError(UPHILL)
-    return found
+    return inexactness
 
 
 def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:
@@ -169,8 +169,8 @@ def certify(m: Tensor, d_hat: Tensor) -> Inexactness:
     delta = torch.maximum(below, overshoot - 1.0) + _alignment_bound(scaled, x, gram, eps)
     values = [delta, delta.clamp(max=1.0), overshoot]
     if bool((~(delta < CERTAIN)).any()):
-        found, _, _ = assess(ball, m, d_hat, exact=True)
-        exact = [torch.as_tensor(v, dtype=x.dtype, device=x.device) for v in (found.delta, found.gap, found.overshoot)]
+        svd, _, _ = assess(ball, m, d_hat, exact=True)
+        exact = [torch.as_tensor(v, dtype=x.dtype, device=x.device) for v in (svd.delta, svd.gap, svd.overshoot)]
         values = [torch.where(delta < CERTAIN, v, e) for v, e in zip(values, exact, strict=True)]
     return Inexactness(*(value if delta.ndim else float(value) for value in values))
 

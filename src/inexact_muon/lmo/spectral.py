@@ -65,8 +65,8 @@ class Spectral(Ball):
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         if m.shape[-2] > m.shape[-1]:
             m, z = m.mT, z.mT
-        u, _, vh, kept = decompose(m)
-        return torch.linalg.matrix_norm(polar_error(z, u, vh, kept), 2)
+        u, _, vh, nonzero = decompose(m)
+        return torch.linalg.matrix_norm(polar_error(z, u, vh, nonzero), 2)
 
     def unit_worst(self, m: Tensor) -> Tensor:
         u, s, vh = torch.linalg.svd(m, full_matrices=False)
@@ -75,19 +75,19 @@ class Spectral(Ball):
         return (u * sign.unsqueeze(-2)) @ vh
 
 
-def polar_error(z: Tensor, u: Tensor, vh: Tensor, kept: Tensor) -> Tensor:
+def polar_error(z: Tensor, u: Tensor, vh: Tensor, nonzero: Tensor) -> Tensor:
     """U^T (z - nearest polar factor) for z of shape (..., n, m), n <= m; its norm is delta.
 
     On kept rows the polar factor is v_i^T. On the other singular directions any block of norm <= 1 between the null
     spaces is a solution: the nearest one is z's own block with its singular values clipped at 1.
     """
-    kept_rows = kept.unsqueeze(-1)
+    nonzero_rows = nonzero.unsqueeze(-1)
     rows = u.mT @ z
-    error = torch.where(kept_rows, rows - vh, rows)
-    if bool(kept.all()):
+    error = torch.where(nonzero_rows, rows - vh, rows)
+    if bool(nonzero.all()):
         return error
-    v = vh * kept_rows
-    null = torch.where(kept_rows, torch.zeros_like(rows), rows)
+    v = vh * nonzero_rows
+    null = torch.where(nonzero_rows, torch.zeros_like(rows), rows)
     null = null - (null @ v.mT) @ v
     w, s, wh = torch.linalg.svd(null, full_matrices=False)
     return error - (w * s.clamp(max=1.0).unsqueeze(-2)) @ wh
@@ -126,8 +126,8 @@ class Nuclear(Ball):
         return unit(x @ v, (-2,)) @ v.mT
 
     def unit_exact(self, m: Tensor) -> Tensor:
-        u, _, vh, kept = decompose(m)
-        return (u[..., :1] * kept[..., None, :1]) @ vh[..., :1, :]
+        u, _, vh, nonzero = decompose(m)
+        return (u[..., :1] * nonzero[..., None, :1]) @ vh[..., :1, :]
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         """Distance from a nearest solution U_1 Z V_1^T, Z >= 0 of trace 1 (sigma_1 may be repeated).
@@ -135,9 +135,9 @@ class Nuclear(Ball):
         Z has the eigenvectors of the symmetric part of U_1^T z V_1. An upper bound, exact if that block is symmetric or
         sigma_1 is simple.
         """
-        u, s, vh, kept = decompose(m)
+        u, s, vh, nonzero = decompose(m)
         tie = s >= s[..., :1] * (1.0 - 8.0 * max(m.shape[-2:]) ** 0.5 * torch.finfo(m.dtype).eps)
-        tie = (tie & kept).unsqueeze(-1)
+        tie = (tie & nonzero).unsqueeze(-1)
         block = torch.where(tie & tie.mT, u.mT @ z @ vh.mT, 0.0)
         # Outside the block: eigenvalues so low that they get no weight.
         low = -4.0 * (1.0 + torch.linalg.matrix_norm(block)[..., None, None])
@@ -146,7 +146,7 @@ class Nuclear(Ball):
         weights = _simplex(values)
         nearest = u @ ((vectors * weights.unsqueeze(-2)) @ vectors.mT) @ vh
         outside = (self.unit_norm(z) - 1.0).clamp(min=0.0)
-        return torch.where(kept[..., 0], self.unit_norm(z - nearest), outside)
+        return torch.where(nonzero[..., 0], self.unit_norm(z - nearest), outside)
 
     def unit_rho(self, fan_out: int, fan_in: int) -> float:
         return 1.0

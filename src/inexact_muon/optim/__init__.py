@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from inexact_muon.optim.logging import to_wandb as to_wandb
     from inexact_muon.optim.probe import Smoothness as Smoothness
     from inexact_muon.optim.probe import SmoothnessProbe as SmoothnessProbe
-    from inexact_muon.optim.reference import reference_step as reference_step
     from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
     from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
     from inexact_muon.optim.torch_states import TorchStates as TorchStates
@@ -56,7 +55,6 @@ _LAZY = {
     "inexact_muon.optim.foreign": ("load_foreign",),
     "inexact_muon.optim.logging": ("flat_stats", "to_tensorboard", "to_wandb"),
     "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
-    "inexact_muon.optim.reference": ("reference_step",),
     "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
     "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
     "inexact_muon.routing.routes": ("Route", "routes"),

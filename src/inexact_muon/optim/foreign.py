@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.loading import Found, options, placed
-from inexact_muon.optim.sources import averaged, each_translated, is_ours, keeps_sums, shown, translated_state
-from inexact_muon.optim.structure import check_structure
+from inexact_muon.optim.loading import Loaded, options, placed
+from inexact_muon.optim.sources import averaged, each_translated, is_ours, keeps_sums, translated_state
+from inexact_muon.optim.structure import check_structure, shown, warn
 
 
 def load_foreign(
@@ -50,7 +49,7 @@ def load_foreign(
     if len(set(listed)) < len(listed):
         twice = next(name for i, name in enumerate(listed) if name in listed[:i])
         raise ValueError(f"names: {twice!r} stands there twice")
-    found: dict[str, Found] = {}
+    entries_by_name: dict[str, Loaded] = {}
     start = 0
     for group in groups:
         summed = keeps_sums(group) if sums is None else sums
@@ -63,17 +62,17 @@ def load_foreign(
         states = [state_dict["state"].get(key, {}) for key in group["params"]]
         states = [averaged(state, group) if summed else state for state in states]
         entries = [translated_state(s, ours["algorithm"], group) for s, ours in zip(states, each, strict=True)]
-        given = listed[start : start + len(entries)]
+        group_names = listed[start : start + len(entries)]
         start += len(entries)
         by_size = False if sorted_by_size is None and "ns_steps" in group else sorted_by_size  # torch's never sorts
-        order = _in_order(given, entries, each[0] if each else {"algorithm": "adamw"}, mine, by_size)
-        found |= {name: (ours, entry) for name, ours, entry in zip(order, each, entries, strict=True)}
-    optimizer.load_state_dict(_merged(optimizer, found))
+        order = _in_order(group_names, entries, each[0] if each else {"algorithm": "adamw"}, mine, by_size)
+        entries_by_name |= {name: (ours, entry) for name, ours, entry in zip(order, each, entries, strict=True)}
+    optimizer.load_state_dict(_merged(optimizer, entries_by_name))
 
 
-def _names(groups: Sequence[Mapping[str, Any]], given: Sequence[str] | None) -> list[str]:
+def _names(groups: Sequence[Mapping[str, Any]], names: Sequence[str] | None) -> list[str]:
     count = sum(len(group["params"]) for group in groups)
-    if given is None:
+    if names is None:
         listed = [name for group in groups for name in group.get("param_names") or ()]
         if len(listed) != count:
             raise ValueError(
@@ -81,43 +80,43 @@ def _names(groups: Sequence[Mapping[str, Any]], given: Sequence[str] | None) -> 
                 "optimizer's constructor got them"
             )
         return listed
-    if len(given) != count:
-        raise ValueError(f"names: {len(given)} given, the checkpoint has {count} parameters")
-    return list(given)
+    if len(names) != count:
+        raise ValueError(f"names: {len(names)} given, the checkpoint has {count} parameters")
+    return list(names)
 
 
 def _in_order(
-    given: list[str],
+    names: list[str],
     entries: Sequence[Mapping[str, Any]],
     group: Mapping[str, Any],
     params: Mapping[str, Tensor],
     sorted_by_size: bool | None,
 ) -> list[str]:
     """The names of a group's parameters in the order of the file; raises if shapes do not decide."""
-    by_size = sorted(given, key=lambda name: tuple(params[name].shape), reverse=True)  # stable, like the source's
-    if group["algorithm"] == "adamw" or by_size == given or sorted_by_size is False:
-        return given
+    by_size = sorted(names, key=lambda name: tuple(params[name].shape), reverse=True)  # stable, like the source's
+    if group["algorithm"] == "adamw" or by_size == names or sorted_by_size is False:
+        return names
     if sorted_by_size:
         return by_size
-    orders = (given, by_size)
+    orders = (names, by_size)
     fitting = [x for x in orders if all(_shaped(params[n], e) for n, e in zip(x, entries, strict=True))]
     if len(fitting) == 2:
         raise ValueError(
             "the buffers fit both the order given and the order by size: pass sorted_by_size=True (KellerJordan's "
             "Muon, MuonWithAuxAdam) or False (the single-device versions, torch)"
         )
-    return fitting[0] if fitting else given
+    return fitting[0] if fitting else names
 
 
 def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
     return all(tuple(v.shape) == tuple(p.shape) for k, v in entry.items() if k != "step" and isinstance(v, Tensor))
 
 
-def _merged(optimizer: LMOOptimizer, found: Mapping[str, Found]) -> dict[str, Any]:
+def _merged(optimizer: LMOOptimizer, entries: Mapping[str, Loaded]) -> dict[str, Any]:
     """The optimizer's own state_dict, updated with the loaded entries."""
     result = optimizer.state_dict()
     names = [name for name, *_ in optimizer.named()]
-    by_index = {i: found[name] for i, name in enumerate(names) if name in found}
+    by_index = {i: entries[name] for i, name in enumerate(names) if name in entries}
     state, misfit = dict(result["state"]), []
     loaded = placed(optimizer, by_index, state)
     for laid, (group, indices, sources, other) in zip(result["param_groups"], loaded, strict=True):
@@ -127,8 +126,8 @@ def _merged(optimizer: LMOOptimizer, found: Mapping[str, Found]) -> dict[str, An
             laid.update(options(laid, alike, used=len(sources) > len(other)))
         elif sources:
             text = f"options of {group['name']} are kept: the file has only some of its parameters"
-            warnings.warn(text, stacklevel=3)
+            warn(text)
     if misfit:
         text = f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}"
-        warnings.warn(text, stacklevel=3)
+        warn(text)
     return {**result, "state": state}

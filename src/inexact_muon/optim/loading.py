@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -15,11 +14,12 @@ from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.options import ALGORITHM, SCHEDULED, SCHEDULERS, check_options
-from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, shown, translated_state
-from inexact_muon.optim.structure import check_structure
+from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, translated_state
+from inexact_muon.optim.structure import check_structure, shown, warn
 from inexact_muon.polar import Auto
+from inexact_muon.routing.layers import WRAPPERS
 
-Found = tuple[dict[str, Any], dict[str, Any]]
+Loaded = tuple[dict[str, Any], dict[str, Any]]
 """(group, state) of one parameter in a file, with this library's names"""
 
 Row = tuple[dict[str, Any], Any, Any]
@@ -30,9 +30,6 @@ BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 
 ALWAYS = {"lmo": ("lr", "momentum", "weight_decay"), "adamw": ("lr", "momentum", "weight_decay", "beta2", "eps")}
 """Algorithm -> options that every supported optimizer saves."""
-
-WRAPPERS = ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Name parts that torch.compile, DDP and others insert."""
 
 
 def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,32 +61,32 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
     ]
     where = _positions(optimizer, rows)
     names = [name for name, *_ in optimizer.named()]
-    found: dict[int, Found] = {}
+    entries: dict[int, Loaded] = {}
     for index, ((_, _, group), key) in enumerate(zip(optimizer.named(), where, strict=True)):
         if key is not None:
-            found[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"], key[0]))
+            entries[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"], key[0]))
     state: dict[int, dict[str, Any]] = {}
     mapped, misfit = [], []
-    for group, indices, sources, other in placed(optimizer, found, state):
+    for group, indices, sources, other in placed(optimizer, entries, state):
         alike = [source for source in sources if source.get("algorithm") == group["algorithm"]]
         mapped.append({**options(group, alike, used=len(sources) > len(other)), "params": indices})
-        misfit += [f"{names[i]} ({found[i][0].get('algorithm', 'another algorithm')})" for i in other]
+        misfit += [f"{names[i]} ({entries[i][0].get('algorithm', 'another algorithm')})" for i in other]
     used = {(id(key[0]), key[1]) for key in where if key is not None}
     left_over = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
-    _warn([name for i, name in enumerate(names) if i not in found], misfit, left_over)
+    _warn([name for i, name in enumerate(names) if i not in entries], misfit, left_over)
     return {**saved, "state": state, "param_groups": mapped}
 
 
 def placed(
-    optimizer: Groups, found: Mapping[int, Found], state: dict[int, dict[str, Any]]
+    optimizer: Groups, entries: Mapping[int, Loaded], state: dict[int, dict[str, Any]]
 ) -> Iterator[tuple[dict[str, Any], list[int], list[dict[str, Any]], list[int]]]:
     """Store the entries that fit their parameters in `state`, one group after another.
 
     Args:
-        found: index of a parameter -> its group and entry in the file.
+        entries: index of a parameter -> its group and entry in the file.
 
     Yields:
-        The group, the indices of its parameters, the file's groups of those found, and the indices of those whose entry
+        The group, the indices of its parameters, the file's groups of those in it, and the indices of those whose entry
         belongs to another algorithm.
     """
     rows = enumerate(optimizer.named())
@@ -97,8 +94,8 @@ def placed(
         indices, sources, other = [], [], []
         for index, (name, p, _) in islice(rows, len(group["params"])):
             indices.append(index)
-            if index in found:
-                source, entry = found[index]
+            if index in entries:
+                source, entry = entries[index]
                 sources.append(source)
                 if entry and not fits(entry, group["algorithm"], p, name):
                     other.append(index)
@@ -133,7 +130,7 @@ def _by_name(mine: Sequence[str], rows: Sequence[Row]) -> list[tuple[dict[str, A
     exact = {name: (group, identifier) for group, identifier, name in rows}
     here = Counter(canonical(name) for name in mine if name not in exact)
     there = Counter(canonical(name) for name in exact if name not in mine)
-    stripped = {canonical(name): found for name, found in exact.items() if name not in mine}
+    stripped = {canonical(name): place for name, place in exact.items() if name not in mine}
     unique = {name for name in here if here[name] == there[name] == 1}
     return [exact.get(name) or (stripped[canonical(name)] if canonical(name) in unique else None) for name in mine]
 
@@ -150,14 +147,14 @@ def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool
         if not isinstance(value, Tensor | int | float):
             raise ValueError(f"{shown(key)} of {name} is a {type(value).__name__} in the checkpoint, not a tensor")
     for key in BUFFERS[algorithm]:
-        found = entry[key]
-        if not isinstance(found, Tensor) or found.layout != torch.strided or found.is_meta:
+        buffer = entry[key]
+        if not isinstance(buffer, Tensor) or buffer.layout != torch.strided or buffer.is_meta:
             raise ValueError(f"{key} of {name} is not a tensor with its data in the checkpoint")
-        if not found.dtype.is_floating_point or found.dtype.itemsize < 2:
-            raise ValueError(f"{key} of {name} is {found.dtype} in the checkpoint: buffers are float16 or wider")
-        if tuple(found.shape) != tuple(p.shape):
+        if not buffer.dtype.is_floating_point or buffer.dtype.itemsize < 2:
+            raise ValueError(f"{key} of {name} is {buffer.dtype} in the checkpoint: buffers are float16 or wider")
+        if tuple(buffer.shape) != tuple(p.shape):
             raise ValueError(
-                f"{key} of {name} has shape {tuple(found.shape)} in the checkpoint and the parameter "
+                f"{key} of {name} has shape {tuple(buffer.shape)} in the checkpoint and the parameter "
                 f"{tuple(p.shape)}: this checkpoint is of another model; nothing was changed"
             )
     return True
@@ -172,34 +169,30 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], used:
     """
     result = {key: value for key, value in mine.items() if key != "params"}
     if not sources and used:
-        text = f"options of {mine['name']} are kept: those of the checkpoint belong to another algorithm"
-        warnings.warn(text, stacklevel=6)
+        warn(f"options of {mine['name']} are kept: those of the checkpoint belong to another algorithm")
     if not sources:
         return result
     for key in ALGORITHM if mine["algorithm"] == "lmo" else ("maximize", "keep"):
-        found = _values(sources, key)
-        if key == "ball" and len(found) == 1 and _same_choice(mine["ball"], found[0]):
-            result["ball"] = found[0]
-        elif not all(_equal(value, mine[key]) for value in found):
-            listed = ", ".join(shown(value) for value in found)
-            warnings.warn(
-                f"checkpoint was made with {key} {listed}; keeping {mine[key]} ({mine['name']})", stacklevel=6
-            )
+        values = _values(sources, key)
+        if key == "ball" and len(values) == 1 and _same_choice(mine["ball"], values[0]):
+            result["ball"] = values[0]
+        elif not all(_equal(value, mine[key]) for value in values):
+            listed = ", ".join(shown(value) for value in values)
+            warn(f"checkpoint was made with {key} {listed}; keeping {mine[key]} ({mine['name']})")
     result = {key: value for key, value in result.items() if key not in SCHEDULERS}
     extra = {key for source in sources for key, value in source.items() if key not in result and is_number(value)}
     for key in (*SCHEDULED, *sorted(extra)):
-        found = _values(sources, key)
-        if len(found) > 1:
+        values = _values(sources, key)
+        if len(values) > 1:
             result |= {key: mine[key]} if key in mine else {}
-            listed = ", ".join(shown(value) for value in found)
-            warnings.warn(
-                f"checkpoint has several values of {shown(key)} for {mine['name']} ({listed}); keeping {mine.get(key)}",
-                stacklevel=6,
+            listed = ", ".join(shown(value) for value in values)
+            warn(
+                f"checkpoint has several values of {shown(key)} for {mine['name']} ({listed}); keeping {mine.get(key)}"
             )
-        elif found:
-            result[key] = _option(key, found[0])
+        elif values:
+            result[key] = _option(key, values[0])
         elif key in ALWAYS[mine["algorithm"]]:
-            warnings.warn(f"checkpoint has no {key} for {mine['name']}; keeping {mine[key]}", stacklevel=6)
+            warn(f"checkpoint has no {key} for {mine['name']}; keeping {mine[key]}")
     check_options(result)
     return result
 
@@ -217,11 +210,11 @@ def _option(key: str, value: Any) -> Any:
 
 def _values(sources: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
     """The distinct values of an option."""
-    found: list[Any] = []
+    values: list[Any] = []
     for source in sources:
-        if key in source and not any(_equal(source[key], other) for other in found):
-            found.append(source[key])
-    return found
+        if key in source and not any(_equal(source[key], other) for other in values):
+            values.append(source[key])
+    return values
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -254,8 +247,8 @@ def _warn(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str])
         (left_over, "in the checkpoint but not in the optimizer are dropped"),
     ):
         if names:
-            some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            warnings.warn(f"parameters {what}: {some}", stacklevel=6)
+            listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            warn(f"parameters {what}: {listed}")
 
 
 def restore_buffers(optimizer: Groups, mapped: Mapping[str, Any]) -> None:

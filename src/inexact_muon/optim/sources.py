@@ -7,7 +7,6 @@ constructor got the parameters: see `foreign`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +15,7 @@ from torch import Tensor
 
 from inexact_muon._text import write
 from inexact_muon.lmo import Spectral
-from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, You
-from inexact_muon.schedules.published import JORDAN
+from inexact_muon.optim.structure import HEAVYBALL, iteration, shown, warn
 
 NEUTRAL = {
     *("params", "param_names", "use_muon", "name", "betas", "ns_steps", "ns_coefficients", "adjust_lr_fn", "eps"),
@@ -31,16 +29,8 @@ NEUTRAL = {
 SCALES = {None: "original", "rms_to_rms": "spectral"}
 """Names of shape factors that are called otherwise here."""
 
-MOST_STEPS = 100
-"""torch.optim.Muon rejects this many."""
-
 ENTRIES = {"step", "skipped", "use_muon", "momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
 """Entries of a parameter's state in Muon and AdamW; more of them are another algorithm's."""
-
-HEAVYBALL = (
-    "the checkpoint is heavyball's: its states are listed by transformation, AdamW's moments have the bias correction "
-    "applied, and its Muon steps along g + m; start with an empty state"
-)
 
 TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
 """Options with the same meaning here."""
@@ -64,29 +54,27 @@ def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None)
         return dict(group)
     _check_kind(group)
     adamw = not _uses_muon(group, entry or {})
-    found = {key: group[key] for key in TAKEN if key in group}
-    found |= {key: group[key] for key in ("params", "param_names") if group.get(key) is not None}
-    found["algorithm"] = "adamw" if adamw else "lmo"
+    ours = {key: group[key] for key in TAKEN if key in group}
+    ours |= {key: group[key] for key in ("params", "param_names") if group.get(key) is not None}
+    ours["algorithm"] = "adamw" if adamw else "lmo"
     if adamw:
         if not isinstance(group.get("betas"), list | tuple) or len(group["betas"]) != 2:
             raise ValueError("betas of the checkpoint must be two numbers")
-        found["momentum"], found["beta2"] = group["betas"]
+        ours["momentum"], ours["beta2"] = group["betas"]
         if _is_timm(group):
-            found["lr"] = group["lr"] * group["fallback_lr_scale"]
-        found |= {"eps": group["eps"]} if "eps" in group else {}
+            ours["lr"] = group["lr"] * group["fallback_lr_scale"]
+        ours |= {"eps": group["eps"]} if "eps" in group else {}
     else:
-        found |= _oracle(group)
+        ours |= _oracle(group)
     if _is_scion(group):
         free = group.get("unconstrained", not group.get("constraint"))
-        found |= {"momentum": 1.0 - group["momentum"], "constrained": not free, "radius": group.get("scale", 1.0)}
+        ours |= {"momentum": 1.0 - group["momentum"], "constrained": not free, "radius": group.get("scale", 1.0)}
     rest = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and not (k == "scale" and _is_scion(group))}
     numbers = {k: v for k, v in rest.items() if isinstance(v, int | float) and k != "qk_clip_threshold"}
     strange = sorted(set(rest) - set(numbers))
     if strange:
-        warnings.warn(
-            f"options of the checkpoint without a counterpart here: {', '.join(map(shown, strange))}", stacklevel=7
-        )
-    return numbers | found
+        warn(f"options of the checkpoint without a counterpart here: {', '.join(map(shown, strange))}")
+    return numbers | ours
 
 
 def each_translated(group: Mapping[str, Any], state: Mapping[Any, Any]) -> list[dict[str, Any]]:
@@ -124,12 +112,6 @@ def _uses_muon(group: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
     if _is_timm(group):
         return bool(entry.get("use_muon", "exp_avg" not in entry))
     return "betas" not in group
-
-
-def shown(value: Any) -> str:
-    """A value of a file for an error message: short, on one line."""
-    text = repr(value) if not isinstance(value, str) else value
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def is_number(value: Any) -> bool:
@@ -198,32 +180,13 @@ def averaged(entry: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, An
 
 def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
     """Ball and scale of a torch.optim.Muon group; KellerJordan's groups do not contain the oracle."""
-    found: dict[str, Any] = {}
-    if "ns_steps" in group:
-        steps, step = group["ns_steps"], group.get("ns_coefficients") or group.get("ns_coeffs") or JORDAN
-        if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
-            raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}")
-        found["ball"] = write(Spectral(polar=_polynomial(step, steps)), full=True)
+    method = iteration(group)
+    named = {} if method is None else {"ball": write(Spectral(polar=method), full=True)}
     if "adjust_lr_fn" in group:
-        found["scale"] = SCALES.get(group["adjust_lr_fn"], group["adjust_lr_fn"])
+        named["scale"] = SCALES.get(group["adjust_lr_fn"], group["adjust_lr_fn"])
     if isinstance(group.get("use_adjusted_lr"), bool):
-        found["scale"] = "match_rms_adamw" if group["use_adjusted_lr"] else "original"
-    return found
-
-
-def _polynomial(step: Any, steps: int) -> PolarMethod:
-    """The iteration of a file: coefficients for all steps, a list with those of each, or timm's names."""
-    named = {"original": (JORDAN,) * steps, "quintic": You, "polar_express": PolarExpress}
-    if isinstance(step, str):
-        if step not in named or (step == "quintic" and steps != You().steps):
-            raise ValueError(f"ns_coefficients of the checkpoint are {shown(step)}, with {steps} steps: not known here")
-        kind = named[step]
-        return Polynomial(kind) if isinstance(kind, tuple) else kind(steps)  # type: ignore[operator]
-    rows = list(step) if isinstance(step, list | tuple) and step and isinstance(step[0], list | tuple) else [step]
-    for row in rows:
-        if not isinstance(row, list | tuple) or not all(isinstance(a, int | float) and abs(a) < 1e6 for a in row):
-            raise ValueError("ns_coefficients of the checkpoint must be numbers")
-    return Polynomial(tuple(tuple(rows[min(i, len(rows) - 1)]) for i in range(steps)))
+        named["scale"] = "match_rms_adamw" if group["use_adjusted_lr"] else "original"
+    return named
 
 
 def translated_state(
@@ -234,16 +197,16 @@ def translated_state(
     Args:
         group: of the file; pytorch_optimizer counts steps there.
     """
-    found = {"momentum_buffer" if key == "d" else key: value for key, value in entry.items() if key != "use_muon"}
-    moments = "exp_avg" in entry or "exp_avg_sq" in entry or (algorithm != "lmo" and "momentum_buffer" not in found)
+    ours = {"momentum_buffer" if key == "d" else key: value for key, value in entry.items() if key != "use_muon"}
+    moments = "exp_avg" in entry or "exp_avg_sq" in entry or (algorithm != "lmo" and "momentum_buffer" not in ours)
     step = entry.get("step", (group or {}).get("step", None if moments else 1.0))
     if entry and step is None:
         raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
     if entry:
-        found["step"] = _count("step", step)
-    if "skipped" in found:
-        found["skipped"] = _count("skipped", found["skipped"])
-    return found
+        ours["step"] = _count("step", step)
+    if "skipped" in ours:
+        ours["skipped"] = _count("skipped", ours["skipped"])
+    return ours
 
 
 def _count(name: str, value: Any) -> Tensor:

@@ -1,11 +1,36 @@
-"""Whether something is the state_dict of an optimizer, whoever wrote it."""
+"""The state_dict of an optimizer, whoever wrote it: its structure, and the oracle that its groups name."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inexact_muon.optim.sources import HEAVYBALL, shown
+from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, You
+from inexact_muon.schedules.published import JORDAN
+
+MOST_STEPS = 100
+"""torch.optim.Muon rejects this many."""
+
+HEAVYBALL = (
+    "the checkpoint is heavyball's: its states are listed by transformation, AdamW's moments have the bias correction "
+    "applied, and its Muon steps along g + m; start with an empty state"
+)
+
+
+def shown(value: Any) -> str:
+    """A value of a file for an error message: short, on one line."""
+    text = repr(value) if not isinstance(value, str) else value
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
+
+
+def warn(text: str) -> None:
+    """Warn about a file, at the line of the caller of this package, whether or not torch's own code is between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("inexact_muon", "torch"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 def check_structure(saved: Any) -> list[dict[str, Any]]:
@@ -20,7 +45,7 @@ def check_structure(saved: Any) -> list[dict[str, Any]]:
         raise ValueError("state must be a dict and param_groups a list: the checkpoint is damaged")
     names: set[str] = set()
     for i, group in enumerate(saved["param_groups"]):
-        _check_group(i, group)
+        check_group(i, group)
         for name in group.get("param_names") or ():
             if name in names:
                 raise ValueError(f"the checkpoint has two parameters named {name!r}")
@@ -29,7 +54,8 @@ def check_structure(saved: Any) -> list[dict[str, Any]]:
     return [dict(group) for group in saved["param_groups"]]
 
 
-def _check_group(i: int, group: Any) -> None:
+def check_group(i: int, group: Any) -> None:
+    """Validate the options, parameters and names of one parameter group."""
     if not isinstance(group, Mapping) or not all(isinstance(key, str) for key in group):
         raise ValueError(f"parameter group {i} of the checkpoint is not a dict of options by name")
     keys, names = group.get("params"), group.get("param_names")
@@ -48,3 +74,35 @@ def _check_states(states: Mapping[Any, Any], groups: Sequence[Mapping[str, Any]]
             if any("storage_dtype" in group for group in groups):
                 raise ValueError(HEAVYBALL)
             raise ValueError(f"the state of parameter {shown(key)} is not a dict by name: the checkpoint is damaged")
+
+
+def iteration(group: Mapping[str, Any]) -> PolarMethod | None:
+    """The oracle that `ns_steps` and `ns_coefficients` of a group name; None if it has neither (KellerJordan's).
+
+    Coefficients are those of all steps, a list with those of each, or timm's names.
+    """
+    if "ns_steps" not in group:
+        return None
+    steps = group["ns_steps"]
+    if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
+        raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}, got {shown(steps)}")
+    coefficients = group.get("ns_coefficients") or group.get("ns_coeffs") or JORDAN
+    if isinstance(coefficients, str):
+        return _named(coefficients, steps)
+    nested = isinstance(coefficients, list | tuple) and coefficients and isinstance(coefficients[0], list | tuple)
+    rows = list(coefficients) if nested else [coefficients]
+    for row in rows:
+        if not isinstance(row, list | tuple) or not all(isinstance(a, int | float) and abs(a) < 1e6 for a in row):
+            raise ValueError(f"ns_coefficients of the checkpoint must be numbers, got {shown(coefficients)}")
+    return Polynomial(tuple(tuple(rows[min(i, len(rows) - 1)]) for i in range(steps)))
+
+
+def _named(name: str, steps: int) -> PolarMethod:
+    """An iteration by timm's name."""
+    if name == "original":
+        return Polynomial((JORDAN,) * steps)
+    if name == "polar_express":
+        return PolarExpress(steps)
+    if name == "quintic" and steps == You().steps:
+        return You(steps)
+    raise ValueError(f"ns_coefficients of the checkpoint are {shown(name)}, with {steps} steps: not known here")

@@ -108,8 +108,8 @@ class LowRank(Compressor):
         work = torch.promote_types(x.dtype, torch.float32)
         y = matrix.to(work)
         start = y.mT @ (y @ probes(m, self.rank, y))
-        left = torch.linalg.qr(y @ torch.linalg.qr(start)[0])[0]
-        return [left.to(x.dtype), (left.mT @ y).to(x.dtype)]
+        basis = torch.linalg.qr(y @ torch.linalg.qr(start)[0])[0]
+        return [basis.to(x.dtype), (basis.mT @ y).to(x.dtype)]
 
     def decode(self, message: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
         return (message[0] if len(message) == 1 else message[0] @ message[1]).reshape(tuple(shape))

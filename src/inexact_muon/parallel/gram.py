@@ -54,7 +54,7 @@ def gram_reduced(
     """For each part the blocks of the direction, and <m, z> of each matrix; yields while messages are in flight."""
     place = parts[0].place
     scaled = [[_scaled(x, shape) for x, shape in zip(p.blocks, p.shapes, strict=True)] for p in parts]
-    terms = [_packed([torch.cat((_gram(y, t).flatten(1), e), 1) for y, e, t in some]) for some in scaled]
+    terms = [_packed([torch.cat((_gram(y, t).flatten(1), e), 1) for y, e, t in part]) for part in scaled]
     mine = [k for k, p in enumerate(parts) if p.adds == place.me]
     lengths = {
         True: [x.numel() for x in terms],
@@ -85,7 +85,7 @@ def gram_reduced(
     yield
     pending.wait()
     messages = dict(zip(order, torch.split(arrived, [lengths[False][k] for k in order]), strict=True))
-    return [_applied(p, some, messages[k]) for k, (p, some) in enumerate(zip(parts, scaled, strict=True))]
+    return [_applied(p, part, messages[k]) for k, (p, part) in enumerate(zip(parts, scaled, strict=True))]
 
 
 def _scaled(x: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
@@ -116,12 +116,12 @@ def _packed(parts: Sequence[Tensor]) -> Tensor:
 
 def _unpacked(message: Tensor, counts: Sequence[tuple[int, int]], extra: int) -> list[tuple[Tensor, Tensor]]:
     """(n x n matrices, the `extra` numbers of each) for stacks of (count, n)."""
-    found = []
+    pairs = []
     parts = torch.split(message, [count * (n * n + extra) for count, n in counts])
     for part, (count, n) in zip(parts, counts, strict=True):
         rows = part.view(count, n * n + extra)
-        found.append((rows[:, : n * n].reshape(count, n, n), rows[:, n * n :]))
-    return found
+        pairs.append((rows[:, : n * n].reshape(count, n, n), rows[:, n * n :]))
+    return pairs
 
 
 def _counts(part: GramPart) -> list[tuple[int, int]]:

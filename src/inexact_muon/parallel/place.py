@@ -173,12 +173,12 @@ def _spans(
 
 def _dividing(ndim: int, placements: Sequence[Any]) -> list[list[int]]:
     """The mesh dimensions that divide each dimension of a parameter, from the outside to the inside."""
-    found = []
+    orders = []
     for dim in range(ndim):
         dividing = [d for d, p in enumerate(placements) if not p.is_replicate() and p.dim % ndim == dim]
         strided = [d for d in dividing if hasattr(placements[d], "split_factor")]
-        found.append([d for d in dividing if d not in strided] + strided[::-1])
-    return found
+        orders.append([d for d in dividing if d not in strided] + strided[::-1])
+    return orders
 
 
 def _grid(shape: Sequence[int], placements: Sequence[Any], sizes: Sequence[int], divided: Sequence[int]) -> Any:

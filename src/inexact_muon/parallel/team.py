@@ -51,8 +51,8 @@ class Team:
         replicated = self.strategy.copies and dist.is_available() and dist.is_initialized()
         known = self._places.get(p)  # type: ignore[no-untyped-call]
         if known is None or known[0] is not layout or known[1] != (tuple(p.shape), replicated):
-            found = place_of(p, (self.process_group or dist.group.WORLD) if replicated else None)
-            self._places[p] = known = (layout, (tuple(p.shape), replicated), found)
+            sharding = place_of(p, (self.process_group or dist.group.WORLD) if replicated else None)
+            self._places[p] = known = (layout, (tuple(p.shape), replicated), sharding)
         return known[2]
 
     def handles(self, p: Tensor) -> bool:
@@ -91,11 +91,11 @@ class Team:
         for group in place.groups:
             gathered: list[Any] = [None] * dist.get_world_size(group)
             dist.all_gather_object(gathered, known, group)
-            known = [entry for some in gathered for entry in some]
+            known = [entry for entries in gathered for entry in entries]
         first, mine = min(known)
         rank, theirs = next((rank, other) for rank, other in sorted(known) if other != mine)
         i = next(i for i in range(len(mine) + 1) if mine[i : i + 1] != theirs[i : i + 1])
-        here, there = ((some[i : i + 1] or ["nothing"])[0] for some in (mine, theirs))
+        here, there = ((entries[i : i + 1] or ["nothing"])[0] for entries in (mine, theirs))
         raise ValueError(
             f"parameters differ between ranks, nothing was changed: number {i} is {here} on rank {first} and "
             f"{there} on rank {rank}; build the same model and optimizer on every rank"

@@ -11,7 +11,6 @@ from inexact_muon.polar.auto import Auto as Auto
 from inexact_muon.polar.choice import Choice as Choice
 from inexact_muon.polar.choice import cheapest as cheapest
 from inexact_muon.polar.choice import choose as choose
-from inexact_muon.polar.compiled import Compiled as Compiled
 from inexact_muon.polar.costs import calibrate as calibrate
 from inexact_muon.polar.exact import ExactSVD as ExactSVD
 from inexact_muon.polar.polynomial import Cans as Cans
@@ -22,8 +21,7 @@ from inexact_muon.polar.polynomial import PolarExpress as PolarExpress
 from inexact_muon.polar.polynomial import Polynomial as Polynomial
 from inexact_muon.polar.polynomial import You as You
 from inexact_muon.polar.rational import Zolotarev as Zolotarev
-from inexact_muon.polar.research import Deflated as Deflated
-from inexact_muon.polar.research import Shaped as Shaped
+from inexact_muon.polar.shaped import Shaped as Shaped
 from inexact_muon.schedules import SHAPES
 from inexact_muon.schedules.prices import Costs as Costs
 
@@ -31,7 +29,7 @@ POLARS: dict[str, type[PolarMethod]] = {
     method.name: method
     for method in (
         *(PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Polynomial),
-        *(Zolotarev, ExactSVD, Compiled, Auto, Shaped, Deflated),
+        *(Zolotarev, ExactSVD, Auto, Shaped),
     )
 }
 """Name -> class, used to parse text."""

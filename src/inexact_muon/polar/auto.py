@@ -89,8 +89,8 @@ class Auto(PolarMethod):
 
     def known(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod | None:
         """The method chosen for this shape and device; None if none is chosen yet."""
-        wanted = key(n, m, device)
-        return next((method for *found, method in self.chosen if tuple(found) == wanted), None)
+        requested = key(n, m, device)
+        return next((method for *place, method in self.chosen if tuple(place) == requested), None)
 
     def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
         short, long, kind = key(n, m, device)

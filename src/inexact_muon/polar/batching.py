@@ -68,13 +68,13 @@ def solve_all(
         dtype = compute_dtype(ms[members[0]])
         parts = (((i, part), size) for i in members for part, size in _parts(ms[i], dtype, limit))
         for chunk in within(parts, limit):
-            given = [part for _, part in chunk]
-            stacks, places = _stacked(given) if len(given) > 1 else (given, [(0, 0)])
+            matrices = [part for _, part in chunk]
+            stacks, places = _stacked(matrices) if len(matrices) > 1 else (matrices, [(0, 0)])
             half = torch.finfo(dtype).bits < 32 and stacks[0].dtype != torch.float64  # `iteration.run` rescales these
             solved = solve([x if half else _rescaled(x) for x in stacks], dtype)
             for (i, part), (stack, low) in zip(chunk, places, strict=True):
                 pieces[i].append(solved[stack].narrow(0, low, len(part)))
-    return [_joined(found, m, cast) for found, m in zip(pieces, ms, strict=True)]
+    return [_joined(solutions, m, cast) for solutions, m in zip(pieces, ms, strict=True)]
 
 
 def _parts(m: Tensor, dtype: torch.dtype, limit: int) -> list[tuple[Tensor, int]]:

@@ -108,9 +108,9 @@ def choose(
                 return Choice(method, cost, f"error {error:.3g} <= {delta:g} on [{lower:g}, 1]")
             best = min(best, (error, str(method)))
         else:
-            found = method.judge(spectrum)
-            if found.gap <= gap and found.overshoot <= overshoot:
-                why = f"gap {found.gap:.3g} <= {gap:g}, overshoot {found.overshoot:.3g} <= {overshoot:g}"
+            judged = method.judge(spectrum)
+            if judged.gap <= gap and judged.overshoot <= overshoot:
+                why = f"gap {judged.gap:.3g} <= {gap:g}, overshoot {judged.overshoot:.3g} <= {overshoot:g}"
                 return Choice(method, cost, why)
     precision = "half precision" if half else str(dtype or torch.float32).removeprefix("torch.")
     if spectrum is not None:
@@ -128,14 +128,15 @@ def _ordered(
     n: int, m: int, offered: Iterable[PolarMethod], half: bool, dtype: torch.dtype | None, costs: Costs
 ) -> list[tuple[float, PolarMethod]]:
     """Candidates that are stable in the dtype, sorted by cost, then by length of text, which favours fewer steps."""
-    made = [replace(method, dtype=dtype) if dtype else method for method in offered if dtype in (None, *method.dtypes)]
+    stable = (method for method in offered if dtype in (None, *method.dtypes))
+    methods = [replace(method, dtype=dtype) if dtype else method for method in stable]
     if not half:  # the direct form is an alternative where the Gram form is used: it costs more and rounds less
-        composed = [method for method in made if isinstance(method, Composition)]
+        composed = [method for method in methods if isinstance(method, Composition)]
         gram = [method for method in composed if method.runs_gram(n, m, dtype or torch.float32)]
-        made += [replace(method, form="direct") for method in gram]
+        methods += [replace(method, form="direct") for method in gram]
         if dtype is None:  # float64 where float32 rounds too much in a Gram matrix
-            made += [replace(method, dtype=torch.float64) for method in made if isinstance(method, Zolotarev)]
-    priced = [(costs.of(method, n, m), method) for method in made]
+            methods += [replace(method, dtype=torch.float64) for method in methods if isinstance(method, Zolotarev)]
+    priced = [(costs.of(method, n, m), method) for method in methods]
     return sorted((p for p in priced if p[0] < float("inf")), key=lambda p: (p[0], len(str(p[1])), str(p[1])))
 
 

@@ -43,10 +43,10 @@ def calibrate(sides: tuple[int, ...] = (64, 128, 256, 512, 768), repeats: int = 
 
 def _times(functions: list[Callable[[], object]], repeats: int) -> list[float]:
     """Median time of each function; they run in turn, and the first round is not counted."""
-    found: list[list[float]] = [[] for _ in functions]
+    seconds: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats + 1):
         for k, function in enumerate(functions):
             start = time.perf_counter()
             function()
-            found[k].append(time.perf_counter() - start)
-    return [median(times[1:]) for times in found]
+            seconds[k].append(time.perf_counter() - start)
+    return [median(times[1:]) for times in seconds]

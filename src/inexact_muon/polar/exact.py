@@ -50,12 +50,12 @@ class ExactSVD(Decomposed):
         return schedules.Exact()
 
     def solve_one(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        u, _, vh, kept = decompose(x, dtype)
-        return (u * kept.unsqueeze(-2)) @ vh
+        u, _, vh, nonzero = decompose(x, dtype)
+        return (u * nonzero.unsqueeze(-2)) @ vh
 
 
 def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(U, sigma, V^T, kept) of (..., n, m), where `kept` marks the singular values that are above rounding.
+    """(U, sigma, V^T, nonzero) of (..., n, m), where `nonzero` marks the singular values that are above rounding.
 
     These exceed `rank_threshold` and max(n, m) eps sigma_1, the resolution of a decomposition.
     """
@@ -64,8 +64,8 @@ def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Te
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
     u, s, vh = _thin_svd(wide / scale)
     resolved = max(m.shape[-2:]) * torch.finfo(dtype).eps * s[..., :1]
-    kept = s > torch.maximum(rank_threshold(wide / scale, m.dtype).unsqueeze(-1), resolved)
-    return u, s * scale.squeeze(-1), vh, kept
+    nonzero = s > torch.maximum(rank_threshold(wide / scale, m.dtype).unsqueeze(-1), resolved)
+    return u, s * scale.squeeze(-1), vh, nonzero
 
 
 def _thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

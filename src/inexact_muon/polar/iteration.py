@@ -137,7 +137,7 @@ class Segment:
     def __call__(self, r: Tensor) -> tuple[float, Tensor]:
         """(a, B) from R, where Q = a I + B."""
         (step, upper), *later = self.steps
-        a, rest = polynomial(r, step, upper, kept=len(later) > 0)  # not bool(later): torch 2.6 cannot compile it
+        a, rest = polynomial(r, step, upper, keep=len(later) > 0)  # not bool(later): torch 2.6 cannot compile it
         if not later and not self.weights:
             return a, rest
         q = rest.clone()
@@ -149,19 +149,19 @@ class Segment:
         for k, (step, upper) in enumerate(later, 1):
             right = symmetric_product(r, rest, add=r, beta=a)
             r = symmetric_product(rest, right, add=right, beta=a)
-            a, rest = polynomial(r, step, upper, kept=k < len(later))
+            a, rest = polynomial(r, step, upper, keep=k < len(later))
             q = symmetric_product(q, rest, add=q, beta=a)
             total = total.add_(q, alpha=self.weights[k + 1]) if self.weights else q
         return 0.0, total
 
 
-def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool = True) -> tuple[float, Tensor]:
+def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, keep: bool = True) -> tuple[float, Tensor]:
     """h(A) as (a, B) with h(A) = a I + B.
 
     In half precision degree 9 is h(A) = e W^2 + f A + g I with W = A^2 + p A + r I: two products and no other pass but
-    over a diagonal; it rounds as little as the expansion below. B overwrites A unless A is `kept`.
+    over a diagonal; it rounds as little as the expansion below. B overwrites A unless `keep`.
     Other degrees >= 7 in half precision: h is expanded about upper^2/2 instead of 0, which divides the sum of absolute
-    coefficients, and with it the rounding error, by 10 to 35. A is shifted in place unless it is `kept`.
+    coefficients, and with it the rounding error, by 10 to 35. A is shifted in place unless `keep`.
     """
     half = torch.finfo(gram.dtype).bits == 16
     if half and len(step) == 5 and step[4]:
@@ -170,11 +170,11 @@ def polynomial(gram: Tensor, step: tuple[float, ...], upper: float, kept: bool =
         r = 0.5 * (c / e - p * p)
         w = symmetric_product(gram, gram, add=gram, beta=p)
         w.diagonal(dim1=-2, dim2=-1).add_(r)
-        out = None if kept else gram
+        out = None if keep else gram
         return a - e * r * r, symmetric_product(w, w, add=gram, beta=b - 2.0 * e * p * r, alpha=e, out=out)
     if half and len(step) >= 4:
         shift = 0.5 * upper * upper
-        gram = gram.clone() if kept else gram
+        gram = gram.clone() if keep else gram
         gram.diagonal(dim1=-2, dim2=-1).sub_(shift)
         step = expand_about(step, shift)
     a, rest = step[0], step[1:]

@@ -96,5 +96,5 @@ def _gram_amplification(method: Composition, dtype: torch.dtype) -> float:
     """Maximum of S^2 times the later slopes, over the segments of more than one step."""
     slopes = [abs(step[0]) for step in method.map.coefficients]
     edges = [0, *restarts(len(slopes), NAMES[dtype]), len(slopes)]
-    found = [prod(slopes[i:j]) ** 2 * prod(slopes[j:]) for i, j in pairwise(edges) if j - i > 1]
-    return max(found, default=0.0)
+    amplifications = [prod(slopes[i:j]) ** 2 * prod(slopes[j:]) for i, j in pairwise(edges) if j - i > 1]
+    return max(amplifications, default=0.0)

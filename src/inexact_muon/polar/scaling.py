@@ -19,9 +19,6 @@ LEAST_GUARD = {
 }
 """Compute dtype -> smallest `guard`: eight roundings to half precision, thirty and more to the others."""
 
-CERTAIN = 6.0
-"""Standard deviations that random rounding errors of a dot product are allowed."""
-
 ONE_PASS = 8192
 """Largest side for which an accelerator, whose reductions are trees, sums the squares of a half-precision matrix at
 once; otherwise rows are summed first, so that no chain of additions is longer than a row."""
@@ -48,17 +45,14 @@ def guard(dtype: torch.dtype, n: int, m: int, normalise: str = "schatten4") -> f
 
         frobenius    tr A >= (1 - g) sigma_1^2
         schatten4    ||A||_F >= (1 - g - g^2 n/2) sigma_1^2: what has a large trace has a large norm
-        the others   ||E||_2 <= (g + 2 c sqrt(n m) u) sigma_1^2, for errors that are random with c standard deviations
 
-    The norm itself sums rows of n terms and then n rows, 2 n u; a product more of n x n matrices (schatten8) n u. A
-    polynomial that is best on [0, 1] diverges above it, so this is a bound for every n and m, not an observed error.
-    Products in TensorFloat32 are not covered.
+    The norm itself sums rows of n terms and then n rows, 2 n u. A polynomial that is best on [0, 1]
+    diverges above it, so this is a bound for every n and m, not an observed error. Products in TensorFloat32 are not
+    covered.
     """
     u = 0.5 * torch.finfo(torch.promote_types(dtype, torch.float32)).eps
     g = m * u
     spread = g * g * n / 2.0 if normalise == "schatten4" else 0.0
-    if normalise not in ("schatten4", "frobenius"):
-        spread = 2.0 * CERTAIN * (n * m) ** 0.5 * u + n * u
     rounded = 2.0 * torch.finfo(dtype).eps if torch.finfo(dtype).bits < 32 else 0.0
     low = g + spread + rounded + (2 * n + 16) * u
     return max(LEAST_GUARD[dtype], 0.5 * low / (1.0 - low))
@@ -77,8 +71,8 @@ def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype, inner: Sequence
     """
     n = gram.shape[-1]
     precise = torch.promote_types(gram.dtype, torch.float32)
-    if normalise != "schatten4":
-        square = _squared(gram.to(precise), normalise)
+    if normalise == "frobenius":
+        square = gram.to(precise).diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
     elif gram.device.type != "cpu" and torch.finfo(gram.dtype).bits < 32 and n <= ONE_PASS:
         square = torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True, dtype=precise)
     else:
@@ -92,23 +86,3 @@ def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype, inner: Sequence
         for part, margin in zip(torch.split(square, [count for count, _ in inner]), margins, strict=True):
             part.mul_(margin)
     return square.clamp_(min=torch.finfo(precise).tiny)
-
-
-def _squared(wide: Tensor, normalise: str) -> Tensor:
-    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
-    if normalise == "frobenius":
-        return trace
-    # Dividing by the trace first keeps fourth powers inside the range of the dtype.
-    trace = torch.where(trace > 0, trace, torch.ones_like(trace))
-    unit = wide / trace
-    if normalise == "schatten8":
-        return trace * _norm(unit @ unit).sqrt()
-    rows = unit.abs().sum(-1, keepdim=True).amax(-2, keepdim=True)
-    if normalise == "tightest":
-        rows = torch.minimum(rows, _norm(unit))
-    return trace * rows
-
-
-def _norm(x: Tensor) -> Tensor:
-    """Frobenius norms, (batch, 1, 1), row by row."""
-    return torch.linalg.vector_norm(torch.linalg.vector_norm(x, dim=-1, keepdim=True), dim=-2, keepdim=True)

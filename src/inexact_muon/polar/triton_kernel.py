@@ -55,9 +55,9 @@ def symmetric_kernel(  # type: ignore[no-untyped-def]  # compiled by Triton, whi
     total = tl.zeros((SIDE, SIDE), dtype=tl.float32)
     for done in range(0, k, DEPTH):
         inside = depth < k - done
-        left = tl.load(a, mask=(rows[:, None] < n) & inside[None, :], other=0.0)
+        block = tl.load(a, mask=(rows[:, None] < n) & inside[None, :], other=0.0)
         right = tl.load(b, mask=inside[:, None] & (columns[None, :] < n), other=0.0)
-        total = tl.dot(left, right, total, input_precision="ieee")
+        total = tl.dot(block, right, total, input_precision="ieee")
         a += DEPTH * a_k
         b += DEPTH * b_k
     total *= alpha
@@ -65,11 +65,11 @@ def symmetric_kernel(  # type: ignore[no-untyped-def]  # compiled by Triton, whi
     if ADDS:
         add += batch * add_batch + at_row * add_row + at_column * add_column
         total += beta * tl.load(add, mask=here, other=0.0).to(tl.float32)
-    made = total.to(out.dtype.element_ty)
+    entries = total.to(out.dtype.element_ty)
     out += batch * out_batch
-    tl.store(out + at_row * out_row + at_column * out_column, made, mask=here)
+    tl.store(out + at_row * out_row + at_column * out_column, entries, mask=here)
     below = here & (columns[None, :] < rows[:, None])
-    tl.store(out + at_column * out_row + at_row * out_column, made, mask=below)
+    tl.store(out + at_column * out_row + at_row * out_column, entries, mask=below)
 
 
 def grid(n: int, batch: int, side: int) -> tuple[int, int]:

@@ -56,7 +56,7 @@ def blend(schedule: Schedule, power: float) -> Blend:
             least, best = error.max(), weights
         density *= error
         density /= density.mean()
-    made = basis @ best
-    weights = best * 2.0 / (made.min() + made.max())
+    blended = basis @ best
+    weights = best * 2.0 / (blended.min() + blended.max())
     source = f"{schedule.source}, iterates weighted for s^{power:g}"
     return Blend(schedule.lower, source, schedule.coefficients, schedule.safety, tuple(map(float, weights)))

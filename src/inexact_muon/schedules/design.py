@@ -44,8 +44,8 @@ def polar_express(
         degree: one odd degree for all steps or one per step.
         power: approximate s^power instead of 1, by a weighted sum of the iterates (`blend`).
     """
-    made = _compose(_degrees(steps, degree), lower, safety, cushion, "Polar Express, arXiv 2505.16932")
-    return blend(made, check_power(power)) if power else made
+    schedule = _compose(_degrees(steps, degree), lower, safety, cushion, "Polar Express, arXiv 2505.16932")
+    return blend(schedule, check_power(power)) if power else schedule
 
 
 def cans(steps: int = 5, lower: float = 1e-3, degree: int | Sequence[int] = 5) -> Schedule:

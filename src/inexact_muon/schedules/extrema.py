@@ -19,9 +19,9 @@ def extrema(f: Callable[[Array], Array], low: float, high: float, points: int) -
     rise = np.diff(values)
     turns = 1 + np.flatnonzero(rise[:-1] * rise[1:] <= 0.0)
     signs = np.where(values[turns] >= values[turns - 1], 1.0, -1.0)
-    left, right = grid[turns - 1], grid[turns + 1]
+    start, end = grid[turns - 1], grid[turns + 1]
     for _ in range(THIRDS):
-        x, y = left + (right - left) / 3.0, right - (right - left) / 3.0
+        x, y = start + (end - start) / 3.0, end - (end - start) / 3.0
         first = signs * f(np.exp(x)) < signs * f(np.exp(y))
-        left, right = np.where(first, x, left), np.where(first, right, y)
-    return np.clip(np.exp(0.5 * (left + right)), low, high)
+        start, end = np.where(first, x, start), np.where(first, end, y)
+    return np.clip(np.exp(0.5 * (start + end)), low, high)

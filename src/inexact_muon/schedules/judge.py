@@ -47,23 +47,17 @@ def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "f
         singular_values: in any order and scale.
         normalise: the upper bound on the largest one by which the method divides.
     """
-    given = np.asarray(singular_values, dtype=np.float64)
-    s = given[given > 0.0]
+    values = np.asarray(singular_values, dtype=np.float64)
+    s = values[values > 0.0]
     if s.size == 0:
         raise ValueError("singular_values has no positive entry: at least one is needed")
-    return Judgement.of(s, scalar_map.scalar(s / normaliser(s, normalise)), given.size)
+    return Judgement.of(s, scalar_map.scalar(s / normaliser(s, normalise)), values.size)
 
 
 def normaliser(singular_values: Array, normalise: str) -> float:
-    """Schatten norm of a spectrum: frobenius (p = 2), schatten4, schatten8 or spectral (the largest singular value).
-
-    Raises:
-        ValueError: gershgorin and tightest, which depend on more than the spectrum.
-    """
+    """Schatten norm of a spectrum: frobenius (p = 2), schatten4 or spectral (the largest singular value)."""
     top = float(singular_values.max())
     if normalise == "spectral":
         return top
-    power = {"frobenius": 2, "schatten4": 4, "schatten8": 8}.get(normalise)
-    if power is None:
-        raise ValueError(f"normalise={normalise} depends on more than the spectrum; measure a matrix instead")
+    power = {"frobenius": 2, "schatten4": 4}[normalise]
     return top * float(((singular_values / top) ** power).sum()) ** (1.0 / power)

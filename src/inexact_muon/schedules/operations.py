@@ -21,8 +21,6 @@ FLOPS: dict[Kind, int] = {"product": 2, "symmetric": 2, "inverse": 1, "decomposi
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Dtype -> machine epsilon, the distance from 1 to the next number."""
 
-BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-
 
 @dataclass(frozen=True)
 class Operation:

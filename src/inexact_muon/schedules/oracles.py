@@ -1,37 +1,30 @@
-"""Oracles without torch: scalar map, precision and matrix operations.
+"""Oracles without torch: scalar map, precision and matrix operations, and the parts of an oracle's text.
 
-`polar.PolarMethod` derives from `Oracle` and adds the computation. `FAMILIES` has the named oracles of this package for
-code that does not load torch; both use the design functions of `schedules`, so their maps are the same.
+`polar.PolarMethod` derives from `Oracle` and adds the computation.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from ast import literal_eval
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass, replace
-from functools import cached_property
-from inspect import signature
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from inspect import Parameter, signature
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from inexact_muon._text import call, nearest, read, write
+from inexact_muon._text import call, nearest, write
 from inexact_muon.schedules import design, published, zolotarev
 from inexact_muon.schedules.decomposition import Exact
 from inexact_muon.schedules.judge import Judgement, judge
 from inexact_muon.schedules.operations import Operation, dtype_name
 from inexact_muon.schedules.scalar_map import FORMS, ScalarMap
 
-NORMALISERS = ("frobenius", "schatten4", "schatten8", "gershgorin", "tightest")
-"""Upper bounds on the largest singular value. All but the first come free with the Gram matrix.
-
-schatten4 = ||X X^T||_F^(1/2), schatten8 = ||(X X^T)^2||_F^(1/4) (one more n x n product unless the first
-polynomial needs it), gershgorin = the largest row sum of |X X^T|, to the power 1/2, tightest = the smaller
-of schatten4 and gershgorin. Row sums are not invariant under rotations: with the last two the
-result is orthogonally equivariant only up to the method's error.
-"""
+NORMALISERS = ("frobenius", "schatten4")
+"""Upper bounds on the largest singular value: ||X||_F, and ||X X^T||_F^(1/2), which comes free with the Gram matrix."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +108,7 @@ class Oracle(ABC):
         (n, m), dtype = sorted((n, m)), self.dtype_on(device)
         if type(self).flops is not Oracle.flops:
             return (Operation("product", n, n, n, self.flops(n, m) / (2 * n**3), dtype),)
-        bound = (Operation("product", n, n, n, 1, dtype),) if self.normaliser == "schatten8" else ()
-        return (*bound, *self.map.operations(n, m, dtype, self.form))
+        return self.map.operations(n, m, dtype, self.form)
 
     def flops(self, n: int, m: int) -> int:
         """Floating-point operations for one n x m matrix on a CPU (products and factorisations only)."""
@@ -126,48 +118,24 @@ class Oracle(ABC):
         return write(self)
 
 
-@dataclass(frozen=True)
-class Designed(Oracle):
-    """An oracle whose fields, besides those of `Oracle`, are the arguments of a design function."""
-
-    design: ClassVar[Callable[..., ScalarMap]]
-
-    @cached_property
-    def map(self) -> ScalarMap:
-        shared = {f.name for f in fields(Oracle)}
-        return type(self).design(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared})
-
-
-def family(name: str, design: Callable[..., ScalarMap], **attributes: Any) -> type[Designed]:
-    """Create the class of a named oracle; its fields are the arguments of `design`."""
-    own = []
-    for p in signature(design).parameters.values():
-        default = MISSING if p.default is p.empty else p.default
-        own.append((p.name, p.annotation, field(default=default, kw_only=p.kind is p.KEYWORD_ONLY)))
-    namespace = {"name": name, "design": staticmethod(design), "from_gram": True, **attributes}
-    return make_dataclass(name, own, bases=(Designed,), frozen=True, namespace=namespace)
-
-
-FAMILIES: dict[str, type[Oracle]] = {
-    made.name: made
-    for made in (
-        family("polar-express", design.polar_express, auto_normalise="schatten4"),
-        family("newton-schulz", design.newton_schulz),
-        family("jordan", published.jordan),
-        family("you", published.you),
-        family("cesista", published.cesista),
-        family("cans", design.cans, auto_normalise="schatten4"),
-        family("polynomial", published.polynomial),
-        family("zolotarev", zolotarev.zolotarev, auto_normalise="schatten4", forms=("auto", "gram")),
-        family("exact-svd", lambda: Exact(), forms=("auto",), from_gram=False),
-    )
+DESIGNS: dict[str, Callable[..., ScalarMap]] = {
+    "polar-express": design.polar_express,
+    "newton-schulz": design.newton_schulz,
+    "jordan": published.jordan,
+    "you": published.you,
+    "cesista": published.cesista,
+    "cans": design.cans,
+    "polynomial": published.polynomial,
+    "zolotarev": zolotarev.zolotarev,
+    "exact-svd": lambda: Exact(),
 }
-"""Name -> class, used to parse text without torch."""
+"""Name of an oracle -> the function that designs its map; its parameters are the oracle's own options."""
 
+BY_GRAM = ("polar-express", "cans", "zolotarev")
+"""Oracles that are normalised by schatten4 unless told otherwise; the others by frobenius."""
 
-def parse(text: str) -> Oracle:
-    """Parse the text of an oracle in `FAMILIES`: "polar-express(steps=5)", "polar-express:5"."""
-    return read(text, FAMILIES)
+COUNTS = ("steps", "poles")
+"""Options that count iterations."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +160,8 @@ class OracleText:
         return replace(self, options=tuple(o for o in self.options if not o.startswith("normalise="))).full
 
 
-def parts(text: str, but: Sequence[str] = ()) -> OracleText:
+@lru_cache(maxsize=1024)  # the runs of a study name few oracles
+def parts(text: str, but: tuple[str, ...] = ()) -> OracleText:
     """Split a text into its parts; the family is the whole text if it cannot be parsed or if its name is in `but`."""
     try:
         name, arguments = call(text)
@@ -200,24 +169,25 @@ def parts(text: str, but: Sequence[str] = ()) -> OracleText:
         name, arguments = "", []
     if not name or name in but:
         return OracleText(text, None)
-    known = FAMILIES.get(name)
-    count = getattr(known, "steps", getattr(known, "poles", None))
-    names = [f.name for f in fields(known) if not f.kw_only] if known else []
+    own = signature(DESIGNS[name]).parameters if name in DESIGNS else {}
+    count = next((own[key].default for key in COUNTS if key in own), None)
+    names = [key for key, parameter in own.items() if parameter.kind is not parameter.KEYWORD_ONLY]
     options = []
-    for place, (key, value) in enumerate(arguments):
-        field_name = key or (names[place] if place < len(names) else "")
-        if value.isdigit() and (field_name in ("steps", "poles") or (not key and place == 0)):
+    for index, (key, value) in enumerate(arguments):
+        option = key or (names[index] if index < len(names) else "")
+        if value.isdigit() and (option in COUNTS or (not key and index == 0)):
             count = int(value)
-        elif known is None or not _is_default(known, field_name, value):
-            options.append(f"{field_name}={_canonical(value)}" if field_name else value)
-    return OracleText(name, count, tuple(sorted(options) if known else options))
+        elif name not in DESIGNS or _canonical(value) not in _defaults(name, option, own):
+            options.append(f"{option}={_canonical(value)}" if option else value)
+    return OracleText(name, count, tuple(sorted(options) if name in DESIGNS else options))
 
 
-def _is_default(known: type[Oracle], name: str, text: str) -> bool:
-    """Whether a field's text is its default; a normaliser's is "auto", and what that stands for."""
-    if name == "normalise":
-        return text in ("auto", known.auto_normalise)
-    return _canonical(text) in [_canonical(str(f.default)) for f in fields(known) if f.name == name]
+def _defaults(name: str, option: str, own: Mapping[str, Parameter]) -> tuple[str, ...]:
+    """Texts of an option's default; "auto" is also the normaliser that it stands for."""
+    if option == "normalise":
+        return "auto", "schatten4" if name in BY_GRAM else "frobenius"
+    defaults = {"dtype": None, "form": "auto", **{key: parameter.default for key, parameter in own.items()}}
+    return (_canonical(str(defaults[option])),) if option in defaults else ()
 
 
 def _canonical(text: str) -> str:

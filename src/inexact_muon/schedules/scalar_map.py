@@ -204,10 +204,10 @@ class Schedule(ScalarMap):
 
     def iterates(self, s: ArrayLike) -> list[Array]:
         """s, p_1(s), p_2(p_1(s)), ..., elementwise."""
-        found = [np.asarray(s, dtype=np.float64)]
+        values = [np.asarray(s, dtype=np.float64)]
         for step in self.coefficients:
-            found.append(found[-1] * np.polynomial.polynomial.polyval(found[-1] ** 2, step))
-        return found
+            values.append(values[-1] * np.polynomial.polynomial.polyval(values[-1] ** 2, step))
+        return values
 
     def scalar(self, s: ArrayLike) -> Array:
         return self.iterates(s)[-1]

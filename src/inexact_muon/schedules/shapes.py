@@ -207,11 +207,11 @@ class ShapedMap(ByDecomposition):
 
     def image(self, low: float, high: float) -> tuple[float, float]:
         kinks = sorted({k for factor in self.factors for k in factor.kinks if low < k <= high})
-        found = [low, high, *kinks, *(float(np.nextafter(k, 0.0)) for k in kinks)]
+        candidates = [low, high, *kinks, *(float(np.nextafter(k, 0.0)) for k in kinks)]
         edges = [low, *(k for k in kinks if k < high), high]
         rate = max([1.0, *(factor.rate for factor in self.factors)])
-        for left, right in pairwise(edges):
+        for first, right in pairwise(edges):
             last = float(np.nextafter(right, 0.0)) if right in kinks else right
-            found += extrema(self.scalar, left, last, 3 + int(POINTS * rate * np.log(last / left))).tolist()
-        values = self.scalar(found)
+            candidates += extrema(self.scalar, first, last, 3 + int(POINTS * rate * np.log(last / first))).tolist()
+        values = self.scalar(candidates)
         return float(values.min()), float(values.max())

@@ -48,10 +48,10 @@ class Flatten(View):
 
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         rows = 1 if self.transposed else 0
-        found: list[int | None] = [ROWS if dim == rows else COLUMNS for dim in range(ndim)]
+        kinds: list[int | None] = [ROWS if dim == rows else COLUMNS for dim in range(ndim)]
         if self.groups > 1:
-            found[0] = None
-        return tuple(found)
+            kinds[0] = None
+        return tuple(kinds)
 
     def _matrix(self, x: Tensor, batch: int) -> Tensor:
         return (x.transpose(batch, batch + 1) if self.transposed else x).flatten(batch + 1)

@@ -1,1 +1,1 @@
-"""Benchmarks of speed and accuracy: oracles, whole steps, growth and memory, as ratios within one process."""
+"""Benchmarks of speed and accuracy: oracles, whole steps and memory, as ratios within one process."""

@@ -46,26 +46,26 @@ def capabilities() -> dict[str, Any]:
 
 def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
     """Device, versions and settings that the ratios depend on."""
-    found: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
+    facts: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
     if device.type == "cpu":
-        found |= {
+        facts |= {
             "device": str(capabilities().get("cpu_name", platform.machine())),
             "threads": torch.get_num_threads(),
             "bfloat16 products": "native" if native_bfloat16() else "emulated",
             "instructions": torch.backends.cpu.get_cpu_capability(),
         }
     else:
-        found["device"] = str(device)
+        facts["device"] = str(device)
     if device.type == "cuda":
-        found |= {
+        facts |= {
             "device": torch.cuda.get_device_name(device),
             "capability": ".".join(map(str, torch.cuda.get_device_capability(device))),
             "cuda": str(torch.version.cuda or torch.version.hip),
         }
     if peers:
-        packages = (peer.package for peer in PEERS.values() if peer.package not in found)
-        found |= {package: version_of(package) for package in packages if version_of(package)}
-    return found
+        packages = (peer.package for peer in PEERS.values() if peer.package not in facts)
+        facts |= {package: version_of(package) for package in packages if version_of(package)}
+    return facts
 
 
 def version_of(package: str) -> str:

@@ -91,16 +91,16 @@ def contenders(
 def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU) -> list[dict[str, Any]]:
     """One row per contender and spectrum: time over the lower bound, and largest delta, gap and overshoot."""
     rows: list[dict[str, Any]] = []
-    made = contenders(GPT2_LAYER, device)
+    runs = contenders(GPT2_LAYER, device)
     for spectrum in ("gaussian", "log-uniform", "power-law", RECORDED):
         exact = [with_spectrum(shape, spectrum, seed) for seed, shape in enumerate(GPT2_LAYER)]
         ms = [m.to(device) for m in exact]
         works: dict[str, Work] = {FLOOR: floor(ms)}
-        works |= {name: (lambda run=run, ms=ms: run(ms)) for name, run in made.items()}  # type: ignore[misc]
+        works |= {name: (lambda run=run, ms=ms: run(ms)) for name, run in runs.items()}  # type: ignore[misc]
         times = interleaved(works, rounds, tick, device)
-        for name, run in made.items():
+        for name, run in runs.items():
             results = [x.float().cpu() for x in run(ms)]
-            found = [measure(Spectral(), m, -x, exact=True) for m, x in zip(exact, results, strict=True)]
+            measured = [measure(Spectral(), m, -x, exact=True) for m, x in zip(exact, results, strict=True)]
             ratio = times.over(name, FLOOR)
             rows.append(
                 {
@@ -109,9 +109,9 @@ def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU)
                     "time": ratio.middle,
                     "low": ratio.low,
                     "high": ratio.high,
-                    "delta": max(f.delta for f in found),
-                    "gap": max(f.gap for f in found),
-                    "overshoot": max(f.overshoot for f in found),
+                    "delta": max(f.delta for f in measured),
+                    "gap": max(f.gap for f in measured),
+                    "overshoot": max(f.overshoot for f in measured),
                     "smallest": min(float(torch.linalg.svdvals(x)[-1]) for x in results),
                 }
             )

@@ -1,4 +1,4 @@
-"""Tables, page and figure of `inexact-muon bench`."""
+"""Tables and page of `inexact-muon bench`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.progress import Progress
 
 from inexact_muon._text import nearest
 from inexact_muon.sheet import Row, Sheet
-from inexact_muon_lab.bench import growth, oracles, steps
+from inexact_muon_lab.bench import oracles, steps
 from inexact_muon_lab.bench.machine import device_of, machine
 from inexact_muon_lab.bench.oracles import ACCURATE, FAST
 from inexact_muon_lab.bench.timing import WARM
 
 Report = dict[str, Any]
 
-PARTS = ("oracles", "steps", "growth", "memory")
+PARTS = ("oracles", "steps", "memory")
 ACCURACY = (("gap", "+.3f"), ("overshoot", ".3f"), ("smallest", ".3f"))
 
 
@@ -29,7 +29,7 @@ def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS
         if part not in PARTS:
             raise ValueError(f"unknown part {part!r}: {nearest(part, PARTS)}")
     device = device_of(on)
-    length = {"oracles": 4 * (rounds + WARM), "steps": 7 * rounds + 3 * WARM, "growth": rounds + WARM, "memory": 1}
+    length = {"oracles": 4 * (rounds + WARM), "steps": 7 * rounds + 3 * WARM, "memory": 1}
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("benchmark", total=sum(length[part] for part in parts))
 
@@ -41,8 +41,6 @@ def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS
             report["oracles"] = oracles.compare(rounds, tick, device)
         if "steps" in parts:
             report["steps"], report["absent"] = steps.compare(rounds, peers, tick, device)
-        if "growth" in parts:
-            report["growth"] = growth.measured(rounds, tick, device)
         if "memory" in parts:
             report["memory"] = steps.memory(device)
     return report
@@ -50,7 +48,7 @@ def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS
 
 def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
     """(title, header, rows) of every part."""
-    made = [
+    every = [
         (
             "One GPT-2 layer: time over the two unavoidable products (quartiles), worst matrix of the set",
             ["spectrum", "oracle", "time", "delta", "gap", "overshoot", "smallest"],
@@ -99,7 +97,7 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
             ],
         ),
     ]
-    return [table for table in made if table[2]]
+    return [table for table in every if table[2]]
 
 
 def closing(report: Report) -> list[str]:
@@ -112,9 +110,6 @@ def closing(report: Report) -> list[str]:
             "times slower here than on a CPU that has them. Rows in float32 run their code without casts to bfloat16."
         )
     sentences += [f"No row: {name} ({reason})." for name, reason in report.get("absent", {}).items()]
-    if "growth" in report:
-        side, count = growth.exponents(report["growth"])
-        sentences.append(f"Time grows as side^{side:.2f} (256 and more) and as count^{count:.2f}.")
     return sentences
 
 
@@ -122,7 +117,8 @@ def show(report: Report, console: Console) -> None:
     """Print the tables to a terminal."""
     for title, header, rows in tables(report):
         keys = sum(name in ("spectrum", "oracle", "matrices", "optimizer") for name in header)
-        Sheet(title, tuple(header), [Row(row) for row in rows], left=tuple(header[:keys]), keys=keys).print(console)
+        sheet = Sheet(title, tuple(header), [Row(row) for row in rows], aligned_left=tuple(header[:keys]), keys=keys)
+        sheet.print(console)
     for sentence in closing(report):
         console.print(sentence)
 
@@ -149,30 +145,10 @@ def check_file(path: Path, device: str) -> None:
 
 
 def save(report: Report, path: Path) -> list[Path]:
-    """Write the report as JSON, and a page and a figure next to it; parts of the file that were not run are kept."""
+    """Write the report as JSON, and a page next to it; parts of the file that were not run are kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     report = {**(json.loads(path.read_text()) if path.exists() else {}), **report}
     path.write_text(json.dumps(report, indent=1) + "\n")
     page = path.with_suffix(".md")
     page.write_text(markdown(report))
-    return [path, page, *(draw(report, path.with_suffix(".svg")) if "growth" in report else ())]
-
-
-def draw(report: Report, path: Path) -> list[Path]:
-    """Draw the growth with side, aspect ratio and count on logarithmic axes."""
-    import altair as alt
-
-    def panel(kind: str, title: str) -> Any:
-        values = [{"x": r["x"], "ms": 1e3 * r["seconds"]} for r in report["growth"] if r["kind"] == kind]
-        base = alt.Chart(alt.Data(values=values), title=title, width=240, height=200)
-        x = alt.X("x:Q", scale=alt.Scale(type="log"), title=kind)
-        return base.mark_line(point=True).encode(x=x, y=alt.Y("ms:Q", scale=alt.Scale(type="log"), title="ms"))
-
-    side, count = growth.exponents(report["growth"])
-    chart = alt.hconcat(
-        panel("side", f"one n x n matrix: n^{side:.2f}"),
-        panel("aspect", "384 x 384k, three poles"),
-        panel("count", f"matrices of 256 x 256: count^{count:.2f}"),
-    )
-    chart.save(str(path))
-    return [path]
+    return [path, page]

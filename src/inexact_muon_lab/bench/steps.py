@@ -61,7 +61,7 @@ class Bag(nn.Module):
         generator = torch.Generator().manual_seed(0)
         for i, shape in enumerate(shapes):
             p = nn.Parameter((0.02 * torch.randn(shape, generator=generator)).to(device))
-            p.grad = p.given = torch.randn(shape, generator=generator).to(device)  # type: ignore[attr-defined]
+            p.grad = p.fixed_grad = torch.randn(shape, generator=generator).to(device)  # type: ignore[attr-defined]
             self.register_parameter(f"p{i}", p)
 
 
@@ -73,11 +73,13 @@ class Contender:
         make: creates the optimizer.
         wrapped: modifies its step.
         peer: from another package, which may be missing.
+        emulated: multiplies in bfloat16, which this CPU emulates.
     """
 
     make: Callable[[Bag], torch.optim.Optimizer]
     wrapped: Callable[[Work], Work] = lambda work: work
     peer: bool = False
+    emulated: bool = False
 
     def step(self, bag: Bag) -> Work:
         """The step of a new optimizer, after it has run once."""
@@ -97,7 +99,7 @@ def contenders(device: torch.device = CPU, peers: bool = False) -> dict[str, Con
     def for_model(text: str) -> Contender:
         return Contender(lambda bag: Muon.for_model(bag, LR, rules=MATRICES, polar=text))
 
-    made = {
+    rows = {
         ADAMW: Contender(lambda bag: torch.optim.AdamW(bag.parameters())),
         PLAIN: Contender(lambda bag: Plain(bag.parameters())),
         BATCHED: Contender(lambda bag: Muon(bag.parameters(), lr=LR, polar=Jordan(5, form="direct"))),
@@ -113,10 +115,11 @@ def contenders(device: torch.device = CPU, peers: bool = False) -> dict[str, Con
             return peer.make(list(bag.parameters()), device, LR)
 
         if emulated:
-            made[f"{name}, in float32"] = Contender(make, partial(in_float32, name), peer=True)
+            rows[f"{name}, in float32"] = Contender(make, partial(in_float32, name), peer=True)
         if not emulated or name == TORCH:
-            made[f"{name}, bfloat16 emulated" if emulated else name] = Contender(make, peer=True)
-    return made
+            label = f"{name}, bfloat16 emulated" if emulated else name
+            rows[label] = Contender(make, peer=True, emulated=emulated)
+    return rows
 
 
 ABSENT = (ImportError, RuntimeError, TypeError, ValueError, AttributeError, AssertionError)
@@ -129,7 +132,7 @@ def stepping(optimizer: torch.optim.Optimizer) -> Work:
 
     def work() -> None:
         for p in params:
-            p.grad = p.given
+            p.grad = p.fixed_grad
         optimizer.step()
 
     return work
@@ -145,7 +148,7 @@ def compare(
         works: dict[str, Work] = {}
         judged: dict[str, dict[str, float]] = {}
         for key, contender in contenders(device, peers).items():
-            if key.endswith("emulated") and shapes != SMALL:
+            if contender.emulated and shapes != SMALL:
                 continue  # half a minute a step
             try:
                 works[key] = contender.step(Bag(shapes, device))
@@ -174,13 +177,13 @@ def accuracy(contender: Contender, n: int, device: torch.device = CPU) -> dict[s
     (p,) = bag.parameters()
     m = with_spectrum((n, n), RECORDED, 0)
     p.data.zero_()
-    p.given = m.to(device)  # type: ignore[attr-defined]
+    p.fixed_grad = m.to(device)  # type: ignore[attr-defined]
     contender.step(bag)
     z = p.detach().double().cpu() / -LR
-    found = torch.linalg.svdvals(z)
+    values = torch.linalg.svdvals(z)
     nuclear = torch.linalg.svdvals(m.double()).sum()
     gap = 1.0 - float((m.double() * z).sum() / nuclear)
-    return {"gap": gap, "overshoot": float(found[0]), "smallest": float(found[-1])}
+    return {"gap": gap, "overshoot": float(values[0]), "smallest": float(values[-1])}
 
 
 def memory(device: torch.device = CPU) -> list[dict[str, Any]]:

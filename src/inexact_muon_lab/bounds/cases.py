@@ -66,9 +66,9 @@ def cases(fast: bool = False) -> Iterator[tuple[str, Callable[[], Iterable[Bound
 
 def measure(chosen: Iterable[tuple[str, Callable[[], Iterable[BoundRow]]]]) -> list[dict[str, Any]]:
     """The rows of these cases as plain data; a bound that the paper does not have is null."""
-    found = []
-    for oracle, rows in chosen:
-        for row in rows():
+    rows = []
+    for oracle, case in chosen:
+        for row in case():
             plain = asdict(row) | {"oracle": oracle, "holds": bool(row.holds), "sure": bool(row.sure)}
-            found.append({key: None if value == inf else value for key, value in plain.items()})
-    return found
+            rows.append({key: None if value == inf else value for key, value in plain.items()})
+    return rows

@@ -97,7 +97,7 @@ def follow(
     generator = torch.Generator().manual_seed(seed)
     x = problem.start.expand(runs, -1, -1)
     m: Tensor | None = None
-    kept: list[list[Tensor]] = []
+    rows: list[list[Tensor]] = []
     gradient = problem.gradient(x)
     for k in range(K):
         noise = torch.randn(x.shape, generator=generator, dtype=x.dtype) * (sigma / sqrt(x[0].numel()))
@@ -105,15 +105,15 @@ def follow(
         g = gradient + noise
         m = g if m is None else (1.0 - alpha) * m + alpha * g
         d_hat = ball(m)
-        found, dual_momentum, _ = assess(ball, m, d_hat, exact=True)
+        inexactness, dual_momentum, _ = assess(ball, m, d_hat, exact=True)
         dual, error, loss = ball.dual_norm(gradient), ball.dual_norm(m - gradient), problem.loss(x)
-        step = gamma(k, *(float(value[0]) for value in (dual, found.delta, found.gap, found.overshoot)))
+        errors = (inexactness.delta, inexactness.gap, inexactness.overshoot)
+        step = gamma(k, *(float(value[0]) for value in (dual, *errors)))
         x = x + step * d_hat
         gradient = problem.gradient(x)
         error_next = ball.dual_norm(m - gradient)
-        measured = (found.delta, found.gap, found.overshoot, torch.full_like(dual, step))
-        kept.append([loss, dual, dual_momentum, error, error_next, *measured])
-    columns = [torch.stack([row[i] for row in kept]).numpy() for i in range(9)]
+        rows.append([loss, dual, dual_momentum, error, error_next, *errors, torch.full_like(dual, step)])
+    columns = [torch.stack([row[i] for row in rows]).numpy() for i in range(9)]
     columns[0] = np.vstack([columns[0], problem.loss(x).numpy()])
     columns[1] = np.vstack([columns[1], ball.dual_norm(gradient).numpy()])
     return Trace(*columns)
@@ -131,9 +131,9 @@ def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[BoundR
     yield from _constant(problem, ball, K, D0, L)
     paper_run, run = _adaptive(problem, ball, K, lambda dual: L)
     if paper_run:
-        left, d = float(paper_run.dual[:-1].min()), paper_run.delta[:, 0]
-        yield _single_bound("Theorem 3", *names, left, theory.adaptive_bound(D0, L, d))
-        yield _single_bound("Corollary 5", *names, left, theory.adaptive_uniform_bound(D0, L, K, float(d.max())))
+        measured, d = float(paper_run.dual[:-1].min()), paper_run.delta[:, 0]
+        yield _single_bound("Theorem 3", *names, measured, theory.adaptive_bound(D0, L, d))
+        yield _single_bound("Corollary 5", *names, measured, theory.adaptive_uniform_bound(D0, L, K, float(d.max())))
     d, gap, nu = (a[:, 0] for a in (run.delta, run.gap, run.overshoot))
     paper = theory.adaptive_bound(D0, L, d) if d.max() < 1 else inf
     ours = theory.measured_adaptive_bound(D0, L, gap, nu)
@@ -151,18 +151,18 @@ def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -
         paper = theory.deterministic_bound(D0, L, K, gamma, worst) if worst < 1 else inf
         return float(run.dual[:-1].mean()), paper, theory.measured_deterministic_bound(D0, L, K, gamma, gap, nu)
 
-    left, paper, ours = bounds(follow(problem, ball, K, lambda *_: exact))
-    yield BoundRow("Corollary 1", *names, left, 0.0, paper, ours)
+    measured, paper, ours = bounds(follow(problem, ball, K, lambda *_: exact))
+    yield BoundRow("Corollary 1", *names, measured, 0.0, paper, ours)
     run, delta = _self_consistent(
         lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), lambda r: r.worst()[0]
     )
     if delta < 1:
-        left, _, ours = bounds(run)
-        yield BoundRow("Corollary 2", *names, left, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
+        measured, _, ours = bounds(run)
+        yield BoundRow("Corollary 2", *names, measured, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
     run, nu = _self_consistent(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), lambda r: r.worst()[2], 1.0)
-    left, paper, _ = bounds(run, nu - 1.0)
+    measured, paper, _ = bounds(run, nu - 1.0)
     ours = theory.measured_deterministic_optimal(D0, L, K, run.worst()[1], nu).bound
-    yield BoundRow("Corollary 2, two numbers", *names, left, 0.0, paper, ours)
+    yield BoundRow("Corollary 2, two numbers", *names, measured, 0.0, paper, ours)
 
 
 def _self_consistent(
@@ -173,10 +173,10 @@ def _self_consistent(
     gamma* needs the largest delta or overshoot in advance: start from a guess and repeat with the observed maximum.
     """
     while True:
-        found = run(guess)
-        if number(found) <= guess * (1.0 + 1e-9):
-            return found, guess
-        guess = number(found)
+        result = run(guess)
+        if number(result) <= guess * (1.0 + 1e-9):
+            return result, guess
+        guess = number(result)
 
 
 def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], float]) -> tuple[Trace | None, Trace]:
@@ -190,9 +190,9 @@ def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], f
     return (run if run.worst()[0] < 1 else None), ours
 
 
-def _single_bound(statement: str, problem: str, oracle: str, left: float, bound: float) -> BoundRow:
+def _single_bound(statement: str, problem: str, oracle: str, measured: float, bound: float) -> BoundRow:
     """A row with one bound, for a run whose step belongs to one version."""
-    return BoundRow(statement, problem, oracle, left, 0.0, bound, bound)
+    return BoundRow(statement, problem, oracle, measured, 0.0, bound, bound)
 
 
 def stochastic(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, delta: float) -> Iterator[BoundRow]:
@@ -227,11 +227,11 @@ def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int
     ours = theory.measured_varying_bound(D0, L, rho_sigma, gammas, alphas, gap, nu)
     paper = theory.varying_bound(D0, L, rho_sigma, gammas, alphas, d) if sure else inf
     # The paper's minimum is over k = 1..K, ours over k < K: both bounds hold for the larger of the two.
-    left = max(_interval(dual[dual.mean(1).argmin()]) for dual in (run.dual[1:], run.dual[:-1]))
-    yield BoundRow("Theorem 4", *names, *left, paper, ours)
+    measured = max(_interval(dual[dual.mean(1).argmin()]) for dual in (run.dual[1:], run.dual[:-1]))
+    yield BoundRow("Theorem 4", *names, *measured, paper, ours)
     paper = theory.time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(d.max())) if sure else inf
     ours = theory.measured_time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(gap.max()), float(nu.max()))
-    yield BoundRow("Theorem 4, closed", *names, *left, paper, ours)
+    yield BoundRow("Theorem 4, closed", *names, *measured, paper, ours)
 
 
 def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[BoundRow]:
@@ -256,15 +256,15 @@ def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[Boun
         dual, delta, gap, nu, gamma = _follow_blocks(problem, balls, Ls, K, two_numbers)
         sure, least = delta.max() < 1, float((dual**2 / np.asarray(Ls)).sum(1).min())
         if two_numbers:
-            left = float((gamma * (1.0 - gap) * dual).sum())
+            measured = float((gamma * (1.0 - gap) * dual).sum())
             bound = theory.measured_layerwise_sum(D0, Ls, gamma, gap, nu)
-            yield _single_bound("Theorem 6, two numbers", *names, left, bound)
+            yield _single_bound("Theorem 6, two numbers", *names, measured, bound)
             paper = theory.layerwise_bound(D0, K, delta.max(0)) if sure else inf
             ours = theory.measured_layerwise_bound(D0, K, gap.max(0), nu.max(0))
             yield BoundRow("Theorem 7, two numbers", *names, least, 0.0, paper, ours)
         elif sure:
-            left = float((gamma * (1.0 - delta) * dual).sum())
-            yield _single_bound("Theorem 6", *names, left, theory.layerwise_sum(D0, Ls, gamma, delta))
+            measured = float((gamma * (1.0 - delta) * dual).sum())
+            yield _single_bound("Theorem 6", *names, measured, theory.layerwise_sum(D0, Ls, gamma, delta))
             yield _single_bound("Theorem 7", *names, least, theory.layerwise_bound(D0, K, delta.max(0)))
 
 
@@ -273,19 +273,19 @@ def _follow_blocks(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """dual, delta, gap, overshoot and gamma, each (K, blocks), of a run with adaptive steps."""
     x = problem.start
-    kept = np.empty((5, K, len(balls)))
+    table = np.empty((5, K, len(balls)))
     for k in range(K):
         for i, (g, ball, L) in enumerate(zip(problem.gradient(x), balls, Ls, strict=True)):
             d_hat = ball(g)
-            found, norm, _ = assess(ball, g, d_hat, exact=True)
+            inexactness, norm, _ = assess(ball, g, d_hat, exact=True)
             dual = float(norm)
             if two_numbers:
-                gamma = theory.measured_adaptive_step(L, dual, found.gap, found.overshoot)
+                gamma = theory.measured_adaptive_step(L, dual, inexactness.gap, inexactness.overshoot)
             else:
-                gamma = theory.adaptive_step(L, dual, found.delta) if found.delta < 1 else 0.0
-            kept[:, k, i] = dual, found.delta, found.gap, found.overshoot, gamma
+                gamma = theory.adaptive_step(L, dual, inexactness.delta) if inexactness.delta < 1 else 0.0
+            table[:, k, i] = dual, inexactness.delta, inexactness.gap, inexactness.overshoot, gamma
             x[i] = x[i] + gamma * d_hat
-    return kept[0], kept[1], kept[2], kept[3], kept[4]
+    return table[0], table[1], table[2], table[3], table[4]
 
 
 def _interval(values: Array) -> tuple[float, float]:

@@ -47,8 +47,8 @@ class Piece:
     length: int
 
 
-def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors whose names satisfy `wanted`, assembled.
+def read_folder(folder: Path, select: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors whose names satisfy `select`, assembled.
 
     Raises:
         ValueError: a part is missing or damaged, or `.metadata` names anything but the classes of torch's metadata.
@@ -62,7 +62,7 @@ def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor
     except ValueError:
         raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be truncated") from None
     try:
-        layouts = {name: (size, pieces) for name, size, pieces in _layouts(folder, metadata, wanted)}
+        layouts = {name: (size, pieces) for name, size, pieces in _layouts(folder, metadata, select)}
         return {name: _assembled(size, pieces) for name, (size, pieces) in layouts.items()}
     except (KeyError, AttributeError, TypeError, IndexError):
         raise ValueError(f"{folder}/.metadata is not what torch writes: it may be damaged") from None
@@ -71,9 +71,9 @@ def read_folder(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor
 
 
 def _layouts(
-    folder: Path, metadata: Any, wanted: Callable[[str], bool]
+    folder: Path, metadata: Any, select: Callable[[str], bool]
 ) -> Iterator[tuple[str, tuple[int, ...], list[Piece]]]:
-    """(name, size, pieces) of every tensor that is wanted; all pieces together are not longer than their files."""
+    """(name, size, pieces) of every selected tensor; all pieces together are not longer than their files."""
     places = {
         (_text(key.state["fqn"]), _offset(key.state)): info.state
         for key, info in metadata.state["storage_data"].items()
@@ -81,7 +81,7 @@ def _layouts(
     files: dict[Path, int] = {}
     used = 0
     for name, entry in metadata.state["state_dict_metadata"].items():
-        if entry.kind.name != TENSOR or not isinstance(name, str) or not wanted(name):
+        if entry.kind.name != TENSOR or not isinstance(name, str) or not select(name):
             continue
         pieces = []
         for chunk in entry.state["chunks"]:
@@ -120,12 +120,12 @@ def _load(piece: Piece) -> Tensor:
         file.seek(piece.start)
         content = file.read(piece.length)
     check_stored(io.BytesIO(content))
-    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if not isinstance(found, Tensor) or found.layout != torch.strided or tuple(found.shape) != piece.sizes:
+    tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tuple(tensor.shape) != piece.sizes:
         raise ValueError("not the piece that was announced")
-    if found.nbytes > min(piece.length, found.untyped_storage().nbytes()):  # an expanded tensor has fewer entries
+    if tensor.nbytes > min(piece.length, tensor.untyped_storage().nbytes()):  # an expanded tensor has fewer entries
         raise ValueError("a piece is larger than its part of the file")
-    return found
+    return tensor
 
 
 def check_stored(archive: Path | io.BytesIO) -> None:
@@ -149,9 +149,9 @@ def _offset(index: dict[str, Any]) -> tuple[int, ...] | None:
     return None if index.get("offset") is None else _size(index["offset"])
 
 
-def _size(given: Constructed) -> tuple[int, ...]:
+def _size(size: Constructed) -> tuple[int, ...]:
     """The numbers of a torch.Size."""
-    (numbers,) = given.arguments
+    (numbers,) = size.arguments
     return tuple(_count(n) for n in numbers)
 
 

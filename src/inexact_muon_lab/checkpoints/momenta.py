@@ -16,8 +16,10 @@ from torch import Tensor
 
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo import parse as parse_ball
+from inexact_muon.optim.structure import check_group, iteration
 from inexact_muon.polar import Jordan, PolarMethod, Polynomial
 from inexact_muon.schedules.published import JORDAN
+from inexact_muon.views import Flatten, Whole
 from inexact_muon.views import parse as parse_view
 
 BUFFER = "momentum_buffer"
@@ -30,18 +32,16 @@ NO_LMO = ("adamw", "lion")
 BY_MODULE: dict[str, PolarMethod] = {"muon": Jordan(5)}
 """Package of an optimizer whose state does not name its oracle -> what it runs: KellerJordan's."""
 
-MOST_STEPS = 100
-"""torch.optim.Muon rejects this many."""
-
 
 @dataclass(frozen=True)
 class Momentum:
-    """One matrix of a momentum buffer, as passed to the oracle. oracle and lr are None if unknown."""
+    """One matrix of a parameter's momentum buffer, as passed to the oracle. oracle and lr are None if unknown."""
 
     name: str
     matrix: Tensor
     oracle: PolarMethod | None
     lr: float | None = None
+    parameter: str = ""
 
 
 def momenta(loaded: Any) -> list[Momentum]:
@@ -64,9 +64,10 @@ def momenta(loaded: Any) -> list[Momentum]:
 
 def cut(x: Tensor, view: str = "whole") -> list[Tensor]:
     """The matrices of x under a view given as text; kernels of other optimizers are flattened."""
-    if view.startswith("whole") and x.ndim == 4:
-        view = "flatten"
-    return [matrix for part in parse_view(view).cut(x) for matrix in part.reshape(-1, *part.shape[-2:])]
+    cutting = parse_view(view)
+    if isinstance(cutting, Whole) and x.ndim == 4:
+        cutting = Flatten()
+    return [matrix for part in cutting.cut(x) for matrix in part.reshape(-1, *part.shape[-2:])]
 
 
 def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -95,13 +96,8 @@ def _groups(groups: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Any], Seq
     if not isinstance(groups, list | tuple):
         raise ValueError(f"param_groups of the checkpoint must be a list, got {type(groups).__name__}")
     for i, group in enumerate(groups):
-        keys = _plain(group).get("params")
-        names = _plain(group).get("param_names")
-        if not isinstance(keys, list | tuple) or not all(isinstance(key, int | str) for key in keys):
-            raise ValueError(f"parameter group {i} of the checkpoint has no list of parameters")
-        if names is not None and not (isinstance(names, list | tuple) and len(names) == len(keys)):
-            raise ValueError(f"parameter group {i} of the checkpoint has {len(keys)} parameters and other param_names")
-        yield group, keys, names or keys
+        check_group(i, group)
+        yield group, group["params"], group.get("param_names") or group["params"]
 
 
 def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | None = None) -> Iterator[Momentum]:
@@ -125,7 +121,7 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
     for i, part in enumerate(parts):
         if min(part.shape) > 1 and bool(part.any()):
             used = oracle.at(part.shape[0], part.shape[1]) if oracle is not None else None
-            yield Momentum(name if len(parts) == 1 else f"{name}[{i}]", part, used)
+            yield Momentum(name if len(parts) == 1 else f"{name}[{i}]", part, used, parameter=name)
 
 
 def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
@@ -136,16 +132,9 @@ def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
         except (ValueError, TypeError, AttributeError):  # the text of a user-defined oracle
             return None
         return ball.polar if isinstance(ball, Spectral) else None
-    if "ns_steps" in group:
-        steps, coefficients = group["ns_steps"], group.get("ns_coefficients", JORDAN)
-        if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
-            raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}, got {str(steps)[:40]!r}")
-        three = isinstance(coefficients, list | tuple) and len(coefficients) == 3
-        if not three or not all(isinstance(x, int | float) and abs(x) < 1e6 for x in coefficients):
-            raise ValueError(f"ns_coefficients of the checkpoint must be 3 numbers, got {str(coefficients)[:40]!r}")
-        a, b, c = coefficients
-        return Jordan(steps) if (a, b, c) == JORDAN else Polynomial(((a, b, c),) * steps)
-    return None
+    method = iteration(group)
+    steps = len(method.coefficients) if isinstance(method, Polynomial) else 0
+    return Jordan(steps) if steps and method == Polynomial((JORDAN,) * steps) else method
 
 
 def _has_buffer(state: Mapping[str, Any]) -> bool:

@@ -77,12 +77,12 @@ def read_pickle(content: bytes, allowed: Container[tuple[str, str]]) -> Any:
     try:
         for opcode, argument, _ in pickletools.genops(content):
             machine.apply(opcode.name, argument)
-        (found,) = machine.stack
+        (value,) = machine.stack
     except NameNotAllowed:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, struct_error) as error:
         raise ValueError(f"not a pickle of plain data ({type(error).__name__})") from None
-    return found
+    return value
 
 
 class _Machine:
@@ -117,10 +117,10 @@ class _Machine:
 
     def _marked(self) -> list[Any]:
         """Values pushed since the last mark."""
-        found: list[Any] = []
+        values: list[Any] = []
         while (value := self.stack.pop()) is not MARK:
-            found.append(value)
-        return found[::-1]
+            values.append(value)
+        return values[::-1]
 
     def _name(self, opcode: str, argument: Any) -> None:
         if opcode == "GLOBAL":

@@ -139,11 +139,10 @@ FLOOR = 1e-9
 
 
 def figure(table: list[CatalogueRow]) -> Any:
-    """Three panels: error against cost, error against the smallest singular value, gap against overshoot."""
+    """Two panels: error against cost, error against the smallest singular value."""
     import altair as alt
 
-    top = alt.hconcat(_by_cost(alt, table), _by_lower(alt)).resolve_scale(color="independent")
-    return alt.vconcat(top, _by_spectrum(alt, table)).resolve_scale(color="independent")
+    return alt.hconcat(_by_cost(alt, table), _by_lower(alt)).resolve_scale(color="independent")
 
 
 def _by_cost(alt: Any, table: list[CatalogueRow]) -> Any:
@@ -188,23 +187,6 @@ def _by_lower(alt: Any) -> Any:
     ).properties(width=400, height=300)
 
 
-def _by_spectrum(alt: Any, table: list[CatalogueRow]) -> Any:
-    values = [
-        {"family": r.family, "method": r.method, "spectrum": name, "gap": r.gap[name], "overshoot": r.overshoot[name]}
-        for r in table
-        for name in SPECTRA
-    ]
-    title = f"What is lost and by how much the answer sticks out, on three spectra (n = {SIDE}); exact is (0, 1)"
-    chart = alt.Chart(alt.Data(values=values), title=title).mark_point(filled=True, size=45, opacity=0.8)
-    return chart.encode(
-        x=alt.X("gap:Q", title="gap"),
-        y=alt.Y("overshoot:Q", title="overshoot", scale=alt.Scale(zero=False)),
-        color=_family(alt),
-        column=alt.Column("spectrum:N", title=None),
-        tooltip=["method:N", "gap:Q", "overshoot:Q"],
-    ).properties(width=270, height=230)
-
-
 def _delta(alt: Any) -> Any:
     axis = alt.Axis(format=".0e", values=[10.0**-k for k in range(10)])
     return alt.Y("delta:Q", title="delta", scale=alt.Scale(type="log", domain=[FLOOR, 2]), axis=axis)
@@ -216,12 +198,10 @@ def _family(alt: Any) -> Any:
 
 
 def save(table: list[CatalogueRow], directory: Path) -> list[Path]:
-    """Write oracles.md, oracles.json, oracles.svg and oracles.png; returns their paths."""
+    """Write oracles.md, oracles.json and oracles.png; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    paths = [directory / f"oracles.{suffix}" for suffix in ("md", "json", "svg", "png")]
+    paths = [directory / f"oracles.{suffix}" for suffix in ("md", "json", "png")]
     paths[0].write_text(markdown(table))
     paths[1].write_text(json.dumps(records(table), indent=1) + "\n")
-    chart = figure(table)
-    chart.save(str(paths[2]))
-    chart.save(str(paths[3]), scale_factor=1.5)
+    figure(table).save(str(paths[2]), scale_factor=1.5)
     return paths

@@ -119,7 +119,7 @@ def show_oracles(out: Path, console: Console) -> None:
     save_oracles(out, console)
     title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
     rows = [Row(catalogue.cells(r)) for r in catalogue.rows()]
-    Sheet(title, tuple(catalogue.header()), rows, left=("oracle",)).print(console)
+    Sheet(title, tuple(catalogue.header()), rows, aligned_left=("oracle",)).print(console)
 
 
 def studies() -> Path:

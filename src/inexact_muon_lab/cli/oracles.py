@@ -94,7 +94,7 @@ def theory(
 def bench(
     peers: bool = False,
     rounds: int = 7,
-    parts: tuple[str, ...] = ("oracles", "steps", "growth", "memory"),
+    parts: tuple[str, ...] = ("oracles", "steps", "memory"),
     device: str = "cpu",
     json: File = None,
 ) -> None:
@@ -105,9 +105,9 @@ def bench(
     Args:
         peers: also time the installed packages of bench/peers.py: dion, heavyball, muon-optimizer, ...
         rounds: number of repetitions.
-        parts: which of oracles, steps, growth, memory; other parts of the file are kept.
+        parts: which of oracles, steps, memory; other parts of the file are kept.
         device: cpu, cuda, cuda:1, ...; times are taken from an idle device to an idle device.
-        json: file for the numbers; a page (.md) and a picture (.svg) are written beside it.
+        json: file for the numbers; a page (.md) is written beside it.
     """
     from inexact_muon_lab.bench import page
     from inexact_muon_lab.terminal import console as open_console

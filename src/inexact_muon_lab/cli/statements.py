@@ -68,7 +68,7 @@ def show_all(console: Console) -> None:
     title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
     columns = ("name", "source", "kind", "statement")
     rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
-    Sheet(title, columns, rows, left=columns, prose=("statement",), narrow="blocks").print(console)
+    Sheet(title, columns, rows, aligned_left=columns, prose=("statement",), narrow="blocks").print(console)
 
 
 def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console) -> None:
@@ -82,7 +82,7 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     rows = [Row([p + ("" if p in given else " (assumed)"), text(value)]) for p, value in values.items()]
     found = [Row([field, text(value)]) for field, value in fields(s, result)]
     columns = ("quantity", "value")
-    Sheet("", columns, [*rows, *found], left=("quantity",), prose=("value",), closing=len(found)).print(console)
+    Sheet("", columns, [*rows, *found], aligned_left=("quantity",), prose=("value",), closing=len(found)).print(console)
     if isinstance(result, StochasticOptimum) and result.clipped:
         console.print("alpha is clipped to 1 (no momentum): the formula gives 1 or more, or there is no noise")
     if plot:

@@ -183,7 +183,7 @@ def _print_json(layers: Sequence[dict[str, Any]], more: dict[str, Any] | None = 
 
 
 def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequence[Row], closing: int = 0) -> None:
-    Sheet(title, columns, rows, left=LEFT, prose=PROSE, closing=closing).print(console)
+    Sheet(title, columns, rows, aligned_left=LEFT, prose=PROSE, closing=closing).print(console)
 
 
 def _cells(i: Inexactness) -> list[str]:

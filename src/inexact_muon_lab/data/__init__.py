@@ -51,8 +51,8 @@ def stamp(data: Any) -> Stamp:
     """The files of a section with a path; none if there is nothing yet."""
     path = Path(getattr(data, "path", "") or "/dev/null").expanduser()
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    found = [(str(file), file.stat()) for file in files if file.is_file()]
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)
+    stats = [(str(file), file.stat()) for file in files if file.is_file()]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 @lru_cache(maxsize=2)
@@ -62,10 +62,10 @@ def _load(data: Any, _stamp: Stamp) -> Tokens | Images | None:
 
 @lru_cache(maxsize=2)
 def _fingerprint(data: Any, _stamp: Stamp) -> str:
-    found = _load(data, _stamp)
-    if found is None:
+    loaded = _load(data, _stamp)
+    if loaded is None:
         return ""
-    parts = (*found.train, *found.validation) if isinstance(found, Tokens) else (*found.train, *found.test)
+    parts = (*loaded.train, *loaded.validation) if isinstance(loaded, Tokens) else (*loaded.train, *loaded.test)
     total = hashlib.sha256()
     for part in parts:
         total.update(f"{part.dtype.str} {part.shape};".encode())

@@ -103,9 +103,9 @@ def fetch(folder: Path) -> None:
 
 def unpack(content: bytes, folder: Path, md5: str) -> None:
     """The .bin files of an archive with this checksum."""
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise LabError(f"the archive of CIFAR-10 has the checksum {found}, not {md5}: fetch it again")
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if digest != md5:
+        raise LabError(f"the archive of CIFAR-10 has the checksum {digest}, not {md5}: fetch it again")
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive.getmembers():

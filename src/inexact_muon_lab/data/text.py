@@ -27,10 +27,10 @@ def read_text(data: Text) -> Tokens:
     path = Path(data.path).expanduser()
     if not path.exists():
         raise LabError(f"data.path: there is no {path}; give a text file or a folder of them")
-    found = (
+    files = (
         sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")) if path.is_dir() else [path]
     )
-    content = b"".join(file.read_bytes() for file in found)
+    content = b"".join(file.read_bytes() for file in files)
     if not content:
         raise LabError(f"data.path: {path} holds no text")
     return _bytes(content, str(path)) if data.tokens == "bytes" else _gpt2(content, path)

@@ -141,7 +141,7 @@ def show(found: Sequence[Need], console: Console) -> None:
     columns = ("claim", "evidence", "verdict", "seeds", "wanted", "runs left", "cost", "why")
     words = ("claim", "evidence", "verdict", "why")
     title = "Claims: what they have, what they need, what that costs on this machine (h:min:s)"
-    Sheet(title, columns, rows, left=words, prose=("evidence", "why")).print(console)
+    Sheet(title, columns, rows, aligned_left=words, prose=("evidence", "why")).print(console)
 
 
 def seconds(text: str) -> float | None:

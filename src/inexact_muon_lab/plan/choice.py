@@ -14,11 +14,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
 
 from inexact_muon import strategies
-from inexact_muon._text import read
-from inexact_muon.parallel.compressors import COMPRESSORS
+from inexact_muon.parallel.compressors import Compressor
 from inexact_muon_lab.plan.models import Model
 from inexact_muon_lab.plan.pricing import Cost, Machine, price
-from inexact_muon_lab.plan.step import Case, Layout, record
+from inexact_muon_lab.plan.step import Case, Layout, read_way, record
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,10 @@ class Measured:
 
 def measure(case: Case, machine: Machine) -> Measured:
     """Record a case in this process, and price it."""
-    found = record(case)
-    priced = [(share, price(step, machine)) for share, step in found.steps]
+    recording = record(case)
+    priced = [(share, price(step, machine)) for share, step in recording.steps]
     mean = Cost(**{f.name: sum(share * getattr(c, f.name) for share, c in priced) for f in fields(Cost)})
-    return Measured(mean, found.held, found.matrices, found.lmo_parameters)
+    return Measured(mean, recording.held, recording.matrices, recording.lmo_parameters)
 
 
 @dataclass(frozen=True)
@@ -95,20 +94,20 @@ def plan(
     """Record every candidate on rank 0, which has the most expensive matrix; `report` is told of each that ends."""
     refused = {text: why for text in tried if (why := _refusal(text, layout))}
     cases = {text: Case(model.weights, layout, text, oracle, triton=True) for text in tried if text not in refused}
-    found: dict[str, Measured] = {}
+    measured: dict[str, Measured] = {}
     for text, result in measure_all(cases, machine):
-        report(f"recorded {text}, {len(found) + 1} of {len(cases)} strategies on fake ranks")
+        report(f"recorded {text}, {len(measured) + 1} of {len(cases)} strategies on fake ranks")
         if isinstance(result, Measured):
-            found[text] = result
+            measured[text] = result
         else:
             refused[text] = str(result)
-    if not found:
+    if not measured:
         raise ValueError("; ".join(f"{text}: {why}" for text, why in refused.items()))
-    one = next(iter(found.values()))
+    one = next(iter(measured.values()))
     if not one.matrices:
         raise ValueError(f"{model.name} has no hidden matrix: there is nothing for an oracle to do")
-    made = tuple(_candidate(text, found[text], model, layout, machine) for text in tried if text in found)
-    return Plan(model, layout, machine, oracle, made, tuple(refused.items()), one.matrices, one.lmo_parameters)
+    candidates = tuple(_candidate(text, measured[text], model, layout, machine) for text in tried if text in measured)
+    return Plan(model, layout, machine, oracle, candidates, tuple(refused.items()), one.matrices, one.lmo_parameters)
 
 
 def measure_all(cases: Mapping[str, Case], machine: Machine) -> Iterator[tuple[str, Measured | Exception]]:
@@ -128,22 +127,23 @@ def measure_all(cases: Mapping[str, Case], machine: Machine) -> Iterator[tuple[s
 
 def _refusal(text: str, layout: Layout) -> str:
     """Why a strategy does not apply to this layout; empty if it does."""
-    value = read(text, {**strategies.STRATEGIES, **COMPRESSORS})
-    if isinstance(value, strategies.GramReduced | strategies.BlockPeriodic) and layout.copies == layout.gpus:
+    way = read_way(text)
+    if isinstance(way, strategies.GramReduced | strategies.BlockPeriodic) and layout.copies == layout.gpus:
         return "no matrix is divided"
-    if type(value) in COMPRESSORS.values() and (layout.dp == 1 or layout.tp > 1):
+    if isinstance(way, Compressor) and (layout.dp == 1 or layout.tp > 1):
         return "EF21-Muon needs workers with a whole copy of each parameter"
     return ""
 
 
-def _candidate(text: str, found: Measured, model: Model, layout: Layout, machine: Machine) -> Candidate:
-    compressed = text.partition(":")[0] in COMPRESSORS
+def _candidate(text: str, measured: Measured, model: Model, layout: Layout, machine: Machine) -> Candidate:
+    way = read_way(text)
+    compressed = isinstance(way, Compressor)
     sent = (layout.dp - 1) / layout.dp * 4 * (0 if compressed else model.parameters) / layout.tp
     return Candidate(
         text,
-        not compressed and strategies.parse(text).exact,
-        found.cost,
-        found.held,
+        isinstance(way, strategies.Strategy) and way.exact,
+        measured.cost,
+        measured.held,
         6 * model.active_parameters * model.tokens / (layout.gpus * 1e12 * machine.flops * machine.efficiency),
         sent * (1 if layout.copies == 1 else 2) / (1e9 * machine.link),
     )

@@ -38,7 +38,7 @@ def show(plan: Plan, console: Console) -> None:
         Row([c.strategy, "yes" if c.exact else "no", *cells(c)], "" if plan.fits(c) else "dim") for c in plan.candidates
     ]
     heading = f"{plan.model.name}: a step of rank 0 with {plan.oracle}, modelled"
-    Sheet(heading, HEADER, rows, left=HEADER[:2]).print(console)
+    Sheet(heading, HEADER, rows, aligned_left=HEADER[:2]).print(console)
     for strategy, why in plan.refused:
         console.print(f"{strategy}: left out, {why}.", soft_wrap=True)
     for sentence in (*assumptions(plan), recommendation(plan)):

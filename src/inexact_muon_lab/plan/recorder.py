@@ -40,7 +40,7 @@ class Launch:
     """One operation: its name, the shapes and numbers given to it, launches and bytes."""
 
     name: str
-    given: tuple[Any, ...]
+    inputs: tuple[Any, ...]
     launches: int
     bytes: int
 
@@ -50,7 +50,7 @@ class Launch:
         name = self.name.rstrip("_")
         if name not in PRODUCTS:
             return None
-        (a, dtype), (b, _) = self.given[0][1:3] if name in ("baddbmm", "addmm") else self.given[0][:2]
+        (a, dtype), (b, _) = self.inputs[0][1:3] if name in ("baddbmm", "addmm") else self.inputs[0][:2]
         return (a[0] if len(a) > 2 else 1), a[-2], a[-1], b[-1], dtype.itemsize
 
     @property
@@ -154,25 +154,25 @@ class Recorder(TorchDispatchMode):
         if func.namespace in ("c10d", "_c10d_functional"):
             self._communicated(name, args)
             return out
-        given, made = tensors((args, kwargs)), tensors(out)
-        devices = {x.device.type for x in (*given, *made)}
+        inputs, outputs = tensors((args, kwargs)), tensors(out)
+        devices = {x.device.type for x in (*inputs, *outputs)}
         if "cuda" not in devices or func.namespace == "prim":
             return out
-        old = {x.untyped_storage()._cdata for x in given}
-        self._hold([x for x in made if x.untyped_storage()._cdata not in old and not hasattr(x, "_local_tensor")])
+        old = {x.untyped_storage()._cdata for x in inputs}
+        self._hold([x for x in outputs if x.untyped_storage()._cdata not in old and not hasattr(x, "_local_tensor")])
         if {name, name.rstrip("_")} & FREE:
             return out
         self.waits += [name] * (name in WAITS)
         self.copies += [name] * (name in ("_to_copy", "copy_") and "cpu" in devices)
-        written = made or tensors([v for v, a in zip(args, func._schema.arguments, strict=False) if writes(a)])
-        moved = 0 if name.rstrip("_") in PRODUCTS else size_of(*given, *written)
+        written = outputs or tensors([v for v, a in zip(args, func._schema.arguments, strict=False) if writes(a)])
+        moved = 0 if name.rstrip("_") in PRODUCTS else size_of(*inputs, *written)
         numbers = tuple(x for x in tree_leaves((args, kwargs)) if not isinstance(x, Tensor))
-        shapes = tuple((tuple(x.shape), x.dtype) for x in given)
+        shapes = tuple((tuple(x.shape), x.dtype) for x in inputs)
         self.events.append(Launch(name, (shapes, numbers), launches(name, args), moved))
         return out
 
-    def _hold(self, made: Sequence[Tensor]) -> None:
-        for x in made:
+    def _hold(self, outputs: Sequence[Tensor]) -> None:
+        for x in outputs:
             storage = x.untyped_storage()
             if (ref := StorageWeakRef(storage)) not in self._alive:
                 self._alive[ref] = storage.nbytes()
@@ -228,9 +228,9 @@ def tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def size_of(*given: Tensor) -> int:
+def size_of(*xs: Tensor) -> int:
     """Bytes of all entries."""
-    return sum(x.numel() * x.element_size() for x in given)
+    return sum(x.numel() * x.element_size() for x in xs)
 
 
 def writes(argument: Any) -> bool:

@@ -18,9 +18,11 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed import fake_pg
 
+from inexact_muon._text import read
 from inexact_muon.dtensors import local
 from inexact_muon.optim import EF21Muon, Muon
-from inexact_muon.parallel.compressors import COMPRESSORS
+from inexact_muon.parallel.compressors import COMPRESSORS, Compressor
+from inexact_muon.strategies import STRATEGIES, Strategy
 from inexact_muon_lab.plan.models import Weight, looked_up
 from inexact_muon_lab.plan.recorder import Recorder, fake_h100, size_of
 
@@ -89,9 +91,14 @@ class Recording:
     lmo_parameters: int
 
 
+def read_way(text: str) -> Strategy | Compressor:
+    """How ranks share the work: a strategy, or the compressor of EF21-Muon."""
+    return read(text, {**STRATEGIES, **COMPRESSORS})
+
+
 def record(case: Case) -> Recording:
     """The second step of a case; of block-periodic, one on blocks and one on whole matrices."""
-    compressed = case.strategy.partition("(")[0].partition(":")[0] in COMPRESSORS
+    compressed = isinstance(read_way(case.strategy), Compressor)
     layout = Layout(case.layout.gpus, case.layout.tp, case.layout.dp) if compressed else case.layout
     names, sizes = tuple(layout.mesh), tuple(layout.mesh.values())
     with fake_ranks(case.rank, layout.gpus), warnings.catch_warnings():
@@ -102,8 +109,8 @@ def record(case: Case) -> Recording:
             how = {"up" if compressed else "strategy": case.strategy, "polar": case.oracle, **case.options}
             optimizer = cls.for_model(model, 0.02, **how)
             period = getattr(optimizer.team.strategy, "period", 1)
-            turns = [(1.0, None)] if period == 1 else [(1 / period, 0), (1 - 1 / period, 1)]
-            steps = tuple((share, second_step(optimizer, turn)) for share, turn in turns)
+            counts = [(1.0, None)] if period == 1 else [(1 / period, 0), (1 - 1 / period, 1)]
+            steps = tuple((share, second_step(optimizer, count)) for share, count in counts)
     lmo = [(p, optimizer.view(g)) for g in optimizer.param_groups if g["algorithm"] == "lmo" for p in g["params"]]
     matrices = sum(prod(shape[:-2]) for p, view in lmo for shape in view.shapes(p.shape))
     state = [x for values in optimizer.state.values() for x in values.values() if isinstance(x, Tensor)]
@@ -111,13 +118,13 @@ def record(case: Case) -> Recording:
     return Recording(steps, size_of(*held), matrices, sum(p.numel() for p, _ in lmo))
 
 
-def second_step(optimizer: torch.optim.Optimizer, turn: int | None = None) -> Recorder:
+def second_step(optimizer: torch.optim.Optimizer, count: int | None = None) -> Recorder:
     """A step like all later ones: the first one makes states and batches; both have this "turn" of block-periodic."""
     recorder = Recorder()
     for mode in (nullcontext(), recorder):
         gc.collect()
-        for group in optimizer.param_groups if turn is not None else ():
-            group["turn"] = turn
+        for group in optimizer.param_groups if count is not None else ():
+            group["turn"] = count
         with mode:
             optimizer.step()
     return recorder

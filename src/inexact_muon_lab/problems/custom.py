@@ -20,11 +20,11 @@ from inexact_muon_lab.spec.spec import Custom, RunSpec
 def build(spec: RunSpec) -> Task:
     """Call the function with seed, batch and the spec's arguments."""
     assert isinstance(spec.problem, Custom)
-    made = resolve(spec.problem.target)(seed=spec.seed, batch=spec.batch, **spec.problem.arguments)
-    if not isinstance(made, Task):
-        wanted = "inexact_muon_lab.problems.Task"
-        raise LabError(f"problem.target: {spec.problem.target} must return {wanted}, got {type(made).__name__}")
-    return made
+    task = resolve(spec.problem.target)(seed=spec.seed, batch=spec.batch, **spec.problem.arguments)
+    if not isinstance(task, Task):
+        kind = "inexact_muon_lab.problems.Task"
+        raise LabError(f"problem.target: {spec.problem.target} must return {kind}, got {type(task).__name__}")
+    return task
 
 
 def resolve(target: str) -> Callable[..., Any]:
@@ -41,11 +41,11 @@ def resolve(target: str) -> Callable[..., Any]:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise LabError(f"problem.target: there is no module {name!r} in {here} or on the Python path") from None
-    found = getattr(module, function, None)
-    if not callable(found):
+    target_function = getattr(module, function, None)
+    if not callable(target_function):
         known = [key for key, value in vars(module).items() if callable(value)]
         raise LabError(f"problem.target: {name} has no function {function!r}: {nearest(function, known)}")
-    return found
+    return target_function
 
 
 def fingerprint(target: str) -> str:
@@ -79,18 +79,18 @@ def _hash(name: str) -> str:
 
 def _files(name: str) -> dict[str, Path]:
     """Files of an imported module and, recursively, of modules in its folder (or its package's) that it imports."""
-    found: dict[str, Path] = {}
-    left = [name]
-    while left:
-        file = getattr(sys.modules.get(one := left.pop()), "__file__", None)
-        if one in found or file is None or not Path(file).is_file():
+    files: dict[str, Path] = {}
+    queue = [name]
+    while queue:
+        file = getattr(sys.modules.get(one := queue.pop()), "__file__", None)
+        if one in files or file is None or not Path(file).is_file():
             continue
-        path = found[one] = Path(file)
-        root = found[name].parents[name.count(".") + (found[name].stem == "__init__")]
+        path = files[one] = Path(file)
+        root = files[name].parents[name.count(".") + (files[name].stem == "__init__")]
         if path.suffix == ".py" and root in path.parents:
-            left += _imports(path.read_bytes(), one if path.stem == "__init__" else one.rpartition(".")[0])
-    root = found[name].parents[name.count(".") + (found[name].stem == "__init__")] if name in found else Path()
-    return {one: path for one, path in found.items() if one == name or root in path.parents}
+            queue += _imports(path.read_bytes(), one if path.stem == "__init__" else one.rpartition(".")[0])
+    root = files[name].parents[name.count(".") + (files[name].stem == "__init__")] if name in files else Path()
+    return {one: path for one, path in files.items() if one == name or root in path.parents}
 
 
 def _imports(source: bytes, package: str) -> Iterator[str]:

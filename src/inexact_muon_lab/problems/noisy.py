@@ -39,7 +39,7 @@ def build(spec: RunSpec) -> Task:
     """f(X) + <mean of the examples, X>: its gradient is grad f(X) plus noise. Validation reports f and its gradient."""
     options = spec.problem
     assert isinstance(options, Matrix)
-    made = function(options, spec.seed)
+    objective = function(options, spec.seed)
     size = options.noise / sqrt(options.rows * options.columns)
 
     def examples(step: int) -> Batch:
@@ -49,10 +49,10 @@ def build(spec: RunSpec) -> Task:
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         x = model()
-        return made.loss(x.cpu()) + (batch[0].mean(dim=0) * x).sum().cpu()
+        return objective.loss(x.cpu()) + (batch[0].mean(dim=0) * x).sum().cpu()
 
     def metrics(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         x = model().cpu()
-        return {"loss": made.loss(x), "gradient": torch.linalg.matrix_norm(made.gradient(x), "nuc")}
+        return {"loss": objective.loss(x), "gradient": torch.linalg.matrix_norm(objective.gradient(x), "nuc")}
 
-    return Task(model=Point(made.start), batch=examples, loss=loss, validation=lambda index: (), metrics=metrics)
+    return Task(model=Point(objective.start), batch=examples, loss=loss, validation=lambda index: (), metrics=metrics)

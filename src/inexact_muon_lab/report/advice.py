@@ -8,9 +8,8 @@ from math import inf
 
 from inexact_muon_lab.report.load import Results, RunRecord
 from inexact_muon_lab.report.precision import MARGIN
-from inexact_muon_lab.report.series import ENDED
-from inexact_muon_lab.spec.study import field_of
 from inexact_muon_lab.statistics import CONFIRMED, Interval, interval, paired
+from inexact_muon_lab.store.outcome import MEASURED
 
 Setting = tuple[float, float | None]
 """(step size, momentum)"""
@@ -73,8 +72,8 @@ def tuned(results: Results) -> list[tuple[str, list[Tuned]]]:
     """(study, every oracle at its best), for each problem."""
     groups: dict[tuple[str, str], dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for run in results.runs:
-        if run.oracle is not None and run.state in ENDED:
-            groups[run.study, run.setting][str(field_of(run.spec, "optimizer.polar"))].append(run)
+        if run.oracle is not None and run.state in MEASURED:
+            groups[run.study, run.setting][str(run.spec.polar)].append(run)
     return [
         (study, [t for text, runs in by_oracle.items() if (t := _best(text, runs)) is not None])
         for (study, _), by_oracle in groups.items()

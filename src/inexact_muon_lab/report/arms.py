@@ -17,8 +17,7 @@ from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.report.records import RunRecord
 from inexact_muon_lab.spec.arms import Arm, Compare, differences, trained
 from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, Interval, PValues, Verdict, all_of, interval
-
-ENDED = ("finished", "diverged")
+from inexact_muon_lab.store.outcome import MEASURED
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
     runs: dict[str, dict[int, RunRecord]] = defaultdict(dict)
     for run in study.runs:
         arm = compare.arm_of(run.spec)
-        if arm is not None and run.state in ENDED:
+        if arm is not None and run.state in MEASURED:
             runs[arm.name][run.seed] = run
     found = []
     for arm in compare.arm:
@@ -171,7 +170,7 @@ def unmatched(study: StudyRecord) -> list[str]:
     for run in study.runs:
         if run.oracle is not None:
             settings[run.setting].append(run)
-    groups = [(runs[0], {str(run.spec.optimizer.polar) for run in runs}) for runs in settings.values()]
+    groups = [(runs[0], {str(run.spec.polar) for run in runs}) for runs in settings.values()]
     lines = []
     for k, (run, oracles) in enumerate(groups):
         for other, theirs in groups[:k]:

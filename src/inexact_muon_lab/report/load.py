@@ -17,6 +17,7 @@ from inexact_muon_lab.report.tables import Tables
 from inexact_muon_lab.spec.arms import Compare
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.store import store
+from inexact_muon_lab.store.outcome import united
 from inexact_muon_lab.store.store import REFERENCE
 
 
@@ -88,19 +89,15 @@ def merged(studies: Iterable[StudyRecord]) -> list[StudyRecord]:
         first = by_name.setdefault(study.name, study)
         if first is study:
             continue
-        runs = {run.id: run for run in first.runs}
-        for run in study.runs:
-            kept = runs.get(run.id)
-            if kept is None or kept.outcome is None:
-                runs[run.id] = run
-            elif run.outcome is not None and run.result != kept.result:
-                warn(
-                    f"{study.name}: run {run.id} ended otherwise in {study.folder} than in {kept.folder}, which counts"
-                )
+        runs = united(first.runs, study.runs, _warn_of_two)
         tables = ((study.declared, first.declared), (study.compare, first.compare))
         other = study.redeclared or any(new is not None and new != old for new, old in tables)
-        by_name[study.name] = replace(first, runs=tuple(runs.values()), redeclared=first.redeclared or other)
+        by_name[study.name] = replace(first, runs=tuple(runs), redeclared=first.redeclared or other)
     return list(by_name.values())
+
+
+def _warn_of_two(run: RunRecord, other: RunRecord) -> None:
+    warn(f"{run.study}: run {run.id} ended otherwise in {other.folder} than in {run.folder}, which counts")
 
 
 def _skipping(made: StudyRecord) -> list[str]:

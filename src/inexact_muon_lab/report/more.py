@@ -11,10 +11,10 @@ from inexact_muon_lab.report.claims import Judged, overall
 from inexact_muon_lab.report.grid_claims import EDGE
 from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord
 from inexact_muon_lab.statistics import UNDECIDED
+from inexact_muon_lab.store.outcome import ENDED
 
 COMMAND = "command.txt"
 """A file beside the stores with the command that made and continues them."""
-ENDED = ("finished", "diverged", "failed")
 
 
 def command(folder: Path) -> str:

@@ -15,7 +15,8 @@ import msgspec
 
 from inexact_muon.schedules import oracles
 from inexact_muon.schedules.oracles import OracleText
-from inexact_muon_lab.spec.study import field_of
+from inexact_muon_lab.spec.optimizers import SGD, AdamW, MuonSpec, TorchMuonSpec
+from inexact_muon_lab.spec.spec import RunSpec, tag
 from inexact_muon_lab.store import store
 from inexact_muon_lab.store.curves import Record, thin
 from inexact_muon_lab.store.store import Outcome
@@ -45,7 +46,7 @@ class RunRecord:
     folder: Path
     study: str
     id: str
-    spec: Any
+    spec: RunSpec
     state: str
     step: int
     result: dict[str, float | None]
@@ -64,8 +65,7 @@ class RunRecord:
     @cached_property
     def oracle(self) -> OracleText | None:
         """The oracle; None for an optimizer without one."""
-        text = field_of(self.spec, "optimizer.polar")
-        return oracles.parts(text, but=POLICIES) if text else None
+        return oracles.parts(self.spec.polar, but=POLICIES) if self.spec.polar else None
 
     @property
     def arm(self) -> Arm:
@@ -75,33 +75,36 @@ class RunRecord:
     @property
     def optimizer(self) -> str:
         """muon, scion, ..."""
-        return str(field_of(self.spec, "optimizer.name"))
+        return tag(type(self.spec.optimizer))
 
     @property
     def problem(self) -> str:
         """nanogpt, cnn or custom."""
-        return str(field_of(self.spec, "problem.name"))
+        return tag(type(self.spec.problem))
 
     @property
     def lr(self) -> float:
         """gamma."""
-        return float(field_of(self.spec, "optimizer.lr"))
+        return self.spec.optimizer.lr
 
     @property
     def momentum(self) -> float | None:
         """beta = 1 - alpha."""
-        return field_of(self.spec, "optimizer.momentum")
+        optimizer = self.spec.optimizer
+        return None if isinstance(optimizer, AdamW) else optimizer.momentum
 
     @property
     def tied(self) -> bool:
         """Weight decay is tied to lr: runs at different lr differ in decay, too."""
-        independent = isinstance(field_of(self.spec, "optimizer.decay"), float)
-        return bool(field_of(self.spec, "optimizer.weight_decay")) and not independent
+        optimizer = self.spec.optimizer
+        if isinstance(optimizer, MuonSpec):
+            return optimizer.weight_decay > 0.0 and not isinstance(optimizer.decay, float)
+        return isinstance(optimizer, TorchMuonSpec | SGD | AdamW) and optimizer.weight_decay > 0.0
 
     @property
     def seed(self) -> int:
         """The seed."""
-        return int(self.spec.seed)
+        return self.spec.seed
 
     @cached_property
     def milliseconds(self) -> float | None:

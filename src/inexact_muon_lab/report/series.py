@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from inexact_muon_lab.report.load import Results, RunRecord
 from inexact_muon_lab.statistics import Cell, Interval, interval, paired
+from inexact_muon_lab.store.outcome import MEASURED
 
-ENDED = ("finished", "diverged")
 LOST = ("diverged", "failed")
 """States of runs that ended without a result, which is not missing by chance: it counts against their arm."""
 
@@ -58,7 +58,7 @@ class Series(ABC):
     @property
     def counts(self) -> list[int]:
         """Comparable iteration counts: those with an ended run, or all if these are fewer than two."""
-        ended = [count for count, runs in self.by_count.items() if any(r.state in ENDED for r in runs)]
+        ended = [count for count, runs in self.by_count.items() if any(r.state in MEASURED for r in runs)]
         return ended if len(ended) >= 2 else list(self.by_count)
 
 
@@ -125,7 +125,7 @@ class Grid(Series):
     def whole(self, seed: int, *counts: int) -> bool:
         """Whether a seed's runs at all cells of these counts have ended: the best of a part may not be that of all."""
         ended = {(c, cell) for c in counts for cell, runs in self.cells[c].items() for run in runs
-                 if run.seed == seed and run.state in ENDED}  # fmt: skip
+                 if run.seed == seed and run.state in MEASURED}  # fmt: skip
         return all((count, cell) in ended for count in counts for cell in self.tried(count))
 
     def table(self, count: int, seed: int, metric: str) -> dict[Cell, float]:

@@ -12,6 +12,7 @@ from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
 from inexact_muon_lab.report.load import Results, RunRecord
 from inexact_muon_lab.report.series import Grid, Ladder, grids, ladders
 from inexact_muon_lab.report.sources import GPT_ITERATIONS
+from inexact_muon_lab.spec.spec import NanoGPT
 from inexact_muon_lab.statistics import Interval, interval, optimum
 
 PAPER = f"{paper.SIZE} (the paper)"
@@ -112,6 +113,7 @@ def _shift(grid: Grid) -> dict[int, float]:
 def _size(run: RunRecord) -> tuple[str, float]:
     """Layers x width, and the parameters of the hidden matrices."""
     p = run.spec.problem
+    assert isinstance(p, NanoGPT)
     return f"{p.layers} x {p.width}", 12.0 * p.layers * p.width**2
 
 

@@ -77,9 +77,9 @@ def is_unicode(text: str) -> bool:
 
 def explain(message: str, raw: Any, kind: Any) -> str:
     """A msgspec message, prefixed by the dotted field name, with what is allowed there."""
-    found = _AT.fullmatch(message)
-    assert found is not None
-    what, path = found[1], (found[2] or "").lstrip(".")
+    matched = _AT.fullmatch(message)
+    assert matched is not None
+    what, path = matched[1], (matched[2] or "").lstrip(".")
     steps = [step for step in re.split(r"[.\[\]]+", path) if step]
     if unknown := _UNKNOWN.fullmatch(what):
         known = _fields(_walk(inspect.type_info(kind), raw, steps))

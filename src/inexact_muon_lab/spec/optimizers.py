@@ -10,42 +10,38 @@ from inexact_muon.defaults import ADAMW_LR
 from inexact_muon_lab.spec.section import Decay, Named, NotNegative, Positive
 
 
-class MuonSpec(Named, frozen=True, tag="muon"):
-    """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, with the README's lr."""
+class _Hidden(Named, frozen=True):
+    """Momentum of the hidden matrices, and AdamW of the rest."""
 
     lr: Positive = 0.02
     momentum: Decay = 0.95
     nesterov: bool = True
+    adamw_lr: Positive = ADAMW_LR
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+
+
+class MuonSpec(_Hidden, frozen=True, tag="muon"):
+    """Muon on the hidden matrices, AdamW on the rest. Defaults are those of `Muon.for_model`, with the README's lr."""
+
     weight_decay: NotNegative = 0.1
     decay: Decay | UnsetType = UNSET  # unset, it is no part of a run's id
     """For the matrices, in place of `weight_decay`, and independent of lr: W <- (1 - decay lr_k/lr) W."""
     polar: str = "auto"
     scale: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
-    adamw_lr: Positive = ADAMW_LR
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
 
 
-class HyperballSpec(Named, frozen=True, tag="hyperball"):
+class HyperballSpec(_Hidden, frozen=True, tag="hyperball"):
     """Muon on the hidden matrices, with weights and updates of fixed Frobenius norm; AdamW on the rest."""
 
     lr: Positive = 0.05
     """Frobenius norm of an update over that of its weight."""
-    momentum: Decay = 0.95
-    nesterov: bool = True
     polar: str = "auto"
-    adamw_lr: Positive = ADAMW_LR
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
 
 
-class TorchMuonSpec(Named, frozen=True, tag="torch-muon"):
+class TorchMuonSpec(_Hidden, frozen=True, tag="torch-muon"):
     """torch.optim.Muon on the hidden matrices, whole, and torch.optim.AdamW on the rest: a baseline."""
 
-    lr: Positive = 0.02
-    momentum: Decay = 0.95
-    nesterov: bool = True
     weight_decay: NotNegative = 0.1
-    adamw_lr: Positive = ADAMW_LR
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
 
 
 class ScionSpec(Named, frozen=True, tag="scion"):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from inexact_muon_lab.spec.decode import decode, read_toml
-from inexact_muon_lab.spec.optimizers import MuonSpec, Optimizer
+from inexact_muon_lab.spec.optimizers import HyperballSpec, MuonSpec, Optimizer, ScionSpec
 from inexact_muon_lab.spec.section import Count, Named, NotNegative, Number, Section, Share, Side
 
 # problems -------------------------------------------------------------------------------------------------------------
@@ -172,11 +172,16 @@ class RunSpec(Section, frozen=True):
         if self.data is None:
             msgspec.structs.force_setattr(self, "data", kinds[0]())
         elif not isinstance(self.data, kinds):
-            allowed = ", ".join(_tag(kind) for kind in kinds)
-            problem = _tag(type(self.problem))
-            raise ValueError(f"data.name: {problem} cannot read {_tag(type(self.data))!r}; one of {allowed}")
+            allowed = ", ".join(tag(kind) for kind in kinds)
+            problem = tag(type(self.problem))
+            raise ValueError(f"data.name: {problem} cannot read {tag(type(self.data))!r}; one of {allowed}")
         if self.batch % self.accumulate:
             raise ValueError(f"accumulate = {self.accumulate} does not divide batch = {self.batch}")
+
+    @property
+    def polar(self) -> str | None:
+        """The oracle's text; None for an optimizer without one."""
+        return self.optimizer.polar if isinstance(self.optimizer, MuonSpec | HyperballSpec | ScionSpec) else None
 
     @property
     def id(self) -> str:
@@ -214,5 +219,6 @@ def overlay(raw: dict[str, Any], field: str, value: Any) -> None:
     raw[last] = value
 
 
-def _tag(kind: type[Named]) -> str:
+def tag(kind: type[Named]) -> str:
+    """The `name` of a kind of table."""
     return str(kind.__struct_config__.tag)

@@ -196,15 +196,15 @@ def _first(base: dict[str, Any], axes: dict[str, list[Any]], changes: dict[str, 
 
 def _axes(changes: dict[str, Any], raw: dict[str, Any]) -> dict[str, list[Any]]:
     """The values to try for each changed field."""
-    made = {}
+    axes = {}
     for field, value in changes.items():
         several = isinstance(value, list)
         if several and takes_list(RunSpec, raw, field):
             several = bool(value) and all(isinstance(entry, list) for entry in value)
         if several and not value:
             raise LabError(f"--set {field}=[] has no value to try: name one or more, such as {field}=[1,2]")
-        made[field] = value if several else [value]
-    return made
+        axes[field] = value if several else [value]
+    return axes
 
 
 def leaves(table: dict[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, list[Any]]]:

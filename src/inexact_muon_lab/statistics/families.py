@@ -27,13 +27,13 @@ def holm(members: Sequence[ClaimPValues], size: int = 0) -> dict[str, tuple[PVal
         members: the claims with their p-values.
         size: m, if more claims than these were declared.
     """
-    left = float(max(size, len(members)))
+    remaining = float(max(size, len(members)))
     adjusted: dict[tuple[str, int], PValues] = {}
     floor = 0.0
     bodies = [(one.claim, k, p, len(one.parts)) for one in members for k, p in enumerate(one.parts)]
     for claim, k, p, n in sorted(bodies, key=lambda body: body[3] * body[2].least):
-        confirm, refute = (min(1.0, max(floor, left * n * value)) for value in (p.confirm, p.refute))
+        confirm, refute = (min(1.0, max(floor, remaining * n * value)) for value in (p.confirm, p.refute))
         adjusted[claim, k] = PValues(confirm, refute)
         floor = min(confirm, refute)
-        left -= 1.0 / n
+        remaining -= 1.0 / n
     return {one.claim: tuple(adjusted[one.claim, k] for k in range(len(one.parts))) for one in members}

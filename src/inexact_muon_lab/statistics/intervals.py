@@ -108,18 +108,18 @@ def interval(
         pilot: the seeds of the pilot.
         grain: the resolution of a count: rounding alone has the deviation grain/sqrt(12), a lower bound on s.
     """
-    found = list(values.values()) if isinstance(values, Mapping) else list(values)
-    known = [v for seed, v in values.items() if seed in pilot] if pilot and isinstance(values, Mapping) else found
-    if not found:
+    sample = list(values.values()) if isinstance(values, Mapping) else list(values)
+    known = [v for seed, v in values.items() if seed in pilot] if pilot and isinstance(values, Mapping) else sample
+    if not sample:
         return Interval(0.0, -inf, inf, 0)
-    mean = sum(found) / len(found)
+    mean = sum(sample) / len(sample)
     if len(known) < 2:
-        return Interval(mean, -inf, inf, len(found))
+        return Interval(mean, -inf, inf, len(sample))
     s, freedom = max(spread(known), grain / sqrt(12.0)), len(known) - 1
     if s <= SAME * max(map(abs, known)):
         s = 0.0
-    half = float(stdtrit(freedom, 1 - LEVEL)) * s / sqrt(len(found))
-    return Interval(mean, mean - half, mean + half, len(found), s, freedom)
+    half = float(stdtrit(freedom, 1 - LEVEL)) * s / sqrt(len(sample))
+    return Interval(mean, mean - half, mean + half, len(sample), s, freedom)
 
 
 def seeds_needed(spread: float, pilot: int, half_width: float, level: float = LEVEL) -> int:

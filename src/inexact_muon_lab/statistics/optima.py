@@ -109,7 +109,7 @@ def _parabola(row: Sequence[tuple[float, float]], centre: float) -> float:
     if len(row) < 3:
         return centre
     (x0, y0), (x1, y1), (x2, y2) = ((log(x), value) for x, value in row)
-    left, right = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
-    if right <= left:
+    slope_before, slope_after = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
+    if slope_after <= slope_before:
         return centre
-    return float(exp(0.5 * (x0 + x1 - left * (x2 - x0) / (right - left))))
+    return float(exp(0.5 * (x0 + x1 - slope_before * (x2 - x0) / (slope_after - slope_before))))

@@ -44,14 +44,14 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read(path: Path) -> list[Record]:
     """The valid records; [] if there is no file."""
-    found = []
+    records = []
     *lines, torn = _content(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
         if _valid(line):
-            found.append(msgspec.json.decode(line[9:]))
+            records.append(msgspec.json.decode(line[9:]))
         elif number < len(lines) or torn:
             raise LabError(f"{path}: line {number} is damaged; the same sweep repeats the run")
-    return found
+    return records
 
 
 def results(path: Path) -> list[Record]:
@@ -65,11 +65,11 @@ def mark(path: Path) -> Mark:
     return Mark(len(content), hashlib.sha256(content).hexdigest())
 
 
-def holds(path: Path, made: Mark, whole: bool = True) -> bool:
+def holds(path: Path, expected: Mark, whole: bool = True) -> bool:
     """Whether the file, or its prefix unless `whole`, matches the mark."""
     content = _content(path)
-    same = hashlib.sha256(content[: made.bytes]).hexdigest() == made.sha256
-    return same and (len(content) == made.bytes or not whole)
+    same = hashlib.sha256(content[: expected.bytes]).hexdigest() == expected.sha256
+    return same and (len(content) == expected.bytes or not whole)
 
 
 class Curves:
@@ -95,9 +95,9 @@ class Curves:
         body = msgspec.json.encode({"kind": kind, "step": step, **named})
         line = b"%08x %s\n" % (zlib.crc32(body), body)
         with writing(self.path):
-            left = memoryview(line)
-            while left:
-                left = left[os.write(self._handle, left) :]
+            unwritten = memoryview(line)
+            while unwritten:
+                unwritten = unwritten[os.write(self._handle, unwritten) :]
         self._end += len(line)
         self._sum.update(line)
 

@@ -27,8 +27,8 @@ def replace(path: Path, content: bytes) -> None:
 
 def tidy(folder: Path) -> None:
     """Remove leftovers of a killed `replace` from a folder that only this package writes."""
-    for left in folder.glob(".*.[0-9]*"):
-        left.unlink(missing_ok=True)
+    for leftover in folder.glob(".*.[0-9]*"):
+        leftover.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

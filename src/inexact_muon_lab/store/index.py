@@ -72,8 +72,8 @@ def _copied(path: Path, log: Path) -> sqlite3.Connection:
             for file in (path, log):
                 shutil.copyfile(file, Path(name) / file.name)
             if before == [(p.stat().st_mtime_ns, p.stat().st_size) for p in (path, log)]:
-                kept = sqlite3.connect(":memory:")
+                memory = sqlite3.connect(":memory:")
                 with closing(sqlite3.connect(Path(name) / path.name)) as copy:
-                    copy.backup(kept)
-                return kept
+                    copy.backup(memory)
+                return memory
     raise LabError(f"{path} is being written and its disk is read-only here; try again")

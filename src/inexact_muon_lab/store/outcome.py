@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -16,6 +17,9 @@ from inexact_muon_lab.store.files import replace
 
 End = Literal["finished", "diverged", "failed"]
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
+ENDED: tuple[State, ...] = get_args(End)
+MEASURED: tuple[State, ...] = ("finished", "diverged")
+"""Ends that are results: a failed run says nothing about its optimizer."""
 OUTCOME, CURVES, CHECKPOINT = "outcome.json", "curves.jsonl", "checkpoint.pt"
 
 
@@ -61,6 +65,33 @@ class Run(Section, frozen=True):
         return self.state in (("waiting", "running") if self.outcome is None else (self.outcome.state,))
 
 
+class Ended(Protocol):
+    """A run with an id and, once it has ended, an outcome."""
+
+    @property
+    def id(self) -> str:
+        """Hash of the spec."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None until it has ended."""
+
+
+R = TypeVar("R", bound=Ended)
+
+
+def united(first: Iterable[R], others: Iterable[R], conflict: Callable[[R, R], None]) -> list[R]:
+    """Each run once, preferring those that have ended; `conflict` is told of two that ended differently."""
+    runs = {run.id: run for run in first}
+    for run in others:
+        known = runs.get(run.id)
+        if known is None or known.outcome is None:
+            runs[run.id] = run
+        elif run.outcome is not None and run.outcome.result != known.outcome.result:
+            conflict(known, run)
+    return list(runs.values())
+
+
 class Sealed(Section, frozen=True):
     """File content: the outcome, and the SHA-256 of its text."""
 
@@ -99,17 +130,17 @@ def read_outcome(folder: Path) -> Outcome | None:
 def checked_outcome(folder: Path, run: str) -> Outcome | None:
     """The outcome of a run in its folder; None if it has not ended or, with a warning, if its files are not its own."""
     try:
-        found = read_outcome(folder)
+        outcome = read_outcome(folder)
     except LabError as error:
         warn(str(error))
         return None
-    if found is not None and found.run not in ("", run):
-        warn(f"{folder / OUTCOME} is that of run {found.run}; the same sweep repeats run {run}")
+    if outcome is not None and outcome.run not in ("", run):
+        warn(f"{folder / OUTCOME} is that of run {outcome.run}; the same sweep repeats run {run}")
         return None
-    if found is not None and not curves.holds(folder / CURVES, found.curves):
+    if outcome is not None and not curves.holds(folder / CURVES, outcome.curves):
         warn(f"{folder / CURVES} is damaged or cut off; the same sweep repeats the run")
         return None
-    return found
+    return outcome
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:

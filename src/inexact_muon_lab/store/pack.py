@@ -63,13 +63,13 @@ class Content(Section, frozen=True):
 
 def thinned(records: Sequence[Record]) -> list[Record]:
     """Losses and wall times thinned to what a page plots and judges, other records unchanged."""
-    kept: list[Record] = [r for r in records if r["kind"] not in (*THINNED, "time")]
-    kept += thin([r for r in records if r["kind"] == "time"])
+    chosen: list[Record] = [r for r in records if r["kind"] not in (*THINNED, "time")]
+    chosen += thin([r for r in records if r["kind"] == "time"])
     for kind in THINNED:
         mine = [r for r in records if r["kind"] == kind]
         plotted = [r for r in mine if (r.get("loss") or 0) > 0]
-        kept += thin(plotted) + [r for r in mine if not (r.get("loss") or 0) > 0]
-    return sorted(kept, key=lambda r: int(r["step"]))
+        chosen += thin(plotted) + [r for r in mine if not (r.get("loss") or 0) > 0]
+    return sorted(chosen, key=lambda r: int(r["step"]))
 
 
 def write(path: Path, stores: Sequence[PackedStore]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ from rich.console import Console
 from inexact_muon_lab.errors import LabError, writing
 from inexact_muon_lab.spec.study import DECLARED, StudyRuns
 from inexact_muon_lab.store import pack, store
-from inexact_muon_lab.store.outcome import CURVES, OUTCOME, write_outcome
+from inexact_muon_lab.store.outcome import CURVES, OUTCOME, united, write_outcome
 from inexact_muon_lab.store.pack import PackedRun, PackedStore
 from inexact_muon_lab.store.store import Store
 
@@ -22,10 +23,10 @@ def pack_all(places: Sequence[Path], file: Path, console: Console) -> None:
         raise LabError(f"{file} is a folder; the last word names the file to write")
     if file.exists():
         pack.read(file)  # raises unless it is packed evidence: other files are never replaced
-    found = [packed(place) for source in places for place in store.places(source)]
-    if not found:
+    sources = [packed(place) for source in places for place in store.places(source)]
+    if not sources:
         raise LabError(f"{', '.join(map(str, places))}: no store to pack; make one with `inexact-muon sweep`")
-    stores = merged(found)
+    stores = merged(sources)
     pack.write(file, stores)
     runs = sum(len(one.runs) for one in stores)
     size = file.stat().st_size / 1e6
@@ -36,32 +37,30 @@ def packed(place: Path) -> PackedStore:
     """A store in packed form."""
     if pack.is_packed(place):
         return pack.read_one(place)
-    about, found = store.read(place)
+    about, stored = store.read(place)
     runs = [
         PackedRun(**msgspec.structs.asdict(run), curves=pack.thinned(store.read_curves(place, run.id, run.outcome)))
-        for run in found
+        for run in stored
     ]
     return PackedStore(about=about, runs=runs)
 
 
 def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
     """Merge stores of the same name: each run once, preferring runs that have ended."""
-    by_name: dict[str, dict[str, PackedRun]] = {}
+    by_name: dict[str, list[PackedRun]] = {}
     about: dict[str, dict[str, str]] = {}
     for one in stores:
         first = about.setdefault(one.name, one.about)
         changed = any(one.about.get(key, first.get(key)) != first.get(key) for key in DECLARED)
         if "redeclared" in one.about or changed:
             about[one.name] = first | {"redeclared": "yes"}
-        runs = by_name.setdefault(one.name, {})
-        for run in one.runs:
-            kept = runs.get(run.id)
-            if kept is None or kept.outcome is None:
-                runs[run.id] = run
-            elif run.outcome is not None and run.outcome.result != kept.outcome.result:
-                ways = f"{kept.outcome.result} and {run.outcome.result}"
-                raise LabError(f"{one.name}: run {run.id} ended in two ways, {ways}; pack one of them")
-    return [PackedStore(about=about[name], runs=list(runs.values())) for name, runs in by_name.items()]
+        by_name[one.name] = united(by_name.get(one.name, []), one.runs, partial(_refuse, one.name))
+    return [PackedStore(about=about[name], runs=runs) for name, runs in by_name.items()]
+
+
+def _refuse(name: str, run: PackedRun, other: PackedRun) -> None:
+    ways = " and ".join(str(one.outcome.result) for one in (run, other) if one.outcome is not None)
+    raise LabError(f"{name}: run {run.id} ended in two ways, {ways}; pack one of them")
 
 
 def serves(file: Path, plan: StudyRuns) -> bool:
@@ -78,8 +77,8 @@ def _stores(file: Path) -> list[PackedStore]:
 def _ended(stores: Sequence[PackedStore], plan: StudyRuns) -> dict[str, PackedRun]:
     """Finished runs by id: all of the same study, and those of other studies that the plan has."""
     ids = {spec.id for spec in plan.runs}
-    found = (run for one in stores for run in one.runs if one.name == plan.name or run.id in ids)
-    return {run.id: run for run in found if run.outcome}
+    usable = (run for one in stores for run in one.runs if one.name == plan.name or run.id in ids)
+    return {run.id: run for run in usable if run.outcome}
 
 
 def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
@@ -100,8 +99,8 @@ def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
             (place / OUTCOME).unlink(missing_ok=True)
-        made = pack.mark(run.curves, place / CURVES)
-        write_outcome(place, msgspec.structs.replace(run.outcome, curves=made, run=run.id))
+        mark = pack.mark(run.curves, place / CURVES)
+        write_outcome(place, msgspec.structs.replace(run.outcome, curves=mark, run=run.id))
         new += 1
     union = {spec.id: spec for spec in (*plan.runs, *(run.spec for run in ended.values()))}
     earlier = next((one.about for one in stores if one.name == plan.name), {})

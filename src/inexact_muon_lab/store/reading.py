@@ -36,8 +36,8 @@ def places(folder: Path) -> list[Path]:
     The folder "reference", which contains evidence from elsewhere, must be named explicitly.
     """
     if folder.is_file():
-        found = pack.read(folder)
-        return [folder] if len(found) == 1 else [folder / one.name for one in found]
+        packs = pack.read(folder)
+        return [folder] if len(packs) == 1 else [folder / one.name for one in packs]
     if is_store(folder):
         return [folder]
     depths = ("*", "*/*")
@@ -72,17 +72,17 @@ def read(folder: Path) -> tuple[dict[str, str], list[Run]]:
             return {}, []
         about = dict(index.execute("select key, value from about").fetchall())
         rows = index.execute(query).fetchall()
-    found, bad = [], []
+    runs, bad = [], []
     for row in rows:
         try:
-            found.append(_run(folder, row))
+            runs.append(_run(folder, row))
         except (LabError, msgspec.MsgspecError, ValueError, TypeError) as error:
             bad.append(f"{row[0]}: {error}")
     if bad:
         warn(f"{folder}: {len(bad)} of {len(rows)} runs cannot be read and are left out ({'; '.join(bad[:3])})")
     if about and (about.get("sha256") != checksum(about) or about["runs"] != str(len(rows))):
         warn(f"{folder / INDEX} is damaged: it has lost runs or its description; the same sweep mends it")
-    return about, found
+    return about, runs
 
 
 def _run(folder: Path, row: tuple[Any, ...]) -> Run:
@@ -106,11 +106,11 @@ def _run(folder: Path, row: tuple[Any, ...]) -> Run:
 def find(folder: Path, text: str) -> Run:
     """The run whose id begins with a text."""
     every = runs(folder)
-    found = [run for run in every if run.id.startswith(text)]
-    if len(found) != 1:
-        why = f"{len(found)} runs begin" if found else "no run begins"
-        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in found or every][:12])}")
-    return found[0]
+    matching = [run for run in every if run.id.startswith(text)]
+    if len(matching) != 1:
+        why = f"{len(matching)} runs begin" if matching else "no run begins"
+        raise LabError(f"{folder}: {why} with {text!r}: {nearest(text, [run.id for run in matching or every][:12])}")
+    return matching[0]
 
 
 def run_folder(folder: Path, run: str) -> Path:

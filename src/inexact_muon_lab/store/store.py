@@ -149,13 +149,13 @@ class Store:
         rows = self._index.execute("select id, state, outcome from runs").fetchall()
         owners = {text: run for run, _, text in rows if text}
         for run, state, text in rows:
-            found = checked_outcome(self.run_folder(run), run)
-            if found is not None and owners.get(sealed := write(found).decode(), run) != run:
+            outcome = checked_outcome(self.run_folder(run), run)
+            if outcome is not None and owners.get(sealed := write(outcome).decode(), run) != run:
                 warn(f"{self.run_folder(run)} has the outcome of run {owners[sealed]}; run {run} is repeated")
-                found = None
-            if found is not None:
-                if (state, text) != (found.state, write(found).decode()):
-                    self.end(run, found)
+                outcome = None
+            if outcome is not None:
+                if (state, text) != (outcome.state, write(outcome).decode()):
+                    self.end(run, outcome)
             elif state != "waiting" or text is not None:
                 if state != "running":
                     warn(f"{self.run_folder(run)} has lost the files of a run that had ended; the run is repeated")

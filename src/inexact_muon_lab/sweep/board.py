@@ -15,7 +15,7 @@ from rich.text import Text
 
 from inexact_muon._text import printable
 from inexact_muon_lab.spec.section import Named
-from inexact_muon_lab.spec.spec import RunSpec
+from inexact_muon_lab.spec.spec import RunSpec, tag
 from inexact_muon_lab.spec.study import StudyRuns, field_of
 from inexact_muon_lab.store.store import Outcome
 from inexact_muon_lab.terminal import number
@@ -70,9 +70,9 @@ class Board:
         if live:
             self._live.refresh()
         else:
-            self.print_line(f"{len(self.running)} running, {clock(self.left())} left")
+            self.print_line(f"{len(self.running)} running, {clock(self.remaining())} left")
 
-    def left(self) -> float | None:
+    def remaining(self) -> float | None:
         """Estimated seconds to go, from the fraction of work that this sweep has done."""
         shares = sum(step / self.specs[run].steps for run, (step, _) in self.running.items())
         done = len(self.ended) - self.before + shares
@@ -94,7 +94,7 @@ class Board:
             bar = ProgressBar(total=steps, completed=step, width=20)
             table.add_row(run, Text(self.label(run)), f"{step}/{steps}", bar, "" if loss is None else number(loss))
         bar = ProgressBar(total=len(self.specs), completed=len(self.ended), width=40)
-        head = Text(f"{self.plan.name}: {len(self.ended)} of {len(self.specs)} runs, {clock(self.left())} left")
+        head = Text(f"{self.plan.name}: {len(self.ended)} of {len(self.specs)} runs, {clock(self.remaining())} left")
         rows: list[Any] = [head, bar, table]
         if winner := best(self.ended):
             rows.append(Text(f"best so far: {winner} {self.label(winner)} {figures(self.ended[winner])}"))
@@ -119,7 +119,7 @@ def label(spec: RunSpec, varied: Sequence[str]) -> str:
 def short(value: Any) -> str:
     """A value in a few characters; a section by its name."""
     if isinstance(value, Named):
-        return str(type(value).__struct_config__.tag)
+        return tag(type(value))
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 

@@ -15,6 +15,7 @@ from inexact_muon._text import nearest
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.spec import spec as specs
 from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.decode import read_toml, takes_list
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import MOST_RUNS, StudyRuns, read_changes
 from inexact_muon_lab.store.packing import import_packed
@@ -55,19 +56,20 @@ def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[StudyRuns, 
         spec = _load(path, changes)
         return _single_run(spec, path.stem), spec
     plan = study.load(path, changes)
-    found = [spec for spec in plan.runs if spec.id.startswith(pick)]
-    if len(found) != 1:
-        known = (found or plan.runs)[:12]
+    matching = [spec for spec in plan.runs if spec.id.startswith(pick)]
+    if len(matching) != 1:
+        known = (matching or plan.runs)[:12]
         labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in known)
         raise LabError(f"--pick {pick} must be the beginning of one id of {path}: {labels}")
-    return plan, found[0]
+    return plan, matching[0]
 
 
 def _load(path: Path, changes: dict[str, Any]) -> RunSpec:
     try:
         return specs.load(path, changes)
     except LabError as error:
-        if "got `array`" in str(error) and any(isinstance(value, list) for value in changes.values()):
+        raw = read_toml(path)
+        if any(isinstance(value, list) and not takes_list(RunSpec, raw, field) for field, value in changes.items()):
             raise LabError(f"{error}; a run has one value; lists are for `inexact-muon sweep`") from None
         raise
 

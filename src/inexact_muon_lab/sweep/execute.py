@@ -44,15 +44,15 @@ def execute(
         folder.mkdir(parents=True, exist_ok=True)
     with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
         tidy(folder)
-        found = checked_outcome(folder, spec.id)
-        if found is None:
-            found = _outcome(spec, folder, report, stopping, keep)
-            if found is not None:
-                found = msgspec.structs.replace(found, run=spec.id, curves=curves.mark(folder / CURVES))
-                write_outcome(folder, found)
-        if found is not None and found.state != "failed" and not keep:
+        outcome = checked_outcome(folder, spec.id)
+        if outcome is None:
+            outcome = _outcome(spec, folder, report, stopping, keep)
+            if outcome is not None:
+                outcome = msgspec.structs.replace(outcome, run=spec.id, curves=curves.mark(folder / CURVES))
+                write_outcome(folder, outcome)
+        if outcome is not None and outcome.state != "failed" and not keep:
             (folder / CHECKPOINT).unlink(missing_ok=True)
-        return found
+        return outcome
 
 
 def _outcome(spec: RunSpec, folder: Path, report: Report, stopping: Callable[[], bool], keep: bool) -> Outcome | None:

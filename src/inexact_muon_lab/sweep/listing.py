@@ -24,7 +24,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return _records(folder, *store.read(folder))
 
 
-def _records(folder: Path, about: dict[str, str], found: list[store.Run]) -> list[dict[str, Any]]:
+def _records(folder: Path, about: dict[str, str], runs: list[store.Run]) -> list[dict[str, Any]]:
     varied = _varied(about)
     return [
         {
@@ -38,20 +38,20 @@ def _records(folder: Path, about: dict[str, str], found: list[store.Run]) -> lis
             "seconds": sum(run.outcome.seconds.values()) if run.outcome else None,
             "attempts": run.attempts,
         }
-        for run in found
+        for run in runs
     ]
 
 
 def show_list(folder: Path, as_json: bool, console: Console) -> None:
     """The runs of a store and their states."""
     about, runs = store.read(folder)
-    found = _records(folder, about, runs)
+    records = _records(folder, about, runs)
     if as_json:
-        console.file.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        console.file.write(msgspec.json.format(msgspec.json.encode(records)).decode() + "\n")
         return
     varied = _varied(about)
-    metrics = list(dict.fromkeys(name for record in found for name in record["result"]))
-    stopped = [record for record in found if record["skipped"]]
+    metrics = list(dict.fromkeys(name for record in records for name in record["result"]))
+    stopped = [record for record in records if record["skipped"]]
     rows = [
         Row(
             [
@@ -64,12 +64,12 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
                 "" if record["seconds"] is None else number(record["seconds"], 3),
             ]
         )
-        for record in found
+        for record in records
     ]
     named = (*(name.rpartition(".")[2] for name in varied), "step", *metrics, *(["skipped"] if stopped else []))
     titles = ("run", "state", *named, "seconds")
-    Sheet(about.get("title") or about.get("name", ""), titles, rows, left=("run", "state")).print(console)
-    states = [record["state"] for record in found]
+    Sheet(about.get("title") or about.get("name", ""), titles, rows, aligned_left=("run", "state")).print(console)
+    states = [record["state"] for record in records]
     console.print(", ".join(f"{states.count(s)} {s}" for s in COLOURS if s in states) or "no runs yet")
     if stopped:
         console.print(

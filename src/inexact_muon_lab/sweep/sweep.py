@@ -70,20 +70,20 @@ class Sweep:
         """Run until nothing is left, or `stop`, `enough`, or an error."""
         if retry:
             self.store.retry()
-        self.left = deque(self.store.waiting(self.plan))
+        self.queue = deque(self.store.waiting(self.plan))
         ours = {spec.id for spec in self.plan.runs}
         self.board.ended = {r.id: r.outcome for r in store.runs(self.store.folder) if r.id in ours and r.outcome}
         self.board.before = len(self.board.ended)
         with self.board:
-            while self.active or (self.left and not self.stopping and not enough()):
+            while self.active or (self.queue and not self.stopping and not enough()):
                 if (stop.asked or self.broken) and not self.stopping:
                     self.stopping = True
                     self.board.note = "stopping: checkpoints are being written; Ctrl-C again to stop at once"
                     if stop.asked:
                         self.board.print_line(self.board.note)
                     self.engine.stop()
-                while self.left and len(self.active) < self.engine.slots and not self.stopping and not enough():
-                    self.begin(self.left.popleft())
+                while self.queue and len(self.active) < self.engine.slots and not self.stopping and not enough():
+                    self.begin(self.queue.popleft())
                 for event in self.engine.poll(0.1):
                     self.handle(event)
                 self.board.tick()
@@ -147,7 +147,7 @@ class Sweep:
             self.store.mark_interrupted(spec.id)
         except LabError as error:
             self.broken = str(error)
-        self.left.appendleft(spec)
+        self.queue.appendleft(spec)
 
 
 def _notice_changes(plan: StudyRuns, folder: Path) -> None:
@@ -169,5 +169,5 @@ def _notice_changes(plan: StudyRuns, folder: Path) -> None:
 
 def _distinct(plan: StudyRuns) -> list[RunSpec]:
     """One run for each combination of what `check` validates."""
-    found = {(str(s.problem), str(s.data), getattr(s.optimizer, "polar", None)): s for s in plan.runs}
-    return list(found.values())
+    specs = {(str(s.problem), str(s.data), s.polar): s for s in plan.runs}
+    return list(specs.values())

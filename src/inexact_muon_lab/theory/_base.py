@@ -92,10 +92,10 @@ def check_length(K: int) -> None:
 
 def check_gap(gap: Numbers) -> Floats:
     """Require gap < 1; returns 1 - gap, the share of the descent that the oracle keeps."""
-    kept = 1.0 - np.asarray(gap, dtype=float)
-    if not np.all(np.isfinite(kept) & (kept > 0.0)):
+    descent = 1.0 - np.asarray(gap, dtype=float)
+    if not np.all(np.isfinite(descent) & (descent > 0.0)):
         raise ValueError(f"gap must be below 1, got {shown(gap)}: at 1 or above d_hat is not a descent direction")
-    return kept
+    return descent
 
 
 def check_oracle(gap: Numbers, overshoot: Numbers, **values: Numbers) -> None:
@@ -104,9 +104,9 @@ def check_oracle(gap: Numbers, overshoot: Numbers, **values: Numbers) -> None:
     The latter holds since |<m, d_hat>| <= dual_norm(m) norm(d_hat).
     """
     check(**values)
-    kept = check_gap(gap)
+    descent = check_gap(gap)
     check(overshoot=overshoot)
-    if not np.all(np.asarray(overshoot, dtype=float) >= kept * (1.0 - 1e-9)):
+    if not np.all(np.asarray(overshoot, dtype=float) >= descent * (1.0 - 1e-9)):
         raise ValueError(
             f"overshoot {shown(overshoot)} is below 1 - gap for gap {shown(gap)}: "
             "the descent cannot exceed the norm of d_hat"
@@ -130,7 +130,7 @@ def aligned(**sequences: Numbers) -> list[Floats]:
     arrays = [np.asarray(values, dtype=float) for values in sequences.values()]
     shapes = {array.shape for array in arrays if array.ndim}
     if len(shapes) > 1:
-        found = ", ".join(f"{name} {a.shape}" for name, a in zip(sequences, arrays, strict=True))
-        raise ValueError(f"the sequences must have the same length, one entry per step, got {found}")
+        lengths = ", ".join(f"{name} {a.shape}" for name, a in zip(sequences, arrays, strict=True))
+        raise ValueError(f"the sequences must have the same length, one entry per step, got {lengths}")
     shape = shapes.pop() if shapes else (1,)
     return [np.broadcast_to(array, shape) for array in arrays]

@@ -21,8 +21,8 @@ def measured_deterministic_factor(gap: float, overshoot: float) -> float:
 def measured_stochastic_factor(gap: float, overshoot: float) -> float:
     """nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta)."""
     check_oracle(gap, overshoot)
-    kept = 1.0 - gap
-    return overshoot**0.25 * ((kept + overshoot) / 2.0) ** 0.75 / kept
+    descent = 1.0 - gap
+    return overshoot**0.25 * ((descent + overshoot) / 2.0) ** 0.75 / descent
 
 
 def deterministic_factor(delta: float) -> float:

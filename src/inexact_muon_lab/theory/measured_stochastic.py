@@ -18,14 +18,14 @@ def measured_stochastic_terms(
     c = 1-eta+nu, a = (1-alpha)/alpha, s = sqrt(alpha/(2-alpha)).
     """
     check_oracle(gap, overshoot, D0=D0, L=L, K=K, gamma=gamma, alpha=alpha, rho_sigma=rho_sigma)
-    kept = 1.0 - gap
+    descent = 1.0 - gap
     lag = (1.0 - alpha) / alpha
-    c = (kept + overshoot) / kept
+    c = (descent + overshoot) / descent
     return Terms(
-        D0 / (K * gamma * kept),
+        D0 / (K * gamma * descent),
         c * rho_sigma * lag / K,
         c * rho_sigma * sqrt(alpha / (2.0 - alpha)),
-        L * gamma * overshoot**2 / (2.0 * kept),
+        L * gamma * overshoot**2 / (2.0 * descent),
         c * L * gamma * overshoot * lag,
     )
 

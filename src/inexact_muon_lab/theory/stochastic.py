@@ -156,8 +156,8 @@ def smallest(bound: Callable[[float], float], around: float) -> float:
     grid = np.linspace(log(min(around, 1.0)) - 10.0, 0.0, 120)
     best = int(np.argmin([bound(exp(t)) for t in grid]))
     ends = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    found = minimize_scalar(lambda t: bound(exp(t)), bounds=ends, method="bounded", options={"xatol": 1e-10})
-    return min(1.0, exp(float(found.x)), key=bound)
+    minimum = minimize_scalar(lambda t: bound(exp(t)), bounds=ends, method="bounded", options={"xatol": 1e-10})
+    return min(1.0, exp(float(minimum.x)), key=bound)
 
 
 def _without_noise(D0: float, L: float, K: float, delta: float) -> StochasticOptimum:
@@ -177,11 +177,11 @@ def _coefficients(
     """C1 to C5 of the proof of Corollary 3."""
     check(D0=D0, L=L, K=K, rho_sigma=rho_sigma)
     gap, overshoot = worst_pair(delta)
-    kept = 1.0 - gap
+    descent = 1.0 - gap
     return (
-        D0 / (K * kept),
-        2.0 * rho_sigma / (K * kept),
-        2.0 * rho_sigma / kept,
-        L * overshoot * (3.0 * overshoot / 2.0 + 2.0) / kept,
-        2.0 * L * overshoot / kept,
+        D0 / (K * descent),
+        2.0 * rho_sigma / (K * descent),
+        2.0 * rho_sigma / descent,
+        L * overshoot * (3.0 * overshoot / 2.0 + 2.0) / descent,
+        2.0 * L * overshoot / descent,
     )

@@ -162,10 +162,10 @@ def _unrolled(L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers, over
     errors = np.empty(gamma.shape)
     initial, variance, drift = 1.0, 0.0, 0.0
     for k, (step_length, a) in enumerate(zip((gamma * nu).tolist(), alpha.tolist(), strict=True)):
-        kept = 1.0 - a
-        initial *= kept
-        variance = kept**power * variance + a**2
-        drift *= kept
+        beta = 1.0 - a
+        initial *= beta
+        variance = beta**power * variance + a**2
+        drift *= beta
         errors[k] = rho_sigma * (initial + sqrt(variance)) + L * drift
         drift += step_length
     return errors

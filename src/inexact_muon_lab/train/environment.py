@@ -25,7 +25,7 @@ def environment(spec: RunSpec, world: World) -> dict[str, str]:
     `data` is a SHA-256: the standard library's text, for example, changes with the Python version, which is not part of
     a run's id. Problems that generate their own data have none. `code` is that of a custom problem.
     """
-    found = {
+    facts = {
         **inputs(spec),
         "inexact_muon": inexact_muon.__version__,
         "python": platform.python_version(),
@@ -36,7 +36,7 @@ def environment(spec: RunSpec, world: World) -> dict[str, str]:
         "device": world.device.type,
         "processes": str(world.size),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def inputs(spec: RunSpec) -> dict[str, str]:

@@ -26,15 +26,15 @@ class LMOErrors(Observer):
     Attributes:
         exact: by an SVD, or estimated.
         watch: whether the coming step is measured.
-        found: quantity -> value of each matrix.
+        errors: quantity -> value of each matrix.
     """
 
     def __init__(self, exact: bool, clock: Clock) -> None:
         self.exact, self.watch, self._clock = exact, False, clock
-        self.found: dict[str, dict[str, float]] = {}
+        self.errors: dict[str, dict[str, float]] = {}
 
     def wants(self, optimizer: Optimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> set[int]:
-        self.found = {"delta": {}, "gap": {}, "overshoot": {}}
+        self.errors = {"delta": {}, "gap": {}, "overshoot": {}}
         if not self.watch:
             return set()
         assert isinstance(optimizer, LMOOptimizer)
@@ -48,13 +48,13 @@ class LMOErrors(Observer):
         for index, (ball, m, d_hat) in enumerate(answers):
             label = f"{name}[{index}]" if len(answers) > 1 else name
             measured, _, _ = assess(ball, m, d_hat, self.exact)
-            for key, values in self.found.items():
+            for key, values in self.errors.items():
                 values[label] = float(torch.as_tensor(getattr(measured, key)).max())
         self._clock.lap("telemetry")
 
     def summary(self) -> dict[str, Any]:
         """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} if none."""
-        return {"sum": sum(self.found["delta"].values()), **self.found} if self.found.get("delta") else {}
+        return {"sum": sum(self.errors["delta"].values()), **self.errors} if self.errors.get("delta") else {}
 
 
 class OracleClock(Observer):

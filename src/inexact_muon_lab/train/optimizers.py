@@ -65,9 +65,10 @@ def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
 
 def hyperball(model: nn.Module, options: HyperballSpec) -> torch.optim.Optimizer:
     """Muon without weight decay, its matrices on spheres."""
-    made = muon(model, MuonSpec(**asdict(options), weight_decay=0.0))
-    Hyperball(made, [p for group in made.param_groups if group["algorithm"] == "lmo" for p in group["params"]])
-    return made
+    optimizer = muon(model, MuonSpec(**asdict(options), weight_decay=0.0))
+    hidden = [group["params"] for group in optimizer.param_groups if group["algorithm"] == "lmo"]
+    Hyperball(optimizer, [p for params in hidden for p in params])
+    return optimizer
 
 
 def torch_muon(model: nn.Module, options: TorchMuonSpec) -> torch.optim.Optimizer:

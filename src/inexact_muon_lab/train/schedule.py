@@ -16,10 +16,10 @@ def factor(schedule: ScheduleSpec, step: int, steps: int) -> float:
     if step < schedule.warmup:
         return (step + 1) / schedule.warmup
     length = schedule.cooldown * steps
-    left = steps - step
-    if left >= length:
+    remaining = steps - step
+    if remaining >= length:
         return 1.0
-    height = left / length
+    height = remaining / length
     if schedule.shape == "cosine":
         height = (1.0 - cos(pi * height)) / 2.0
     return schedule.floor + (1.0 - schedule.floor) * height

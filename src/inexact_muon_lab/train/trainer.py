@@ -153,9 +153,9 @@ class Training:
                     sums[name] = sums.get(name, 0.0) + (float(value) if index < self.spec.validation else 0.0)
         self.model.train()
         means = [m * self.world.size / self.spec.validation for m in self.world.mean(list(sums.values()))]
-        found = dict(zip(sums, means, strict=True))
-        self.result |= {name: value if isfinite(value) else None for name, value in found.items()}
-        self.record("validation", found)
+        measured = dict(zip(sums, means, strict=True))
+        self.result |= {name: value if isfinite(value) else None for name, value in measured.items()}
+        self.record("validation", measured)
         self.clock.lap("evaluation")
         return all(map(isfinite, means))
 
@@ -224,29 +224,29 @@ class Training:
 
     def _restore(self) -> Mark:
         """Continue from the checkpoint, if it and its curves are intact; returns the mark of the curves."""
-        found = checkpoint.load(self.folder / CHECKPOINT, self.world.device)
-        if found is None:
+        saved = checkpoint.load(self.folder / CHECKPOINT, self.world.device)
+        if saved is None:
             return Mark()
-        if why := self._foreign(found):
+        if why := self._foreign(saved):
             warn(f"{self.folder / CHECKPOINT} {why}; the run starts again from the beginning")
             return Mark()
-        start = Mark(*found["curves"])
+        start = Mark(*saved["curves"])
         if not holds(self.folder / CURVES, start, whole=False):
             warn(f"{self.folder / CURVES} is damaged or cut off; the run starts again from the beginning")
             return Mark()
-        self.model.load_state_dict(found["model"])
-        self.optimizer.load_state_dict(found["optimizer"])
-        self.step, self.losses, self.result = found["step"], found["losses"], found["result"]
-        self.work = found["work"]
-        self.clock.seconds |= found["seconds"]  # the observers hold this clock
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.step, self.losses, self.result = saved["step"], saved["losses"], saved["result"]
+        self.work = saved["work"]
+        self.clock.seconds |= saved["seconds"]  # the observers hold this clock
         return start
 
-    def _foreign(self, found: Mapping[str, Any]) -> str:
+    def _foreign(self, saved: Mapping[str, Any]) -> str:
         """Why a checkpoint does not belong to this run on these data; checkpoints of earlier versions do not say."""
-        if found.get("run", self.spec.id) != self.spec.id:
-            return f"is that of run {found['run']}"
+        if saved.get("run", self.spec.id) != self.spec.id:
+            return f"is that of run {saved['run']}"
         names = [
-            n for n, value in found.get("environment", {}).items() if n in INPUTS and self.environment.get(n) != value
+            n for n, value in saved.get("environment", {}).items() if n in INPUTS and self.environment.get(n) != value
         ]
         return f"was written with other {' and '.join(names)}" if names else ""
 

@@ -6,7 +6,6 @@ OVERSHOOT. The answer is the cheapest candidate that is exact enough for every l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +17,7 @@ from typing import Any
 import torch
 
 from inexact_muon._text import grouped
-from inexact_muon.inexactness import Inexactness, measure, worst
-from inexact_muon.lmo import Spectral
+from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Zolotarev, parse
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
 from inexact_muon_lab.checkpoints.momenta import Momentum, momenta
@@ -44,6 +42,7 @@ WORTH = 0.9
 class LayerReport:
     """One momentum matrix: its spectrum, the oracle in use (None if unknown), and what that makes of the spectrum."""
 
+    parameter: str
     layer: Layer
     oracle: PolarMethod | None
     in_use: Inexactness | None
@@ -127,7 +126,7 @@ class Advice:
         """The oracle in use on each parameter; the parts of a fused weight count as one."""
         parts: dict[str, list[LayerReport]] = {}
         for report in self.reports:
-            parts.setdefault(re.sub(r"\[\d+\]$", "", report.layer.name), []).append(report)
+            parts.setdefault(report.parameter, []).append(report)
         known = {name: [(r.layer, r.in_use) for r in rs if r.in_use is not None] for name, rs in parts.items()}
         return {name: together(*zip(*pairs, strict=True)) for name, pairs in known.items() if pairs}
 
@@ -161,7 +160,7 @@ class Advice:
         lifts = f"lifts {total.lifted:.0%} of the directions to at least a half"
         if self.exact_enough:
             return f"Exact enough: {name} loses {_percent(total.gap)} of the descent and {lifts}."
-        bad = [kind for kind in self.kinds if (found := kind.in_use) is not None and not is_exact_enough(found)]
+        bad = [kind for kind in self.kinds if kind.in_use is not None and not is_exact_enough(kind.in_use)]
         bad.sort(key=lambda kind: -_worst_gap(kind))
         named = ", ".join(f"{kind.name} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
@@ -174,9 +173,12 @@ class Advice:
         if self.keep:
             return "Keep it: no candidate that is exact enough costs clearly less."
         factor = self.lr_factor
-        lr = "the lr you have" if abs(factor - 1.0) < 0.02 else f"your lr times {factor:.2f}"
-        if self.lr is not None and not lr.startswith("the"):
-            lr = f"lr {self.lr * factor:.3g} ({lr})"
+        if abs(factor - 1.0) < 0.02:
+            lr = "the lr you have"
+        elif self.lr is None:
+            lr = f"your lr times {factor:.2f}"
+        else:
+            lr = f"lr {self.lr * factor:.3g} (your lr times {factor:.2f})"
         cost = "" if self.cost is None else f"; it costs {self.cost:.2f} of what you pay now"
         return f'Use polar="{text(self.oracle)}" with {lr}{cost}.'
 
@@ -228,29 +230,23 @@ def advise_on(
     candidates = compared(table, layers)
     best = next((one for one in candidates if all(map(is_exact_enough, one.each))), None)
     if paid is not None and all(map(is_exact_enough, now)) and (best is None or best.price > WORTH * paid):
-        kept = JudgedOracle(used[0] if len(set(used)) == 1 else Auto(), paid, tuple(now))
-        return Advice(reports, candidates, kept, paid, lr)
+        own = JudgedOracle(used[0] if len(set(used)) == 1 else Auto(), paid, tuple(now))
+        return Advice(reports, candidates, own, paid, lr)
     return Advice(reports, candidates, best, paid, lr)
 
 
 def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
-    """A layer under the given oracle, or else the one that its optimizer names.
-
-    An oracle whose normaliser depends on more than the spectrum is run on the matrix, and measured.
-    """
+    """A layer under the given oracle, or else the one that its optimizer names."""
     layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
     if used is None:
-        return LayerReport(layer, None, None)
+        return LayerReport(momentum.parameter, layer, None, None)
     used = used.at(*layer.shape, momentum.matrix.device)
-    if used.normaliser not in ("gershgorin", "tightest"):
-        return LayerReport(layer, used, judge_layer(used, layer))
-    ball, m = Spectral(polar=used), momentum.matrix.float()
-    return LayerReport(layer, used, measure(ball, m, ball(m), exact=True))
+    return LayerReport(momentum.parameter, layer, used, judge_layer(used, layer))
 
 
-def is_exact_enough(found: Inexactness) -> bool:
+def is_exact_enough(inexactness: Inexactness) -> bool:
     """Whether gap and overshoot are within the tolerances."""
-    return bool(found.gap <= GAP and found.overshoot <= OVERSHOOT)
+    return bool(inexactness.gap <= GAP and inexactness.overshoot <= OVERSHOOT)
 
 
 def compared(table: Costs, layers: Sequence[Layer]) -> list[JudgedOracle]:

@@ -74,27 +74,27 @@ def transfer(
     chosen = rules.find(rule)
     name, (a, b) = judged(source, target, spectrum)
     lr_factor, alpha_factor = chosen(a, b)
-    wanted = (1.0 - momentum) * alpha_factor
-    alpha = min(1.0, wanted)
+    asked_alpha = (1.0 - momentum) * alpha_factor
+    alpha = min(1.0, asked_alpha)
     return Transfer(
         lr=lr * lr_factor,
         momentum=momentum if alpha_factor == 1.0 else 1.0 - alpha,
         alpha=alpha,
-        clipped=wanted > 1.0,
+        clipped=asked_alpha > 1.0,
         lr_factor=lr_factor,
         alpha_factor=alpha_factor,
         source=a,
         target=b,
         rule=chosen.name,
         spectrum=name,
-        why=_why(chosen, a, b, name, lr_factor, alpha_factor, wanted),
+        why=_why(chosen, a, b, name, lr_factor, alpha_factor, asked_alpha),
     )
 
 
 def judged(source: Any, target: Any, spectrum: Any = None) -> tuple[str, tuple[Inexactness, Inexactness]]:
     """(name of the spectrum, inexactness of both); the name is empty if both are records."""
-    given = (("source", source), ("target", target))
-    if all(isinstance(oracle, Inexactness) for _, oracle in given):
+    oracles = (("source", source), ("target", target))
+    if all(isinstance(oracle, Inexactness) for _, oracle in oracles):
         if spectrum is not None:
             raise ValueError(
                 "spectrum applies to polar methods only: source and target are already measured, leave it out"
@@ -102,24 +102,24 @@ def judged(source: Any, target: Any, spectrum: Any = None) -> tuple[str, tuple[I
         name, layers = "", list[spectra.Layer]()
     else:
         name, layers = spectra.resolve(spectra.DEFAULT if spectrum is None else spectrum)
-    a, b = (_inexactness(what, oracle, layers) for what, oracle in given)
+    a, b = (_inexactness(what, oracle, layers) for what, oracle in oracles)
     return name, (a, b)
 
 
 def _inexactness(what: str, oracle: Any, layers: list[spectra.Layer]) -> Inexactness:
     method = parse(oracle) if isinstance(oracle, str) else oracle
     if isinstance(method, PolarMethod):
-        found = spectra.judge_layers(method, layers)
+        inexactness = spectra.judge_layers(method, layers)
     elif isinstance(method, Inexactness):
         delta, gap, overshoot = (_number(getattr(method, k), f"{what}.{k}") for k in ("delta", "gap", "overshoot"))
-        found = Inexactness(delta, gap, overshoot, method.lifted)
+        inexactness = Inexactness(delta, gap, overshoot, method.lifted)
     else:
         raise TypeError(f"{what} must be an Inexactness, a polar method or its text, got {type(oracle).__name__}")
-    if not found.gap < 1.0:
-        raise ValueError(f"{what} gives no descent (gap {found.gap:.4g}): there is nothing to transfer")
-    if not (0.0 < found.overshoot < inf and 0.0 <= found.delta < inf and found.gap > -inf):
-        raise ValueError(f"{what} must have finite delta >= 0, gap < 1 and overshoot > 0, got {found}")
-    return found
+    if not inexactness.gap < 1.0:
+        raise ValueError(f"{what} gives no descent (gap {inexactness.gap:.4g}): there is nothing to transfer")
+    if not (0.0 < inexactness.overshoot < inf and 0.0 <= inexactness.delta < inf and inexactness.gap > -inf):
+        raise ValueError(f"{what} must have finite delta >= 0, gap < 1 and overshoot > 0, got {inexactness}")
+    return inexactness
 
 
 def _number(value: Any, what: str) -> float:
@@ -137,7 +137,7 @@ def _why(
     spectrum: str,
     lr_factor: float,
     alpha_factor: float,
-    wanted: float,
+    asked_alpha: float,
 ) -> str:
     on = f"on {spectrum}" if spectrum else "as measured"
     parts = [
@@ -145,9 +145,9 @@ def _why(
         f"where the source has {1.0 - a.gap:.3g} and {a.overshoot:.3g}",
         f"so that {rule.keeps}, lr is multiplied by {lr_factor:.4g} and alpha by {alpha_factor:.4g}",
     ]
-    if wanted > 1.0:
+    if asked_alpha > 1.0:
         parts.append(
-            f"alpha would be {wanted:.3g} and is cut to 1, no momentum, where the rule's lr is no longer exact"
+            f"alpha would be {asked_alpha:.3g} and is cut to 1, no momentum, where the rule's lr is no longer exact"
         )
     if rule.name == "paper" and max(a.delta, b.delta) >= 1.0:
         parts.append(f"delta is {max(a.delta, b.delta):.3g}, and the paper's theorem needs delta below 1")

@@ -32,15 +32,15 @@ def read(path: Path) -> list[Momentum]:
     else:
         loaded = _read_torch(path)
     try:
-        found = momenta(loaded)
+        matrices = momenta(loaded)
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply or contains itself: no optimizer saves that") from None
-    if not found:
+    if not matrices:
         raise ValueError(
             f"{path} has no momentum matrix: save optimizer.state_dict() of a Muon after a step; "
             "weights alone are not enough"
         )
-    return found
+    return matrices
 
 
 def _read_torch(path: Path) -> Any:

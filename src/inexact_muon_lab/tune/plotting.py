@@ -13,8 +13,6 @@ from inexact_muon_lab.tune.advice import Advice, Kind, advise, text
 from inexact_muon_lab.tune.spectra import Layer, positions
 
 FORMATS = (".svg", ".png", ".html", ".json")
-SCHATTEN = ("frobenius", "schatten4", "schatten8")
-"""Normalisers that the spectrum determines; other oracles are not drawn."""
 COLOURS = ("#868e96", "#f08c00", "#4263eb")
 """Of the spectrum, the oracle in use, and the recommended one."""
 
@@ -29,10 +27,10 @@ def plot(momentum: Any, oracle: PolarMethod | str | None = None) -> Any:
     return draw(momentum if isinstance(momentum, Advice) else advise(momentum, oracle))
 
 
-def save(found: Advice, path: Path) -> None:
+def save(advice: Advice, path: Path) -> None:
     """Write the chart; the suffix decides the format."""
     check_file(path)
-    draw(found).save(str(path))
+    draw(advice).save(str(path))
 
 
 def check_file(path: Path) -> None:
@@ -41,7 +39,7 @@ def check_file(path: Path) -> None:
         raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}: {nearest(path.suffix, FORMATS)}")
 
 
-def draw(found: Advice) -> Any:
+def draw(advice: Advice) -> Any:
     """A panel a kind: the spectrum of its worst layer, and f(s) by the oracle in use and the recommended one."""
     try:
         import altair as alt
@@ -50,16 +48,16 @@ def draw(found: Advice) -> Any:
     names = ["s / largest s", "f(s), in use", "f(s), recommended"]
     colour = alt.Color("curve:N", scale=alt.Scale(domain=names, range=list(COLOURS)), legend=alt.Legend(orient="top"))
     panels = []
-    for kind in found.kinds:
+    for kind in advice.kinds:
         x = alt.X("direction:Q", title="share of the directions", scale=alt.Scale(domain=[0, 1]))
         y = alt.Y("value:Q", title=None, scale=alt.Scale(type="log", domain=[1e-4, 2], clamp=True))
         title = alt.TitleParams(kind.name, subtitle=_lost(kind), fontSize=12, subtitleFontSize=11)
-        base = alt.Chart(alt.Data(values=_points(kind, found.oracle, names)), title=title)
+        base = alt.Chart(alt.Data(values=_points(kind, advice.oracle, names)), title=title)
         half = alt.Chart(alt.Data(values=[{"y": 0.5}])).mark_rule(strokeDash=[3, 3], color=COLOURS[0]).encode(y="y:Q")
         panels.append(
             alt.layer(half, base.mark_line().encode(x=x, y=y, color=colour)).properties(width=240, height=170)
         )
-    return alt.concat(*panels, columns=3, title=alt.TitleParams(list(found.lines), fontSize=12, anchor="start"))
+    return alt.concat(*panels, columns=3, title=alt.TitleParams(list(advice.lines), fontSize=12, anchor="start"))
 
 
 def _points(kind: Kind, recommended: PolarMethod | None, names: list[str]) -> list[dict[str, Any]]:
@@ -67,8 +65,7 @@ def _points(kind: Kind, recommended: PolarMethod | None, names: list[str]) -> li
     report = max(kind.reports, key=lambda r: r.in_use.gap if r.in_use is not None else 0.0)
     layer = report.layer
     at = positions(layer.values.size)
-    used = report.oracle if report.oracle is None or report.oracle.normaliser in SCHATTEN else None
-    oracles = (used, None if recommended is None else recommended.at(*layer.shape))
+    oracles = (report.oracle, None if recommended is None else recommended.at(*layer.shape))
     curves = [layer.values / layer.values[0], *(_lengths(oracle, layer) for oracle in oracles if oracle is not None)]
     names = [names[0], *(name for name, oracle in zip(names[1:], oracles, strict=True) if oracle is not None)]
     places = (at + 1) / min(layer.shape)

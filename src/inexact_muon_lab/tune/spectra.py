@@ -61,9 +61,9 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
     wide = wide / wide.abs().max()
     s = torch.linalg.svdvals(wide)
     resolved = max(wide.shape) * torch.finfo(wide.dtype).eps * s[0]
-    kept = s[s > torch.maximum(rank_threshold(wide, matrix.dtype), resolved)]
+    positive = s[s > torch.maximum(rank_threshold(wide, matrix.dtype), resolved)]
     n, m = matrix.shape
-    return Layer(name, (n, m), kept.numpy(force=True) * float(matrix.abs().max()))
+    return Layer(name, (n, m), positive.numpy(force=True) * float(matrix.abs().max()))
 
 
 def judge_layer(method: PolarMethod, layer: Layer) -> Inexactness:
@@ -103,14 +103,14 @@ def record(momentum: Any, path: str | Path, label: str = "") -> Path:
     if path.suffix != ".npz":
         raise ValueError(f"spectra are kept in an .npz file, got {path}")
     if isinstance(momentum, Mapping) and momentum and all(isinstance(x, Tensor) for x in momentum.values()):
-        found = [m for name, x in momentum.items() for m in matrices(str(name), x)]
+        buffers = [m for name, x in momentum.items() for m in matrices(str(name), x)]
     else:
-        found = momenta(momentum)
-    if not found:
+        buffers = momenta(momentum)
+    if not buffers:
         raise ValueError("there is no momentum matrix to record: call optimizer.step() first")
-    made = [spectrum_of(f"{label}/{m.name}" if label else m.name, m.matrix) for m in found]
+    recorded = [spectrum_of(f"{label}/{m.name}" if label else m.name, m.matrix) for m in buffers]
     old = [layer for layer in load(path) if not _is_below(layer.name, label)] if path.exists() else []
-    save([*old, *made], path)
+    save([*old, *recorded], path)
     return path
 
 
@@ -118,8 +118,8 @@ def save(layers: Sequence[Layer], path: Path) -> None:
     """Write a file of spectra atomically."""
     curves = np.full((len(layers), POINTS), np.nan, dtype=np.float32)
     for row, layer in zip(curves, layers, strict=True):
-        kept = positions(layer.values.size)
-        row[: kept.size] = np.log10(layer.values[kept] / layer.values[0])
+        ranks = positions(layer.values.size)
+        row[: ranks.size] = np.log10(layer.values[ranks] / layer.values[0])
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -190,10 +190,10 @@ def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
     several = sorted({layer.name.partition("/")[0] for layer in layers if "/" in layer.name})
     if not label and len(several) > 1:
         raise ValueError(f"{path} holds {', '.join(several)}: name one, as in {path}:{several[-1]}")
-    found = select(layers, label) if label else layers
-    if not found:
+    chosen = select(layers, label) if label else layers
+    if not chosen:
         raise ValueError(f"{path} has no {label!r}: {nearest(label, labels(layers))}")
-    return spectrum, found
+    return spectrum, chosen
 
 
 def select(layers: Iterable[Layer], name: str) -> list[Layer]:
@@ -219,8 +219,8 @@ def _unpack(arrays: Mapping[str, Any]) -> list[Layer]:
     layers = []
     rows = zip(*(arrays[key] for key in ("names", "shapes", "ranks", "tops", "curves")), strict=True)
     for name, (n, m), rank, top, curve in rows:
-        kept = positions(int(rank))
-        logs = np.interp(np.arange(rank), kept, curve[: kept.size].astype(np.float64))
+        ranks = positions(int(rank))
+        logs = np.interp(np.arange(rank), ranks, curve[: ranks.size].astype(np.float64))
         layers.append(Layer(str(name), (int(n), int(m)), float(top) * 10.0**logs))
     return layers
 

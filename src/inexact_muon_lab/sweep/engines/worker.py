@@ -125,7 +125,7 @@ def captured(folder: Path) -> Iterator[None]:
 @contextmanager
 def redirected(file: BinaryIO, *numbers: int) -> Iterator[None]:
     """Redirect file descriptors, also of processes started meanwhile, to an open file."""
-    kept = {number: os.dup(number) for number in numbers}
+    originals = {number: os.dup(number) for number in numbers}
     try:
         for number in numbers:
             os.dup2(file.fileno(), number)
@@ -133,6 +133,6 @@ def redirected(file: BinaryIO, *numbers: int) -> Iterator[None]:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, copy in kept.items():
+        for number, copy in originals.items():
             os.dup2(copy, number)
             os.close(copy)

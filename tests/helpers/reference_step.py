@@ -1,4 +1,4 @@
-"""Reference for the tests: one step of one parameter, equation by equation. Slow, float64, stateless."""
+"""One step of one parameter, equation by equation. Slow, float64, stateless."""
 
 from __future__ import annotations
 
