@@ -6,8 +6,7 @@ import torch
 from cases import POLARS
 from inexact_muon.polar import symmetric
 from inexact_muon.polar.batching import COPIES
-from inexact_muon.polar.inverse import spd_inverse
-from inexact_muon.polar.symmetric import symmetric_product
+from inexact_muon.polar.symmetric import spd_inverse, symmetric_product
 from matrices import matrix
 
 SHAPES = ((12, 12), (12, 30), (30, 12), (12, 12), (8, 20), (3, 12, 12), (2, 2, 8, 5), (0, 4), (4, 0), (1, 1))

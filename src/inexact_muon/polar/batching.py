@@ -74,7 +74,13 @@ def solve_all(
             solved = solve([x if half else _rescaled(x) for x in stacks], dtype)
             for (i, part), (stack, low) in zip(chunk, places, strict=True):
                 pieces[i].append(solved[stack].narrow(0, low, len(part)))
-    return [_joined(solutions, m, cast) for solutions, m in zip(pieces, ms, strict=True)]
+    results = []
+    for solutions, m in zip(pieces, ms, strict=True):
+        x = torch.cat(solutions) if len(solutions) > 1 else solutions[0] if solutions else m.clone()
+        x = x.mT if solutions and m.shape[-2] > m.shape[-1] else x
+        narrow = torch.finfo(x.dtype).bits < torch.finfo(m.dtype).bits
+        results.append((x if narrow and not cast else x.to(m.dtype)).reshape(m.shape))
+    return results
 
 
 def _parts(m: Tensor, dtype: torch.dtype, limit: int) -> list[tuple[Tensor, int]]:
@@ -132,13 +138,3 @@ def _rescaled(x: Tensor) -> Tensor:
         if bool(((size > 1.0 / _SAFE) & (size < _SAFE)).all()):
             return x
     return to_unit_entries(x)
-
-
-def _joined(pieces: list[Tensor], m: Tensor, cast: bool) -> Tensor:
-    """The result for m from the pieces of its batch."""
-    if not pieces:
-        return m.clone()
-    x = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-    x = x.mT if m.shape[-2] > m.shape[-1] else x
-    narrow = torch.finfo(x.dtype).bits < torch.finfo(m.dtype).bits
-    return (x if narrow and not cast else x.to(m.dtype)).reshape(m.shape)

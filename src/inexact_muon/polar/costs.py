@@ -9,8 +9,7 @@ from statistics import median
 
 import torch
 
-from inexact_muon.polar.inverse import spd_inverse
-from inexact_muon.polar.symmetric import symmetric_product
+from inexact_muon.polar.symmetric import spd_inverse, symmetric_product
 from inexact_muon.schedules.prices import CPU, Costs
 
 

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from inexact_muon import schedules
-from inexact_muon.polar._base import DTYPES, NAMES, PolarMethod
-from inexact_muon.polar.inverse import spd_inverse
+from inexact_muon.polar._base import DTYPES, PolarMethod
 from inexact_muon.polar.iteration import multiplier, polynomial, run
-from inexact_muon.polar.symmetric import symmetric_product
+from inexact_muon.polar.symmetric import spd_inverse, symmetric_product
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,13 @@ class Zolotarev(PolarMethod):
     def multiplier(self, gram: Tensor) -> Tensor:
         return multiplier(gram, self._factor, self.normaliser)
 
+    @cached_property
+    def computing(self) -> dict[torch.dtype, torch.dtype]:
+        """Requested dtype -> the one in which the smallest shift can be resolved."""
+        return {DTYPES[name]: DTYPES[self.map.computes_in(name)] for name in self.map.dtypes}
+
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        return run(xs, [self._factor], DTYPES[self.map.computes_in(NAMES[dtype])], self.normaliser)
+        return run(xs, [self._factor], self.computing[dtype], self.normaliser)
 
     def _factor(self, gram: Tensor) -> tuple[float, Tensor]:
         scale, poles, residues = self.rational.scale, self.rational.poles, self.rational.residues

@@ -1,9 +1,16 @@
-"""Matrix products whose result is symmetric, computed in about half the operations; torch has no such product.
+"""Symmetric matrices, (batch, n, n): products and inverses that save operations or calls; torch has neither.
 
-a b = [[P, R^T], [R, S]]: three blocks instead of four, and recursively for the diagonal blocks. Half of the work is
-saved in the limit; on two CPU cores in float32 a 768 x 768 product takes 0.72 of the full one, 1536 x 1536 takes 0.6,
-and below `SMALLEST` smaller blocks cost more than they save. On an accelerator large products in half precision use a
-kernel (`inexact_muon.polar.kernel`); otherwise the full product is computed.
+Products, a b = [[P, R^T], [R, S]]: three blocks instead of four, and recursively for the diagonal blocks. Half of the
+work is saved in the limit; on two CPU cores in float32 a 768 x 768 product takes 0.72 of the full one, 1536 x 1536
+takes 0.6, and below `SMALLEST` smaller blocks cost more than they save. On an accelerator large products in half
+precision use a kernel (`inexact_muon.polar.kernel`); otherwise the full product is computed.
+
+Inverses: LAPACK factors a batch one matrix at a time, on one core if n is small. Here the inverse of the Cholesky
+factor is built from blocks, so that most of the work is batched products: 18 matrices of 128 x 128 take half the time
+of LAPACK. From side `TRIANGULAR` on the last product also skips the zeros of the factor: 24 matrices of 256 x 256 take
+three quarters of LAPACK's time on an AMD CPU; without that there is no gain on an Intel CPU. It is as stable as LAPACK:
+inverting the blocks of the matrix itself (4 products per level instead of 5) loses all accuracy at a condition number
+of 1e5.
 """
 
 from __future__ import annotations
@@ -15,6 +22,15 @@ from inexact_muon.polar.kernel import LEAST, symmetric_kernel, uses_kernel
 
 SMALLEST = 384
 """Blocks of fewer rows are not divided."""
+
+BLOCK = 32
+BLOCKED = range(64, 384)
+"""Sides for which blocks are faster, given at least `FEWEST` matrices."""
+
+TRIANGULAR = 256
+"""Smallest side of a triangular matrix W for which W^T W is computed by blocks."""
+
+FEWEST = 4
 
 
 def symmetric_product(
@@ -53,3 +69,50 @@ def symmetric_product(
     if alpha != 1.0:
         out.mul_(alpha)
     return out if add is None else out.add_(add, alpha=beta)
+
+
+def spd_inverse(a: Tensor) -> tuple[Tensor, Tensor]:
+    """(a^-1, failed): matrices of the batch that are not positive definite up to rounding fail; theirs is undefined."""
+    if a.device.type == "cpu" and a.shape[-1] in BLOCKED and len(a) >= FEWEST:
+        root = torch.zeros_like(a)
+        failed = _inverse_root(a, root)
+        return _square(root, torch.empty_like(a)), failed
+    factor, info = torch.linalg.cholesky_ex(a.mT)  # column-major, as LAPACK expects
+    return torch.cholesky_inverse(factor), info != 0
+
+
+def _inverse_root(a: Tensor, out: Tensor) -> Tensor:
+    """Write the lower triangular W with W^T W = a^-1 into `out`, which must be zero; return which of the batch failed.
+
+    a = [[A, .], [C, D]]:  W = [[P, 0], [-S C P^T P, S]] with P, S the inverse roots of A and D - (C P^T)(C P^T)^T.
+    """
+    n = a.shape[-1]
+    if n <= BLOCK:
+        factor, info = torch.linalg.cholesky_ex(a)
+        identity = torch.eye(n, dtype=a.dtype, device=a.device).expand_as(a)
+        out.copy_(torch.linalg.solve_triangular(factor, identity, upper=False))
+        return info != 0
+    h = n // 2
+    p, s, low = out[:, :h, :h], out[:, h:, h:], out[:, h:, :h]
+    failed = _inverse_root(a[:, :h, :h], p)
+    below = torch.bmm(a[:, h:, :h], p.mT)
+    failed |= _inverse_root(torch.baddbmm(a[:, h:, h:], below, below.mT, alpha=-1.0), s)
+    torch.bmm(torch.bmm(s, below), p, out=low)
+    low.neg_()
+    return failed
+
+
+def _square(w: Tensor, out: Tensor) -> Tensor:
+    """W^T W of a lower triangular W, written into `out`.
+
+    W = [[P, 0], [L, S]]:  W^T W = [[P^T P + L^T L, .], [S^T L, S^T S]].
+    """
+    n = w.shape[-1]
+    if n < TRIANGULAR:
+        return torch.bmm(w.mT, w, out=out)
+    h = n // 2
+    low, s = w[:, h:, :h], w[:, h:, h:]
+    _square(w[:, :h, :h], out[:, :h, :h]).baddbmm_(low.mT, low)
+    _square(s, out[:, h:, h:])
+    out[:, :h, h:].copy_(torch.bmm(s.mT, low, out=out[:, h:, :h]).mT)
+    return out
