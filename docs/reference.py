@@ -36,7 +36,7 @@ FIRST = {
     "inexact_muon.optim": "Muon explain Explanation clip_grad_norm_ load_foreign flat_stats to_tensorboard to_wandb"
     " Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed Steepest Clipped Smooth",
     "inexact_muon.polar": "parse PolarMethod Auto PolarExpress Zolotarev Cans Jordan You Cesista NewtonSchulz ExactSVD"
-    " Polynomial cheapest choose Choice calibrate Costs",
+    " Polynomial cheapest choose Choice calibrate Costs Compiled",
     "inexact_muon.lmo": "Ball Spectral Sign Euclidean ColNorm RowNorm Nuclear Perturbed parse",
     "inexact_muon_lab.tune": "advise Advice plot transfer Transfer record",
     "inexact_muon.views": "View Whole Transposed Flatten Split Stacked",

@@ -24,7 +24,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
 
 
 def test_every_family_has_rows() -> None:
-    assert {m.name for m in catalogue.METHODS} | {"polynomial", "auto", "shaped"} == set(polar.POLARS)
+    assert {m.name for m in catalogue.METHODS} | {"polynomial", "compiled", "auto", "shaped", "deflated"} == set(
+        polar.POLARS
+    )
 
 
 def test_rows_are_computed() -> None:

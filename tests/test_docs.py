@@ -147,6 +147,15 @@ def five_steps(steps: Sequence[Sequence[float]], safety: float = 1.0, normaliser
     return f"{np.abs(1.0 - x).max():.3f}"
 
 
+def test_every_oracle_that_the_page_recommends_can_be_read() -> None:
+    """Texts such as `zolotarev:3` in its sentences, which no block of code runs."""
+    page = (ROOT / "docs/choose-oracle.md").read_text()
+    texts = re.findall(r"`([a-z][a-z-]*(?::\w+|\([^`]*\)))`", page)
+    assert {"zolotarev:3", "deflated(method=polar-express(steps=5), rank=1)"} <= set(texts)
+    for text in texts:
+        assert isinstance(polar.parse(text), polar.PolarMethod)
+
+
 def test_the_errors_of_lists_of_one_name_are_theirs() -> None:
     page = (ROOT / "docs/peers.md").read_text()
     for name, error in {

@@ -117,6 +117,17 @@ def test_one_that_says_nothing_is_told_what_is_missing() -> None:
         Silent().flops(4, 4)
 
 
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_compiled_is_priced_as_what_it_compiles(device: str) -> None:
+    table = {"cpu": CPU, "accelerator": ACCELERATOR}[device]
+    for inner in (polar.PolarExpress(5), polar.PolarExpress(5, dtype=torch.float32), polar.Zolotarev(8), Counted()):
+        made = polar.Compiled(inner)
+        assert table.of(made, 64, 256) == table.of(inner, 64, 256)
+        assert made.flops(64, 256) == inner.flops(64, 256)
+        assert made.dtype_on(device) == inner.dtype_on(device)
+        assert not made.from_gram, "it has no multiplier"
+
+
 def test_what_is_chosen_is_priced_in_the_dtype_of_the_device() -> None:
     """The direct form in bfloat16 on an accelerator, although float32 would take the Gram form for this shape."""
     choice = choose(64, 256, dtype=torch.bfloat16, device="cuda")

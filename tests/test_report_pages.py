@@ -218,7 +218,7 @@ def test_a_long_curve_is_thinned_to_its_own_values() -> None:
         ("zolotarev", OracleText("zolotarev", 3)),
         ("you", OracleText("you", 5)),
         ("polar-express(lower=0.1)", OracleText("polar-express", 5, ("lower=0.1",))),
-        ("wrapped(polar-express:5)", OracleText("wrapped", None, ("polar-express(5)",))),
+        ("compiled(polar-express:5)", OracleText("compiled", None, ("polar-express(5)",))),
         ("halley:6", OracleText("halley", 6)),
         ("exact-svd()", OracleText("exact-svd", None)),
         ("???", OracleText("???", None)),

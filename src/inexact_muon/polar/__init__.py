@@ -11,7 +11,9 @@ from inexact_muon.polar.auto import Auto as Auto
 from inexact_muon.polar.choice import Choice as Choice
 from inexact_muon.polar.choice import cheapest as cheapest
 from inexact_muon.polar.choice import choose as choose
+from inexact_muon.polar.compiled import Compiled as Compiled
 from inexact_muon.polar.costs import calibrate as calibrate
+from inexact_muon.polar.deflated import Deflated as Deflated
 from inexact_muon.polar.exact import ExactSVD as ExactSVD
 from inexact_muon.polar.polynomial import Cans as Cans
 from inexact_muon.polar.polynomial import Cesista as Cesista
@@ -29,7 +31,7 @@ POLARS: dict[str, type[PolarMethod]] = {
     method.name: method
     for method in (
         *(PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Polynomial),
-        *(Zolotarev, ExactSVD, Auto, Shaped),
+        *(Zolotarev, ExactSVD, Compiled, Auto, Shaped, Deflated),
     )
 }
 """Name -> class, used to parse text."""
