@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from inexact_muon import optim
-from inexact_muon_lab.train.hyperball import Hyperball
 from inexact_muon_lab.train.trainer import Training
 from inexact_muon_lab.train.world import World
 from lab_cases import CNN, GPT, run_spec
@@ -45,28 +43,6 @@ def test_norms_of_weights_and_of_updates_are_fixed(tmp_path: Path, problem: dict
             assert turn <= 0.05 / (1.0 - 0.05**2) ** 0.5 + 1e-3
             assert turn > 0.0
     training.close()
-
-
-def test_a_step_is_the_equation() -> None:
-    torch.manual_seed(0)
-    weight = nn.Parameter(torch.randn(4, 6, dtype=torch.float64))
-    optimizer = torch.optim.SGD([weight], lr=0.3)
-    Hyperball(optimizer, [weight])
-    old, gradient = weight.detach().clone(), torch.randn(4, 6, dtype=torch.float64)
-    weight.grad = gradient
-    optimizer.step()
-    moved = old - 0.3 * old.norm() * gradient / gradient.norm()
-    assert torch.allclose(weight, old.norm() * moved / moved.norm(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("start", [0.0, 1.0])
-def test_without_a_step_or_a_norm_nothing_is_projected(start: float) -> None:
-    weight = nn.Parameter(torch.full((2, 2), start))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    Hyperball(optimizer, [weight])
-    weight.grad = torch.ones(2, 2) * (1.0 - start)
-    optimizer.step()
-    assert torch.equal(weight, torch.full((2, 2), start - 0.1 * (1.0 - start)))
 
 
 def test_the_length_of_an_answer_has_no_effect(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from inexact_muon import Muon, Scion, lmo, polar
-from inexact_muon.optim import LMOOptimizer, clip_grad_norm_, gluon
+from inexact_muon.optim import AdaMuon, Hyperball, LMOOptimizer, Muon2, NorMuon, clip_grad_norm_, gluon
 from test_optim_equations import problem, train
 from torch_features import needs_grad_dtype, needs_torch_muon
 
@@ -23,6 +23,10 @@ MAKERS: dict[str, Callable[[Any], LMOOptimizer]] = {
     "clipped": lambda p: Scion(p, lr=0.02, radius=3.0, length="clipped"),
     "gluon": lambda p: gluon(p, 0.5, 3.0, momentum=0.5),
     "sign": lambda p: LMOOptimizer(p, 0.02, 0.9, ball="sign"),
+    "normuon": lambda p: NorMuon(p, lr=0.02),
+    "adamuon": lambda p: AdaMuon(p, lr=0.02, decay="cautious"),
+    "muon2": lambda p: Muon2(p, lr=0.02, decay="independent", weight_decay=0.01),
+    "hyperball": lambda p: Hyperball(p, lr=0.02, after="row-moment"),
 }
 
 

@@ -20,6 +20,13 @@ from inexact_muon.optim.presets import normalised_sgd as normalised_sgd
 from inexact_muon.optim.presets import sign_sgd as sign_sgd
 from inexact_muon.optim.presets import spectral_descent as spectral_descent
 from inexact_muon.optim.scales import SCALES as SCALES
+from inexact_muon.optim.stages import RMS as RMS
+from inexact_muon.optim.stages import After as After
+from inexact_muon.optim.stages import Before as Before
+from inexact_muon.optim.stages import EntryMoment as EntryMoment
+from inexact_muon.optim.stages import RowMoment as RowMoment
+from inexact_muon.optim.stages import SecondMoment as SecondMoment
+from inexact_muon.optim.stages import Signed as Signed
 from inexact_muon.views import Flatten as Flatten
 from inexact_muon.views import Split as Split
 from inexact_muon.views import Stacked as Stacked
@@ -43,6 +50,10 @@ if TYPE_CHECKING:
     from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
     from inexact_muon.optim.torch_states import TorchStates as TorchStates
     from inexact_muon.optim.torch_states import to_torch as to_torch
+    from inexact_muon.optim.variants import AdaMuon as AdaMuon
+    from inexact_muon.optim.variants import Hyperball as Hyperball
+    from inexact_muon.optim.variants import Muon2 as Muon2
+    from inexact_muon.optim.variants import NorMuon as NorMuon
     from inexact_muon.routing.routes import Route as Route
     from inexact_muon.routing.routes import routes as routes
     from inexact_muon_lab.theory.settings import constant_optimal as constant_optimal
@@ -57,6 +68,7 @@ _LAZY = {
     "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
     "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
     "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
+    "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),
     "inexact_muon.routing.routes": ("Route", "routes"),
     "inexact_muon_lab.theory.settings": ("constant_optimal",),
 }

@@ -70,7 +70,7 @@ def buffer_dtype(key: str, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if key == "exp_avg_sq" and dtype == torch.float16 else dtype
 
 
-NUMBERS = ("lr", "momentum", "beta2", "eps", "weight_decay", "maximize", "constrained")
+NUMBERS = ("lr", "momentum", "beta2", "eps", "weight_decay", "decay_lr", "maximize", "constrained")
 """Group options that must be equal for members that are updated by one operation."""
 
 

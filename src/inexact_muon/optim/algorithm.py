@@ -2,7 +2,7 @@
 
     m <- mu m + (1 - mu) g                                     mu = 1 - alpha; the first m is g, or 0 if requested
     z  = direction of the ball for m, or for mu m + (1 - mu) g with Nesterov; d_hat = -radius z
-    W <- (1 - lr decay) W - lr length z                       decay = 1 when constrained (Frank-Wolfe)
+    W <- (1 - lr decay) W - lr length z                       decay = 1 when constrained (Frank-Wolfe); see `decay`
 
 On the CPU a batch holds only parameters with a finite gradient, and numbers are floats. On an accelerator reading
 values would synchronise: there `masked` has the same functions with a flag for each parameter.
@@ -41,7 +41,7 @@ def update_weights_(batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]
     """W <- (1 - lr decay) W - lr length z."""
     for part in batch.parts:
         lr = float(part.group["lr"])
-        decay = 1.0 if part.group["constrained"] else float(part.group["weight_decay"])
+        decay = 1.0 if part.group["constrained"] else float(part.group["weight_decay"]) / part.group["decay_lr"]
         for k, p in zip(part.index, part.pieces, strict=True):
             if decay:
                 p.mul_(1.0 - lr * decay)
@@ -80,7 +80,8 @@ def step_lengths(batch: Batch, ms: Sequence[Tensor], zs: list[Tensor], scaled: b
     if scaled:
         shared = [1.0] * len(members)
         for part in batch.parts:
-            rest = -1.0 if part.group["constrained"] else -float(part.group["weight_decay"]) or 1.0
+            group = part.group
+            rest = -1.0 if group["constrained"] else -float(group["weight_decay"]) / group["decay_lr"] or 1.0
             for k in part.index:
                 shared[k] = rest
         numbers: list[list[Number]] = []
@@ -112,7 +113,23 @@ def step_factors(batch: Batch, k: int, ms: Sequence[Tensor], zs: Sequence[Tensor
 
 
 def step_factor(member: Member, shape: Sequence[int], dual: Tensor | None) -> Number:
-    """radius(ball) scale(shape) length(radius, dual norm) of one matrix; `dual` is its <m, z>."""
-    group, radius = member.group, member.ball.radius(shape)
-    length: Number = group["radius"] if dual is None else member.length(group["radius"], dual * radius)
-    return radius * SCALES[group["scale"]](*sides(shape)) * length
+    """radius(ball) scale(shape) length(radius, dual norm) of one matrix; `dual` is its <m, z>.
+
+    With stages it is 1 unless it needs the dual: they work on the answer, and `whole_factor` follows them.
+    """
+    if dual is None:
+        return 1.0 if member.staged else _fixed_factor(member, shape)
+    radius = member.ball.radius(shape)
+    length = member.length(member.group["radius"], dual * radius)
+    return radius * SCALES[member.group["scale"]](*sides(shape)) * length
+
+
+def whole_factor(member: Member, shape: Sequence[int]) -> float:
+    """What `step_factor` leaves to stages."""
+    return 1.0 if member.length.needs_dual else float(_fixed_factor(member, shape))
+
+
+def _fixed_factor(member: Member, shape: Sequence[int]) -> Number:
+    group = member.group
+    factor: Number = member.ball.radius(shape) * SCALES[group["scale"]](*sides(shape)) * group["radius"]
+    return factor

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
+from inexact_muon.optim.stages import Given
 from inexact_muon.polar import PolarMethod
 
 if TYPE_CHECKING:
@@ -24,8 +25,17 @@ class Alone(TypedDict, total=False):
     process_group: Any
 
 
-class Common(Alone, total=False):
-    """The same, with how ranks share the work."""
+class StageOptions(TypedDict, total=False):
+    """Arguments of `LMOOptimizer` for stages around the oracle."""
+
+    before: Given
+    after: Given
+    decay: str
+    fixed_norm: bool
+
+
+class Common(Alone, StageOptions, total=False):
+    """The same, with how ranks share the work, and stages."""
 
     strategy: Strategy | str
     wire: str
@@ -38,6 +48,8 @@ class Steps(TypedDict, total=False):
     eps: float
     ns_steps: int | None
     adjust_lr_fn: str | None
+    foreach: bool | None
+    fused: bool | None
 
 
 class Numbers(TypedDict, total=False):
@@ -46,6 +58,12 @@ class Numbers(TypedDict, total=False):
     weight_decay: float
     momentum: float
     nesterov: bool
+
+
+class Keywords(Steps, Common, total=False):
+    """Keyword arguments of `Muon`."""
+
+    polar: PolarMethod | str | None
 
 
 class MuonOptions(Numbers, Steps, Common, total=False):

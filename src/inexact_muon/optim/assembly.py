@@ -35,8 +35,11 @@ def equations(batch: Batch) -> ModuleType:
 
 
 def scaled(batch: Batch, zs: list[Tensor], lengths: list[float]) -> Found:
-    """On an accelerator, z times length / -decay in the dtype of W, and -decay as the factor that is left."""
-    if batch.flags is None:
+    """On an accelerator, z times length / -decay in the dtype of W, and -decay as the factor that is left.
+
+    Stages get z as it is.
+    """
+    if batch.flags is None or batch.staged:
         return zs, lengths
     shared = [shared_factor(m.group) for m in batch.members]
     rows = zip(batch.members, zs, lengths, shared, strict=True)

@@ -17,16 +17,24 @@ import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.optim.cuts import Cut
+from inexact_muon.optim.decay import is_cautious
 from inexact_muon.optim.finite import Flags, Number
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.rows import Rows
 from inexact_muon.polar.batching import STACKED, work
-from inexact_muon.views import View, Whole
+from inexact_muon.views import View
 
 Slot = tuple[int, int, int | None]
 """(index in the list of tensors passed to the ball, first matrix in that tensor, number of matrices or None for all)"""
 
-COMPOSING = ("algorithm", "ball", "length", "view", "nesterov", "momentum_init", "maximize", "radius", "scale")
+STAGED = ("before", "after", "decay", "fixed_norm")
+"""Group options of stages around the oracle."""
+
+COMPOSING = (
+    *("algorithm", "ball", "length", "view", "nesterov", "momentum_init", "maximize", "radius", "scale"),
+    *STAGED,
+)
 """Group options that determine how batches are composed or what they cache."""
 
 
@@ -41,6 +49,8 @@ class Member:
         place: which rank holds which piece (`parallel.place.Place`); None without other ranks.
         owner: the rank that computes the direction.
         numbers: members with the same one have groups with equal lr, momentum, ... (`stepplan.NUMBERS`).
+        before, after: stages around the oracle (`optim.stages`).
+        stage_state: their states, pieces like `piece` or numbers for each row or matrix.
     """
 
     p: Tensor
@@ -55,6 +65,14 @@ class Member:
     place: Any = None
     owner: int = 0
     numbers: int = 0
+    before: tuple[Any, ...] = ()
+    after: tuple[Any, ...] = ()
+    stage_state: dict[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def staged(self) -> bool:
+        """Whether stages decide the step beside Algorithm 1: the oracle's answers then come back as they are."""
+        return bool(self.before or self.after or self.group["fixed_norm"] or is_cautious(self.group))
 
     @cached_property
     def whole(self) -> Cut:
@@ -80,42 +98,18 @@ class Member:
         """Key of the batch: members of one batch have equal kinds."""
         group = self.group
         switches = (group["nesterov"], group["momentum_init"], group["maximize"])
-        return (self.ball, self.length, self.piece.dtype, self.buffers[0].dtype, self.piece.device, *switches)
+        stages = (self.before, self.after, group["fixed_norm"], group["decay"], self.numbers if self.staged else 0)
+        return (self.ball, self.length, self.piece.dtype, self.buffers[0].dtype, self.piece.device, *switches, *stages)
 
     @property
     def work(self) -> int:
         """Bytes of work space that a step may need where the matrices are whole."""
-        return work(self.buffers[0], self.compute_dtype if isinstance(self.ball, Spectral) else torch.float32)
+        oracle = work(self.buffers[0], self.compute_dtype if isinstance(self.ball, Spectral) else torch.float32)
+        return oracle + self.stage_work(self.piece.numel())
 
-
-@dataclass(frozen=True)
-class Cut:
-    """How a tensor of this size, whole or a piece that begins at `first` of one of `shape`, is cut into matrices."""
-
-    view: View
-    size: tuple[int, ...]
-    first: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    @cached_property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the matrices."""
-        if self.size == self.shape:
-            return self.view.shapes(self.shape)
-        return [tuple(x.shape) for x in self(torch.empty(self.size, device="meta"))]
-
-    @cached_property
-    def block(self) -> tuple[int, int, int] | None:
-        """(count, rows, columns) if the matrices are consecutive in memory."""
-        return self.view.block(self.size) if self.size == self.shape or self.view == Whole() else None
-
-    def __call__(self, x: Tensor) -> list[Tensor]:
-        """The matrices."""
-        return self.view.cut_piece(x, self.first, self.shape)
-
-    def join(self, matrices: Sequence[Tensor]) -> Tensor:
-        """The tensor with these matrices."""
-        return self.view.join_piece(matrices, self.size, self.first, self.shape)
+    def stage_work(self, entries: int) -> int:
+        """Bytes of work space that its stages may need for this many entries: answers, weights, a state and results."""
+        return 6 * entries * max(4, self.piece.element_size()) if self.staged else 0
 
 
 class Stacks:
@@ -256,6 +250,8 @@ class Batch:
         stacks: their matrices, if they are whole on this rank or it works on its own blocks.
         route: how ranks compute the directions (`optim.owned`, `optim.collective`); None for this rank alone.
         step_factors: cached `step_factor` of each matrix of each member, if it depends on shapes only.
+        layout: cached layout of the members for their stages (`stages.layout.Arrangement`).
+        rows: cached `Rows` of their inputs.
     """
 
     members: list[Member]
@@ -263,6 +259,8 @@ class Batch:
     route: Any = None
     flags: Flags | None = None
     step_factors: list[list[Number]] | None = None
+    layout: Any = None
+    rows: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -275,6 +273,7 @@ class Batch:
     def __post_init__(self) -> None:
         # Entries from which a tensor gets operations of its own; more where every rank updates all parameters.
         self.large = Rows.LARGE if self.route is None else Rows.MANY
+        self.staged = bool(self.members) and self.members[0].staged  # all or none are
 
 
 def in_slot(tensors: Sequence[Tensor], slot: Slot) -> Tensor:

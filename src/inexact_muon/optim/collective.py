@@ -154,16 +154,23 @@ def measured(
     some = [k for k, m in enumerate(route.members) if id(m.p) in optimizer.wanted]
     if not some:
         return
-    members = [route.members[k] for k in some]
-    wholes = []
-    for values in (ms, zs):
-        way = Owned(members, route.group, route.wire, values[0].dtype)
-        pieces, _ = way.allocate(values[0])
-        for k, piece in zip(some, pieces, strict=True):
-            piece.copy_(values[k])
-        wholes.append((yield from way.gather())[0])
-    for m, whole, z in zip([m for m in members if m.owner == m.place.me], *wholes, strict=True):
+    members, several = [route.members[k] for k in some], [[values[k] for k in some] for values in (ms, zs)]
+    found = yield from on_owners(members, route.group, route.wire, several)
+    for m, whole, z in found:
         optimizer.observe(id(m.p), m.ball, m.view, whole, z, isinstance(route, Summed))
+
+
+def on_owners(
+    members: Sequence[Member], group: Any, wire: Wire, several: Sequence[Sequence[Tensor]]
+) -> Generator[None, None, list[tuple[Any, ...]]]:
+    """(member, its tensor in each of several lists, whole) of the members that this rank owns."""
+    wholes = []
+    for values in several:
+        way = Owned(list(members), group, wire, values[0].dtype)
+        for piece, x in zip(way.allocate(values[0])[0], values, strict=True):
+            piece.copy_(x)
+        wholes.append((yield from way.gather())[0])
+    return list(zip([m for m in members if m.owner == m.place.me], *wholes, strict=True))
 
 
 def reducible(m: Member) -> bool:

@@ -15,21 +15,21 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._compile import _disable_dynamo
 
-from inexact_muon.dtensors import local
-from inexact_muon.lmo import Ball, Spectral, parse
-from inexact_muon.lmo._base import sides
+from inexact_muon.lmo import Ball, parse
 from inexact_muon.optim import algorithm, masked
 from inexact_muon.optim.adamw import adamw_
 from inexact_muon.optim.algorithm import step_lengths
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.lengths import Length
-from inexact_muon.optim.loading import BUFFERS, matched, restore_buffers
-from inexact_muon.optim.options import check_buffers, check_gradient
+from inexact_muon.optim.loading import matched, restore_buffers
+from inexact_muon.optim.members import member_of
+from inexact_muon.optim.options import check_gradient
+from inexact_muon.optim.stages import Given
+from inexact_muon.optim.stages.staged import Staged
 from inexact_muon.optim.stepplan import Entry, StepPlan, alike, dependencies, interleaved, single
 from inexact_muon.optim.structure import check_structure
 from inexact_muon.optim.telemetry import SHARE, Telemetry
-from inexact_muon.polar import Auto
 from inexact_muon.polar.batching import limit_on
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class LMOOptimizer(Groups):
         constrained: keep W in the ball of this radius by convex combinations; excludes weight_decay.
         momentum_init: "first-gradient" (Algorithm 1, as the theorems require) or "zero".
         state_dtype: dtype of momentum and moments (the second moment is float32 for float16); default: the parameter's.
+        before, after: stages that change the LMO's input and its answer, as values or text: "row-moment + rms:0.2".
+        decay: decoupled, independent (of lr), cautious or cautious-independent: see `optim.decay`.
+        fixed_norm: keep each matrix on the sphere it starts on; lr is then the norm of a step over that of the matrix.
         maximize: maximise the objective.
         sample_every: measure inexactness and update size at the first step and then every `sample_every` steps;
             0 disables it.
@@ -90,6 +93,10 @@ class LMOOptimizer(Groups):
         scale: str = "none",
         constrained: bool = False,
         momentum_init: str = "first-gradient",
+        before: Given = None,
+        after: Given = None,
+        decay: str = "decoupled",
+        fixed_norm: bool = False,
         state_dtype: torch.dtype | None = None,
         maximize: bool = False,
         sample_every: int = 0,
@@ -107,8 +114,8 @@ class LMOOptimizer(Groups):
         if (strategy, wire) != ("auto", "oracle"):
             self.joined = self._join()
         numbers = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "radius": radius}
-        words = {"scale": scale, "momentum_init": momentum_init}
-        switches = {"nesterov": nesterov, "constrained": constrained, "maximize": maximize}
+        words = {"scale": scale, "momentum_init": momentum_init, "decay": decay, "before": before, "after": after}
+        switches = {"nesterov": nesterov, "constrained": constrained, "maximize": maximize, "fixed_norm": fixed_norm}
         super().__init__(
             params,
             {**numbers, **words, **switches},
@@ -181,7 +188,7 @@ class LMOOptimizer(Groups):
         ):
             self._resolve()
             first = dict(zip(map(id, self.param_groups), alike(self.param_groups), strict=True))
-            self.plan = plan = self._made([self._member(g, p, first[id(g)], ranks) for g, p in ready], ranks)
+            self.plan = plan = self._made([member_of(self, g, p, first[id(g)], ranks) for g, p in ready], ranks)
             plan.depends, kinds = dependencies(self, ready)
             plan.kinds = [turns, *kinds]
         members = plan.members
@@ -196,19 +203,6 @@ class LMOOptimizer(Groups):
     def _made(self, members: list[Member], ranks: Ranks | None) -> StepPlan:
         return ranks.plan(members, self) if ranks is not None else single(members, self.memory_limit)
 
-    def _member(self, group: dict[str, Any], p: Tensor, numbers: int, ranks: Ranks | None) -> Member:
-        keys = BUFFERS[group["algorithm"]]
-        self._check_parameter(p, group)  # it may have come from another group
-        state, ball, view = self.state_of(p, keys), self.ball(group), self.view(group)
-        check_buffers(p, [state[key] for key in keys])
-        place = ranks.team.place(p) if ranks is not None and ranks.team.handles(p) else None
-        if place is None and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
-            chosen = {ball.polar.at(*sides(shape), p.device) for shape in view.shapes(p.shape) if 0 not in shape}
-            ball = replace(ball, polar=chosen.pop()) if len(chosen) == 1 else ball
-        piece, *buffers = map(local, [p, *[state[key] for key in keys]])
-        kinds = ball, self.length(group), view
-        return Member(p, group, state, piece, tuple(buffers), *kinds, place=place, numbers=numbers)
-
     def _lmo_step(self, chunk: Sequence[Batch]) -> Generator[None, None, None]:
         """Algorithm 1 on some batches. Nothing is written until every direction is known, in case a ball raises."""
         updates = []
@@ -217,18 +211,25 @@ class LMOOptimizer(Groups):
             if batch.route is None:
                 inputs, stacks = batch.stacks.allocate()  # type: ignore[union-attr]
                 equations.lmo_inputs(batch, inputs)
-                directions, lengths = self.solve(batch, inputs, stacks, batch.flags is not None)
+                staged = Staged(batch, batch, inputs) if batch.staged else None
+                directions, lengths = self.solve(batch, inputs, stacks, batch.flags is not None and staged is None)
                 zs = batch.stacks.split(directions)  # type: ignore[union-attr]
             else:
                 inputs, stacks = batch.route.allocate(batch.members[0].buffers[0])
-                equations.lmo_inputs(batch.route.made_here(batch), inputs)
+                made = batch.route.made_here(batch)
+                equations.lmo_inputs(made, inputs)
+                staged = Staged(batch, made, inputs) if batch.staged else None
                 zs, lengths = yield from batch.route.directions(batch, inputs, stacks, self)
-            if self.wanted and zs:
+            if staged is not None:
+                yield from staged.finish(zs, lengths, self)
+            elif self.wanted and zs:
                 self._record_sizes(batch, zs, lengths)
-            updates.append((batch, inputs, zs, lengths))
-        for batch, inputs, zs, lengths in updates:
+            updates.append((batch, inputs, zs, lengths, staged))
+        for batch, inputs, zs, lengths, staged in updates:
             equations = algorithm if batch.flags is None else masked
-            if zs:  # EF21 has updated them
+            if staged is not None:
+                inputs = staged.write(self)
+            elif zs:  # EF21 has updated them
                 equations.update_weights_(batch, zs, lengths)
             if batch.route is None:
                 equations.update_buffers_(batch, inputs)

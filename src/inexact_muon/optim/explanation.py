@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from inexact_muon._text import grouped
-from inexact_muon.dtensors import is_fake
 from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.stages.notes import is_cheap, stage_notes, stages_of
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import Auto, PolarMethod
 from inexact_muon.polar.kernel import FEWEST, uses_kernel
@@ -38,8 +38,6 @@ COLUMNS = (
 
 WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle")
 LATER = "Which oracle: optimizer.advice(), after some steps, says what is lost on this momentum and what to use."
-CHEAP = 2e9
-"""Work, as n^2 m summed over all matrices, up to which `explain` decomposes the momentum: a second or two on a CPU."""
 OPTIONAL = ("flops", "scale", "matrices")
 WRAPPERS = ("optimizer", "_optimizer", "optim")
 """Attributes that hold a wrapped optimizer: Accelerate, Lightning, torch's ZeroRedundancyOptimizer."""
@@ -66,6 +64,7 @@ class Line:
         bound: the oracle's bound on delta, with the interval it holds on; empty for AdamW. Printed below the table.
         runs: dtype and form of the oracle's products on an accelerator, and the kernel of symmetric ones; empty on a
             CPU. Printed below the table.
+        stages: around the oracle, in words. Printed below the table.
     """
 
     parameter: str
@@ -83,11 +82,12 @@ class Line:
     inexactness: Inexactness | None
     bound: str = ""
     runs: str = ""
+    stages: str = ""
 
     @property
     def equal(self) -> tuple[Any, ...]:
         """What layers of one row have in common."""
-        numbers = (self.lr, self.weight_decay, self.scale, self.oracle, self.runs)
+        numbers = (self.lr, self.weight_decay, self.scale, self.oracle, self.runs, self.stages)
         return self.shape, self.matrices, self.algorithm, self.why, self.sure, *numbers
 
     def cells(self) -> list[str]:
@@ -120,6 +120,7 @@ class Explanation:
 
     Attributes:
         measured: where the numbers come from, in words; empty if there are none.
+        staged: sentences on stages around the oracle.
         answer: the lines of `advise`, or what to do to get them.
     """
 
@@ -127,6 +128,7 @@ class Explanation:
     warnings: tuple[str, ...]
     measured: str = ""
     answer: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()
 
     @property
     def rows(self) -> tuple[Line, ...]:
@@ -152,7 +154,7 @@ class Explanation:
             notes.append('?: a guess; rules=[(name, "lmo" or "adamw")] of Muon.for_model decides.')
         for runs, count in Counter(line.runs for line in self.lines if line.runs).items():
             notes.append(f"{count} parameter{'s' * (count > 1)} on the accelerator: products in {runs}.")
-        return (*notes, *(f"warning: {warning}" for warning in self.warnings), *self.answer)
+        return (*notes, *self.staged, *(f"warning: {warning}" for warning in self.warnings), *self.answer)
 
     def __str__(self) -> str:
         width = shutil.get_terminal_size((WIDTH, 24)).columns
@@ -184,7 +186,7 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
     """
     found = unwrap(optimizer)
     samples = found.inexactness() if found.telemetry.every else {}
-    answer = found.advice() if _is_cheap(found) else None
+    answer = found.advice() if is_cheap(found) else None
     judged = {} if answer is None else answer.by_parameter()
     lines = [_line(found, name, p, group, judged.get(name, samples.get(name))) for name, p, group in found.named()]
     total = sum(line.flops for line in lines) or 1
@@ -194,23 +196,8 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
     steps = sorted({sample.step for _, p, _ in found.named() if (sample := found.telemetry.sample_of(p)) is not None})
     measured = "on the momentum as it stands" if judged else _at_steps(steps) if samples else ""
     told = answer.lines if answer is not None else (LATER,) if any(line.flops for line in lines) else ()
-    return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, told)
-
-
-def _is_cheap(optimizer: LMOOptimizer) -> bool:
-    """Whether there is momentum to decompose, none of it is on other ranks, and it takes a second or two."""
-    if optimizer.joined is not None:
-        return False
-    work, buffers = 0.0, 0
-    for _, p, group in optimizer.named():
-        buffer = optimizer.state.get(p, {}).get("momentum_buffer")
-        if group["algorithm"] == "lmo" and buffer is not None and isinstance(optimizer.ball(group), Spectral):
-            if is_fake(buffer) or buffer.is_meta or not bool(buffer.isfinite().all()):
-                return False
-            buffers += bool(buffer.any())
-            shapes = optimizer.view(group).shapes(p.shape)
-            work += sum(prod(shape) * min(shape[-2:]) for shape in shapes)
-    return buffers > 0 and 0 < work <= CHEAP
+    staged = tuple(stage_notes(found, [line.stages for line in lines]))
+    return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, told, staged)
 
 
 def _at_steps(steps: list[int]) -> str:
@@ -256,6 +243,7 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], 
         inexactness=found,
         bound=_bound(polar) if polar else "",
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
+        stages=stages_of(group),
     )
 
 

@@ -5,8 +5,7 @@ Balls, lengths and views are values held by the optimizer; a group holds their t
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.optim import Optimizer
 
 from inexact_muon._text import write
-from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import buffer_dtype
-from inexact_muon.optim.batches import Batch
+from inexact_muon.optim.batches import STAGED
+from inexact_muon.optim.decay import PLAIN_STAGES, check_stages, is_independent
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
-from inexact_muon.optim.observers import Answer, Observer
+from inexact_muon.optim.observation import Observed
+from inexact_muon.optim.observers import Observer
 from inexact_muon.optim.options import (
     GROUP_ONLY,
     check_names,
@@ -40,7 +39,10 @@ from inexact_muon.optim.options import (
     unique_name,
 )
 from inexact_muon.optim.rates import Rates
-from inexact_muon.optim.telemetry import Telemetry, combine, costs, stats_of
+from inexact_muon.optim.stages import NONE, After, Before
+from inexact_muon.optim.stages import parse as parse_stages
+from inexact_muon.optim.stages import text as text_of
+from inexact_muon.optim.telemetry import Telemetry
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.views import View, Whole
@@ -53,19 +55,14 @@ if TYPE_CHECKING:
     from inexact_muon_lab.tune.advice import Advice
 
 
-class Groups(Optimizer):
+class Groups(Observed):
     """Base class of the optimizers: groups, state and telemetry; `LMOOptimizer` adds the step.
 
     Attributes:
-        telemetry: samples of some parameters at some steps.
-        observers: called with the inputs and outputs of oracles.
-        wanted: ids of the parameters whose directions are measured or observed in this step.
         why: parameter name -> reason for its algorithm; `unsure`: names for which it is a guess.
         ordered: groups are in the order in which the caller gave them.
-        own_momenta: whether each rank keeps its own momentum (EF21).
     """
 
-    own_momenta: bool = False
     joined: Ranks | None
     _given: tuple[Strategy | str, Any, str]
     _resolved: dict[int, tuple[str, int]]
@@ -82,7 +79,7 @@ class Groups(Optimizer):
         on_nonfinite: str,
         memory_limit: int | None,
     ) -> None:
-        self._values: dict[str, Any] = {}
+        self._values: dict[str, Any] = {f"{kind.__name__} {NONE}": () for kind in (Before, After)}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
         self.ordered = True
@@ -97,6 +94,8 @@ class Groups(Optimizer):
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
             "view": self._register(Whole(), View, parse_view),
+            "before": self._register_stages(options.pop("before", None), Before),
+            "after": self._register_stages(options.pop("after", None), After),
         }
         super().__init__(check_parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
 
@@ -109,6 +108,21 @@ class Groups(Optimizer):
         text = write(value, full=True)
         self._values[text] = value
         return text
+
+    def _register_stages(self, given: Any, kind: type) -> str:
+        """Text of stages, whose values are kept like those of balls."""
+        stages = parse_stages(given, kind)
+        text = text_of(stages)
+        self._values[f"{kind.__name__} {text}"] = stages
+        return text
+
+    def before(self, group: dict[str, Any]) -> tuple[Before, ...]:
+        """The stages before the oracle of a parameter group."""
+        return self._values[f"Before {group['before']}"]
+
+    def after(self, group: dict[str, Any]) -> tuple[After, ...]:
+        """The stages after the oracle of a parameter group."""
+        return self._values[f"After {group['after']}"]
 
     def ball(self, group: dict[str, Any]) -> Ball:
         """The ball of a parameter group."""
@@ -130,10 +144,19 @@ class Groups(Optimizer):
         for key, kind, read in (("ball", Ball, parse), ("length", Length, parse_length), ("view", View, parse_view)):
             if key in group:
                 group[key] = self._register(group[key], kind, read)
+        for key, stages in (("before", Before), ("after", After)):
+            if key in group:
+                group[key] = self._register_stages(group[key], stages)
+        if group.get("algorithm", self.defaults["algorithm"]) == "adamw":
+            group = {**{key: PLAIN_STAGES[key] for key in STAGED}, **group}
         if not isinstance(group["params"], Tensor):
             group["params"] = list(group["params"])
         filled = {**self.defaults, **group}
+        if is_independent(filled):
+            group.setdefault("decay_lr", float(filled["lr"]))
+            filled = {**filled, **group}
         check_options(filled)
+        check_stages(filled, self.length(filled).needs_dual, self.own_momenta)
         if "view" not in group and filled["algorithm"] == "lmo":
             view = default_view(tensors_of(group["params"]), self.ball(filled))
             if view is not None:
@@ -145,15 +168,6 @@ class Groups(Optimizer):
 
     def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
         check_parameter(p, group, self.ball(group), self.view(group))
-
-    def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
-        """(name or running index, parameter, group) of every parameter."""
-        count = 0
-        for group in self.param_groups:
-            names = group.get("param_names")
-            for i, p in enumerate(group["params"]):
-                yield (names[i] if names else str(count)), p, group
-                count += 1
 
     def dtype_of(self, p: Tensor) -> torch.dtype:
         """Dtype of the state, to which a gradient is cast."""
@@ -213,71 +227,11 @@ class Groups(Optimizer):
                     entries.append((group, p))
         return entries
 
-    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]], plan: Any) -> None:
-        """Choose the parameters to measure or observe in this step, without those that are skipped."""
-        self.telemetry.begin(lambda: costs(self, entries))
-        self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
-        if self.wanted:
-            fine = plan.finite_ids()
-            self.wanted &= fine
-            self.telemetry.chosen &= fine
-        self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
-
-    def _observe_batch(
-        self, batch: Batch, ms: Sequence[Tensor], zs: Sequence[Tensor], exact: dict[int, Tensor] | None
-    ) -> None:
-        """Measure and report the wanted directions of a batch whose members are whole here, on their owner."""
-        assert batch.stacks is not None
-        inputs = batch.stacks.split(ms) if exact is None else [exact.get(id(m.p)) for m in batch.members]
-        for member, m, z in zip(batch.members, inputs, batch.stacks.split(zs), strict=True):
-            if id(member.p) in self.wanted and (member.place is None or member.owner == member.place.me):
-                assert m is not None
-                # Of EF21 z belongs to an estimate of m, so that it is no function of m's singular values.
-                self.observe(id(member.p), member.ball, member.view, m, z, not self.own_momenta)
-
-    def _record_sizes(self, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
-        """Record update and weight norms of sampled parameters; of replicas, the first does."""
-        for m, z, length in zip(batch.members, zs, lengths, strict=True):
-            if id(m.p) in self.telemetry.chosen and (m.place is None or m.place.copy == 0):
-                self.telemetry.record_sizes(id(m.p), z, m.piece, float(m.group["lr"]) * length)
-
-    def observe(self, key: int, ball: Ball, view: View, m: Tensor, z: Tensor, estimable: bool = True) -> None:
-        """Measure the direction z of a parameter for input m, if it is sampled, and pass both to the observers.
-
-        Args:
-            key: id of the parameter.
-            estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
-        """
-        pairs = zip(view.cut(m), view.cut(z.to(m.dtype)), strict=True)
-        answers: list[Answer] = [(ball, a, -ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
-        if not answers:
-            return
-        if key in self.telemetry.chosen:
-            self.telemetry.record(key, combine(answers, exact=not estimable))
-        for observer in self.observers:
-            observer.seen(self._names[key], answers)
-
-    def inexactness(self) -> dict[str, Inexactness]:
-        """Inexactness of each LMO parameter at the last sampled step (see `sample_every`).
-
-        A parameter of several matrices counts as one point of the product of their balls.
-        """
-        if self.telemetry.every == 0:
-            warnings.warn("nothing is measured: pass sample_every=10 to the optimizer", stacklevel=2)
-        found = {name: self.telemetry.sample_of(p) for name, p, _ in self.named()}
-        return {name: s.inexactness for name, s in found.items() if s is not None and s.inexactness is not None}
-
     def advice(self) -> Advice:
         """Which oracle to use, from the momentum as it stands: three lines; see `inexact_muon.advise`."""
         from inexact_muon_lab.tune.advice import advise
 
         return advise(self)
-
-    def stats(self) -> dict[str, dict[str, float]]:
-        """Per parameter: lr, steps made and skipped; at the last sampled step also update RMS and its ratio to W."""
-        return {
-            name: stats_of(group, self.state.get(p, {}), self.telemetry.sample_of(p)) for name, p, group in self.named()
-        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_values": self._values, **self._options()}

@@ -193,6 +193,8 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], used:
             result[key] = _option(key, values[0])
         elif key in ALWAYS[mine["algorithm"]]:
             warn(f"checkpoint has no {key} for {mine['name']}; keeping {mine[key]}")
+    if _values(sources, "decay") != [mine["decay"]]:
+        result["decay_lr"] = mine["decay_lr"]  # that of the file belongs to its decay
     check_options(result)
     return result
 

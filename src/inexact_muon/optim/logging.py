@@ -13,6 +13,10 @@ WATCHED: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "gap/mean": ("gap", fmean),
     "overshoot/worst": ("overshoot", max),
     "overshoot/mean": ("overshoot", fmean),
+    "gap_applied/worst": ("gap_applied", max),
+    "gap_applied/mean": ("gap_applied", fmean),
+    "overshoot_applied/worst": ("overshoot_applied", max),
+    "overshoot_applied/mean": ("overshoot_applied", fmean),
     "lifted/worst": ("lifted", min),
     "lifted/mean": ("lifted", fmean),
     "update_ratio/largest": ("update_ratio", max),
@@ -27,7 +31,8 @@ def flat_stats(optimizer: LMOOptimizer, prefix: str = "optimizer", every: bool =
     """A dozen scalars for any logger: {"optimizer/gap/worst": 0.01, ...}.
 
     They are gap, overshoot and lifted of the worst matrix and on average, the size of updates relative to weights, the
-    learning rate of each algorithm, and the number of skipped updates. All but the last two need `sample_every`.
+    learning rate of each algorithm, and the number of skipped updates. All but the last two need `sample_every`. With
+    stages there are also gap_applied and overshoot_applied, of what they make of the oracle's answers.
 
     Args:
         every: also every number of every parameter, {"optimizer/blocks.0.fc.weight/gap": 0.01, ...}.

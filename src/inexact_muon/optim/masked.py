@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.batches import Batch, Part
+from inexact_muon.optim.decay import per_lr
 from inexact_muon.optim.finite import Number
 from inexact_muon.optim.rows import Rows, few
 
 
 def shared_factor(group: dict[str, Any]) -> float:
     """What is left of the factor of z once it is divided by it: -decay, or 1 without decay."""
-    return -1.0 if group["constrained"] else -float(group["weight_decay"]) or 1.0
+    return -per_lr(group) or 1.0
 
 
 def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:
@@ -53,7 +54,8 @@ def update_weights_(batch: Batch, zs: Sequence[Tensor], _lengths: Sequence[float
     """W <- lerp(W, z, lr decay), or W - lr z without decay."""
     assert batch.flags is not None
     for part in batch.parts:
-        lr, decay = part.group["lr"], 1.0 if part.group["constrained"] else float(part.group["weight_decay"])
+        lr, group = part.group["lr"], part.group
+        decay = 1.0 if group["constrained"] else float(group["weight_decay"]) / group["decay_lr"]
         rate = lr * decay if decay else lr
         on = batch.flags.on.to(torch.promote_types(part.pieces[0].dtype, torch.float32))
         rates, directions = (on * rate).to(part.pieces[0].dtype), zs if part.whole else [zs[k] for k in part.index]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from inexact_muon._text import nearest
 from inexact_muon.lmo import Ball
+from inexact_muon.optim.decay import DECAYS, check_decay
 from inexact_muon.optim.finite import is_finite
 from inexact_muon.optim.scales import SCALES
 from inexact_muon.polar._base import DTYPES
@@ -28,16 +29,21 @@ RANGES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
 )
 """(option, its name in an error message, condition, the same in words)"""
 
-WORDS = {"algorithm": ("lmo", "adamw"), "momentum_init": ("first-gradient", "zero")}
+WORDS = {
+    "algorithm": ("lmo", "adamw"),
+    "momentum_init": ("first-gradient", "zero"),
+    "decay": DECAYS,
+    "fixed_norm": (False, True),
+}
 """Option -> its values."""
 
 ALGORITHM = (
     *("algorithm", "ball", "length", "view", "radius", "scale", "constrained", "momentum_init"),
-    *("nesterov", "maximize", "keep"),
+    *("nesterov", "maximize", "keep", "before", "after", "decay", "fixed_norm"),
 )
 """Group options that define the algorithm; loading a checkpoint never changes them."""
 
-SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "turn")
+SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "decay_lr", "turn")
 """Group options that training may change; loading a checkpoint restores them."""
 
 SCHEDULERS = ("initial_lr", "initial_momentum", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr")
@@ -72,7 +78,7 @@ KERNEL = 64
 """Longest 1-D kernel; a longer last side of a 3-D parameter may also be that of a matrix."""
 
 BETAS = (0.9, 0.95)
-GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0}
+GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0, "decay_lr": 1.0}
 """Options that can only be set per parameter group, with their defaults."""
 
 
@@ -105,9 +111,10 @@ def check_options(group: dict[str, Any]) -> None:
             raise ValueError(f"{name} must {words}, got {group[key]}")
     for key, known in WORDS.items():
         if group[key] not in known:
-            raise ValueError(f"{key} must be {' or '.join(known)}, got {group[key]!r}")
+            raise ValueError(f"{key} must be {' or '.join(map(str, known))}, got {group[key]!r}")
     if group["scale"] not in SCALES:
         raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
+    check_decay(group)
     if group["constrained"] and group["weight_decay"]:
         raise ValueError("constrained=True already implies a weight decay of 1: leave out weight_decay")
     if group["constrained"] and not group["length"].startswith("fixed"):

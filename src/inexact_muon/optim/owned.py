@@ -20,6 +20,7 @@ from inexact_muon.optim.assembly import Assembly, Found, equations, scaled
 from inexact_muon.optim.batches import Batch, Member, Stacks
 from inexact_muon.optim.masked import shared_factor
 from inexact_muon.optim.rows import Rows, unflattened
+from inexact_muon.optim.stages.step import advance_
 from inexact_muon.parallel.wire import Pending, Wire
 from inexact_muon.polar.batching import within
 
@@ -136,6 +137,8 @@ class Owned(Assembly):
             scratch = [torch.empty_like(m.buffers[0]) for m in other.members]
             equations(other).lmo_inputs(other, scratch)
             equations(other).update_buffers_(other, scratch)
+            if other.members[0].before:
+                advance_(other)
 
     def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """(LMO inputs of `made_here`, uninitialised; stacks of whole ones). Pieces to be sent lie in their order."""
@@ -263,7 +266,7 @@ class Owned(Assembly):
 
     def _scaled(self, batch: Batch, flat: Tensor, lengths: list[float]) -> Found:
         """The pieces of `flat`; on an accelerator times length / -decay in the dtype of W, by one operation."""
-        if batch.flags is None:
+        if batch.flags is None or batch.staged:
             return self._arrived(flat), lengths
         shared = [shared_factor(m.group) for m in batch.members]
         numbers = [length / factor for length, factor in zip(lengths, shared, strict=True)]

@@ -35,9 +35,11 @@ class Muon(LMOOptimizer):
         adjust_lr_fn: "original" (also None): sqrt(max(1, out/in)); "match_rms_adamw": 0.2 sqrt(max(out, in));
             "spectral": sqrt(out/in); "none": 1.
         eps: accepted for compatibility and ignored: the oracle is invariant to the gradient's scale.
+        foreach, fused: which of torch's implementations to use; accepted for compatibility: there is one here, which
+            works on many matrices at once, with the same result. Both cannot be True.
         polar: a polar method or its text.
-        options: as in `LMOOptimizer`: state_dtype, maximize, sample_every, sample_share, on_nonfinite, memory_limit,
-            strategy, wire, process_group.
+        options: as in `LMOOptimizer`: before, after, decay, fixed_norm, state_dtype, maximize, sample_every,
+            sample_share, on_nonfinite, memory_limit, strategy, wire, process_group.
     """
 
     def __init__(
@@ -52,11 +54,15 @@ class Muon(LMOOptimizer):
         eps: float = TORCH_EPS,
         ns_steps: int | None = None,
         adjust_lr_fn: str | None = None,
+        foreach: bool | None = None,
+        fused: bool | None = None,
         polar: PolarMethod | str | None = None,
         **options: Unpack[Common],
     ) -> None:
         if eps != TORCH_EPS:
             warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
+        if foreach and fused:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")  # as torch's optimizers say it
         self.recipe: Recipe | None = None
         ball, scale = Spectral(polar=_oracle(polar, ns_steps, ns_coefficients)), adjust_lr_fn or "original"
         fixed: Any = {"ball": ball, "scale": scale, "momentum_init": "zero"}

@@ -9,13 +9,14 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, reducible, summed_chunks
+from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, on_owners, reducible, summed_chunks
 from inexact_muon.optim.owned import Owned
 from inexact_muon.optim.stepplan import StepPlan, alone
 from inexact_muon.optim.telemetry import COLUMNS, oracle_flops
@@ -113,6 +114,10 @@ class Ranks:
         state = m.buffers[0].dtype
         narrow = torch.finfo(m.compute_dtype).bits < torch.finfo(state).bits
         return m.compute_dtype if self.team.precision == "oracle" and narrow and not m.length.needs_dual else state
+
+    def on_owners(self, members: Sequence[Member], several: Sequence[Sequence[Tensor]]) -> Any:
+        """`collective.on_owners` of members that the same ranks hold."""
+        return on_owners(members, self.team.group(members[0].place), self.team.wire, several)
 
     def reduce_samples(self, optimizer: Any) -> None:
         """Store the samples of this step, reduced over the ranks; identical on all of them."""
@@ -241,6 +246,6 @@ def work_space(members: Sequence[Member], wire: torch.dtype | None = None, every
             inputs = 3 * (pieces if divided or everywhere else own)
             products = inputs * state + pieces * (sent + back) + own * (2 * sent + 2 * back + oracle)
             packing = inputs * state + 2 * pieces * (state + sent) + own * sent if divided else 0
-            weights = inputs * state + pieces * (2 * back + 2 * weight) + own * sent
+            weights = inputs * state + pieces * (2 * back + 2 * weight) + own * sent + members[0].stage_work(pieces)
             most = max(most, products, packing, weights)
     return most

@@ -17,22 +17,24 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from inexact_muon.inexactness import SMALL, Inexactness, assess
 from inexact_muon.lmo import Ball, Spectral
+from inexact_muon.optim.decay import PLAIN_STAGES
 
 SHARE = 0.1
 """Default fraction of the oracles' work that measuring may add to a sampled step."""
 
-COLUMNS = 7
+COLUMNS = 11
 """Numbers of a sample that ranks add up."""
 
 
 @dataclass
 class Sample:
-    """One parameter at one step."""
+    """One parameter at one step; `applied` is the inexactness after its stages, if it has any."""
 
     step: int
     inexactness: Inexactness | None
     update_rms: float
     update_ratio: float
+    applied: Inexactness | None = None
 
 
 @dataclass
@@ -45,7 +47,8 @@ class Telemetry:
         samples: the last sample of each parameter, as long as that exists.
         chosen: ids of the parameters to sample in this step.
         partial_sums: this rank's contribution to each, `COLUMNS` numbers: 1 if it measured, delta, gap, overshoot,
-            lifted (NaN if it has none), and the squared norms of update and weight.
+            lifted (NaN if it has none), the squared norms of update and weight, and 1, delta, gap, overshoot of what
+            stages made of it.
     """
 
     every: int = 0
@@ -94,6 +97,11 @@ class Telemetry:
         numbers = (1.0, found.delta, found.gap, found.overshoot, lifted)
         self.partial_sums.setdefault(key, [0.0] * COLUMNS)[:5] = map(float, numbers)
 
+    def record_applied(self, key: int, found: Inexactness) -> None:
+        """Record the inexactness of what is applied after the stages; called on one of the ranks that hold it."""
+        numbers = (1.0, found.delta, found.gap, found.overshoot)
+        self.partial_sums.setdefault(key, [0.0] * COLUMNS)[7:] = map(float, numbers)
+
     def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
         """Add ||rate * update||_F^2 and ||weight||_F^2 of this rank's piece, before the update."""
         row = self.partial_sums.setdefault(key, [0.0] * COLUMNS)
@@ -112,11 +120,12 @@ class Telemetry:
 
     def store(self, p: Tensor, total: Sequence[float]) -> None:
         """Store the sample of a parameter, from its partial sums added over all ranks."""
-        measured, delta, gap, overshoot, lifted, update, weight = total
+        measured, delta, gap, overshoot, lifted, update, weight, staged, *applied = total
         size, weight = update**0.5, weight**0.5
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
         inexactness = Inexactness(delta, gap, overshoot, None if isnan(lifted) else lifted) if measured else None
-        self.samples[p] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio)
+        after = Inexactness(*applied) if staged else None
+        self.samples[p] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio, after)
 
 
 def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[Tensor, float, float]]:
@@ -125,6 +134,8 @@ def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> I
         shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
         ball = optimizer.ball(group)
         measuring = sum(measuring_cost(ball, shape) for shape in shapes)
+        if any(group[key] != plain for key, plain in PLAIN_STAGES.items()):  # what they make is measured by an SVD
+            measuring += sum(300.0 * prod(shape) * min(shape[-2:]) for shape in shapes)
         yield p, measuring, sum(oracle_flops(ball, shape, p.device) for shape in shapes)
 
 
@@ -175,4 +186,6 @@ def stats_of(group: dict[str, Any], state: dict[str, Any], sample: Sample | None
             names = ("delta", "gap", "overshoot", "lifted", "factor")
             values = {name: getattr(sample.inexactness, name) for name in names}
             row |= {name: float(value) for name, value in values.items() if value is not None}
+        if sample.applied is not None:
+            row |= {f"{name}_applied": float(getattr(sample.applied, name)) for name in ("gap", "overshoot", "factor")}
     return row

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.decay import PLAIN_STAGES
 from inexact_muon.optim.lengths import Fixed
 from inexact_muon.polar.polynomial import Composition
 from inexact_muon.schedules.published import JORDAN
@@ -15,7 +16,7 @@ from inexact_muon.views import Whole
 SCALES = ("original", "match_rms_adamw")
 """Shape factors that torch.optim.Muon has, too."""
 
-PLAIN = {"radius": 1.0, "constrained": False, "maximize": False, "keep": 1.0}
+PLAIN = {"radius": 1.0, "constrained": False, "maximize": False, "keep": 1.0, **PLAIN_STAGES}
 """Options that torch.optim.Muon lacks, with the values at which it does the same."""
 
 MOMENTUM, MOMENTS = ("momentum_buffer",), ("exp_avg", "exp_avg_sq", "step")

@@ -26,6 +26,12 @@ class MuonSpec(_Hidden, frozen=True, tag="muon"):
     weight_decay: NotNegative = 0.1
     decay: Decay | UnsetType = UNSET  # unset, it is no part of a run's id
     """For the matrices, in place of `weight_decay`, and independent of lr: W <- (1 - decay lr_k/lr) W."""
+    cautious: bool | UnsetType = UNSET
+    """Decay the matrices only where a step moves them towards zero."""
+    before: str | UnsetType = UNSET
+    """Stages before the oracle, as text: "second-moment"."""
+    after: str | UnsetType = UNSET
+    """Stages after it: "row-moment + rms:0.2"."""
     polar: str = "auto"
     scale: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
 

@@ -11,12 +11,12 @@ from msgspec.structs import asdict
 from torch import nn
 
 from inexact_muon import lmo, optim, polar
+from inexact_muon.optim.stages import parse as parse_stages
 from inexact_muon.routing.routes import Rules
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.problems.noisy import Point
 from inexact_muon_lab.spec.optimizers import SGD, AdamW, HyperballSpec, MuonSpec, ScionSpec, SignSGD, TorchMuonSpec
 from inexact_muon_lab.spec.spec import RunSpec
-from inexact_muon_lab.train.hyperball import Hyperball
 from inexact_muon_lab.train.joined import Joined
 
 
@@ -26,9 +26,12 @@ def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
 
 
 def check(spec: RunSpec) -> None:
-    """Raise if the oracle's text cannot be parsed."""
+    """Raise if the text of the oracle or of stages cannot be parsed."""
     if isinstance(spec.optimizer, MuonSpec | HyperballSpec | ScionSpec):
         oracle(spec.optimizer.polar)
+    if isinstance(spec.optimizer, MuonSpec):
+        stages(spec.optimizer.before, "before")
+        stages(spec.optimizer.after, "after")
 
 
 def oracle(text: str) -> polar.PolarMethod:
@@ -39,17 +42,25 @@ def oracle(text: str) -> polar.PolarMethod:
         raise LabError(f"optimizer.polar: {error}") from None
 
 
+def stages(text: str | UnsetType, option: str) -> tuple[Any, ...]:
+    """The stages of a spec before or after the oracle."""
+    if isinstance(text, UnsetType):
+        return ()
+    try:
+        return parse_stages(text, optim.Before if option == "before" else optim.After)
+    except (ValueError, TypeError) as error:
+        raise LabError(f"optimizer.{option}: {error}") from None
+
+
 def rules(model: nn.Module) -> Rules:
     """A rule for matrix problems, whose parameter is not the weight of a layer, to get the LMO."""
     return (("*", "lmo"),) if isinstance(model, Point) else ()
 
 
 def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
-    """Muon for hidden matrices and AdamW for the rest.
-
-    A step multiplies by 1 - lr_k weight_decay: a decay that does not depend on lr is decay/lr all along a schedule.
-    """
-    decay = options.weight_decay if isinstance(options.decay, UnsetType) else options.decay / options.lr
+    """Muon for hidden matrices and AdamW for the rest."""
+    independent = not isinstance(options.decay, UnsetType)
+    words = ["cautious"] * (options.cautious is True) + ["independent"] * independent
     return optim.Muon.for_model(
         model,
         options.lr,
@@ -57,7 +68,10 @@ def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
         adamw={"lr": options.adamw_lr, "betas": options.betas, "weight_decay": options.weight_decay},
         momentum=options.momentum,
         nesterov=options.nesterov,
-        weight_decay=decay,
+        weight_decay=options.weight_decay if isinstance(options.decay, UnsetType) else options.decay,
+        decay="-".join(words) or "decoupled",
+        before=stages(options.before, "before"),
+        after=stages(options.after, "after"),
         adjust_lr_fn=options.scale,
         rules=rules(model),
     )
@@ -65,10 +79,15 @@ def muon(model: nn.Module, options: MuonSpec) -> torch.optim.Optimizer:
 
 def hyperball(model: nn.Module, options: HyperballSpec) -> torch.optim.Optimizer:
     """Muon without weight decay, its matrices on spheres."""
-    optimizer = muon(model, MuonSpec(**asdict(options), weight_decay=0.0))
-    hidden = [group["params"] for group in optimizer.param_groups if group["algorithm"] == "lmo"]
-    Hyperball(optimizer, [p for params in hidden for p in params])
-    return optimizer
+    return optim.Hyperball.for_model(
+        model,
+        options.lr,
+        polar=oracle(options.polar),
+        adamw={"lr": options.adamw_lr, "betas": options.betas, "weight_decay": 0.0},
+        momentum=options.momentum,
+        nesterov=options.nesterov,
+        rules=rules(model),
+    )
 
 
 def torch_muon(model: nn.Module, options: TorchMuonSpec) -> torch.optim.Optimizer:

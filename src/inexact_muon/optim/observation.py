@@ -1,0 +1,132 @@
+"""What is measured and observed of a step, and how it is read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from inexact_muon.inexactness import Inexactness
+from inexact_muon.lmo import Ball
+from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.observers import Answer, Observer
+from inexact_muon.optim.telemetry import Telemetry, combine, costs, stats_of
+from inexact_muon.views import View
+
+
+class Observed(Optimizer):
+    """Base class of `Groups`: samples and observers.
+
+    Attributes:
+        telemetry: samples of some parameters at some steps.
+        observers: called with the inputs and outputs of oracles.
+        wanted: ids of the parameters whose directions are measured or observed in this step.
+        own_momenta: whether each rank keeps its own momentum (EF21).
+    """
+
+    own_momenta: bool = False
+    telemetry: Telemetry
+    observers: list[Observer]
+    wanted: set[int]
+    _names: dict[int, str]
+
+    def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+        """(name or running index, parameter, group) of every parameter."""
+        count = 0
+        for group in self.param_groups:
+            names = group.get("param_names")
+            for i, p in enumerate(group["params"]):
+                yield (names[i] if names else str(count)), p, group
+                count += 1
+
+    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]], plan: Any) -> None:
+        """Choose the parameters to measure or observe in this step, without those that are skipped."""
+        self.telemetry.begin(lambda: costs(self, entries))
+        self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
+        if self.wanted:
+            fine = plan.finite_ids()
+            self.wanted &= fine
+            self.telemetry.chosen &= fine
+        self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
+
+    def _observe_batch(
+        self, batch: Batch, ms: Sequence[Tensor], zs: Sequence[Tensor], exact: dict[int, Tensor] | None
+    ) -> None:
+        """Measure and report the wanted directions of a batch whose members are whole here, on their owner."""
+        assert batch.stacks is not None
+        inputs = batch.stacks.split(ms) if exact is None else [exact.get(id(m.p)) for m in batch.members]
+        for member, m, z in zip(batch.members, inputs, batch.stacks.split(zs), strict=True):
+            if id(member.p) in self.wanted and (member.place is None or member.owner == member.place.me):
+                assert m is not None
+                # Of EF21 z belongs to an estimate of m, so that it is no function of m's singular values.
+                self.observe(id(member.p), member.ball, member.view, m, z, not self.own_momenta)
+
+    def _record_sizes(self, batch: Batch, zs: Sequence[Tensor], lengths: Sequence[float]) -> None:
+        """Record update and weight norms of sampled parameters; of replicas, the first does."""
+        for m, z, length in zip(batch.members, zs, lengths, strict=True):
+            if id(m.p) in self.telemetry.chosen and (m.place is None or m.place.copy == 0):
+                self.telemetry.record_sizes(id(m.p), z, m.piece, float(m.group["lr"]) * length)
+
+    def record_stacks(
+        self, batch: Batch, zs: Sequence[Tensor], rates: Sequence[Tensor], weights: Sequence[Tensor]
+    ) -> None:
+        """The same from the stacks of stages, with the factors of their directions."""
+        chosen = [k for k, m in enumerate(batch.members) if id(m.p) in self.telemetry.chosen]
+        steps = [z * rate for z, rate in zip(zs, rates, strict=True)] if chosen else []
+        for k in chosen:
+            m = batch.members[k]
+            if m.place is None or m.place.copy == 0:
+                for step, weight in zip(*(batch.layout.of_member(k, xs) for xs in (steps, weights)), strict=True):
+                    self.telemetry.record_sizes(id(m.p), step, weight)
+
+    def observe(self, key: int, ball: Ball, view: View, m: Tensor, z: Tensor, estimable: bool = True) -> None:
+        """Measure the direction z of a parameter for input m, if it is sampled, and pass both to the observers.
+
+        Args:
+            key: id of the parameter.
+            estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
+        """
+        pairs = zip(view.cut(m), view.cut(z.to(m.dtype)), strict=True)
+        answers: list[Answer] = [(ball, a, -ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
+        if not answers:
+            return
+        if key in self.telemetry.chosen:
+            self.telemetry.record(key, combine(answers, exact=not estimable))
+        for observer in self.observers:
+            observer.seen(self._names[key], answers)
+
+    def observe_applied(self, member: Member, m: Tensor, z: Tensor) -> None:
+        """Measure the direction z that stages made of the oracle's answer, for the momentum m before them."""
+        ball, view = member.ball, member.view
+        pairs = zip(view.cut(m), view.cut(z.to(m.dtype)), strict=True)
+        answers: list[Answer] = [(ball, a, -ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
+        if answers:
+            self.telemetry.record_applied(id(member.p), combine(answers, exact=True))
+
+    def inexactness(self, applied: bool = False) -> dict[str, Inexactness]:
+        """Inexactness of each LMO parameter at the last sampled step (see `sample_every`).
+
+        A parameter of several matrices counts as one point of the product of their balls.
+
+        Args:
+            applied: not of the oracle's answer to its input, but of what stages make of the step: the direction after
+                them, with the Frobenius norm of the answer, for the momentum before them. Without stages, the same.
+        """
+        if self.telemetry.every == 0:
+            warnings.warn("nothing is measured: pass sample_every=10 to the optimizer", stacklevel=2)
+        samples = {name: self.telemetry.sample_of(p) for name, p, _ in self.named()}
+        found = {
+            name: s.applied if applied and s.applied is not None else s.inexactness
+            for name, s in samples.items()
+            if s is not None
+        }
+        return {name: inexactness for name, inexactness in found.items() if inexactness is not None}
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Per parameter: lr, steps made and skipped; at the last sampled step also update RMS and its ratio to W."""
+        return {
+            name: stats_of(group, self.state.get(p, {}), self.telemetry.sample_of(p)) for name, p, group in self.named()
+        }

@@ -1,0 +1,62 @@
+"""Stages around the oracle: what changes its input, and what changes its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from inexact_muon._text import read, write
+from inexact_muon.optim.stages.base import After as After
+from inexact_muon.optim.stages.base import Before as Before
+from inexact_muon.optim.stages.base import Stage as Stage
+from inexact_muon.optim.stages.entry_moment import EntryMoment as EntryMoment
+from inexact_muon.optim.stages.inputs import SecondMoment as SecondMoment
+from inexact_muon.optim.stages.inputs import Signed as Signed
+from inexact_muon.optim.stages.rms import RMS as RMS
+from inexact_muon.optim.stages.row_moment import RowMoment as RowMoment
+
+BEFORE: dict[str, type[Before]] = {stage.name: stage for stage in (SecondMoment, Signed)}
+AFTER: dict[str, type[After]] = {stage.name: stage for stage in (RowMoment, EntryMoment, RMS)}
+"""Name -> class, for parsing."""
+
+NONE = "none"
+"""Text of no stages."""
+
+JOIN = " + "
+
+Given = Stage | str | Iterable[Stage | str] | None
+"""Stages as an option: a value, its text ("sign", "row-moment + rms:0.2"), several of them, or none."""
+
+
+def parse(given: Given, kind: type[Stage]) -> tuple[Any, ...]:
+    """The stages of an option, in order; `kind` is `Before` or `After`.
+
+    Raises:
+        ValueError, TypeError: it is no stage of this kind, or a stage occurs twice, whose state would be one.
+    """
+    if isinstance(given, str):
+        given = [] if given.strip() == NONE else given.split(JOIN)
+    entries = [] if given is None else [given] if isinstance(given, Stage) else list(given)
+    table: dict[str, Any] = dict(BEFORE if kind is Before else AFTER)
+    stages = tuple(read(entry, table) if isinstance(entry, str) else entry for entry in entries)
+    option = kind.__name__.lower()
+    for stage in stages:
+        if not isinstance(stage, kind):
+            raise TypeError(f"{option} takes stages of type {kind.__name__}, got {type(stage).__name__}: {stage!s:.80}")
+    names = [stage.name for stage in stages]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{option} names a stage twice: {', '.join(names)}")
+    return stages
+
+
+def text(stages: Iterable[Stage]) -> str:
+    """The text of stages, with all fields; `parse` reads it."""
+    return JOIN.join(write(stage, full=True) for stage in stages) or NONE
+
+
+def short(text: str) -> str:
+    """The text of stages with the fields that differ from their defaults, if it can be read."""
+    try:
+        return JOIN.join(str(read(part, {**BEFORE, **AFTER})) for part in text.split(JOIN)) if text != NONE else ""
+    except ValueError:  # a stage of the user's
+        return text

@@ -1,0 +1,99 @@
+"""Each stage is its equation, written out one matrix at a time in float64; on one process, masked, and on ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+from inexact_muon.optim import finite
+from ranks import on_ranks
+from stage_cases import CASES, VIEWED, trained, written_out
+
+LAYOUTS: dict[str, tuple[int | None, ...]] = {"rows": (0,), "columns": (1,), "copies of rows": (None, 0)}
+ROUTES = (
+    *(("rows", s) for s in ("owner-rank", "replicated", "gram-reduced", "block-periodic:1")),
+    *(("columns", s) for s in ("owner-rank", "gram-reduced")),
+    *(("ddp", s) for s in ("owner-rank", "auto")),
+)
+"""(layout, strategy)"""
+
+
+def close(found: list[Tensor], expected: list[Tensor], tolerance: float, what: Any = "") -> None:
+    for x, y, viewed in zip(found, expected, VIEWED, strict=True):
+        error = float((x - y).abs().max())
+        assert error <= tolerance, (what, viewed, error)
+
+
+@pytest.mark.parametrize("readable", [("cpu",), ()], ids=["host", "accelerator"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_stage_is_its_equation(name: str, readable: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finite, "HOST_READABLE", readable)
+    params, _ = trained(torch.clone, **CASES[name])
+    close([p.detach() for p in params], written_out(CASES[name]), 1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_room_for_all_at_once_the_result_is_the_same(name: str) -> None:
+    params, _ = trained(torch.clone, memory_limit=1, **CASES[name])
+    close([p.detach() for p in params], written_out(CASES[name]), 1e-12)
+
+
+def laid_out(world: int, dims: tuple[int | None, ...]) -> Callable[[Tensor], Any]:
+    mesh = init_device_mesh("cpu", (world,) if len(dims) == 1 else (2, world // 2))
+    placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+    return lambda whole: distribute_tensor(whole.clone(), mesh, placements, src_data_rank=None)
+
+
+def on_routes(rank: int, world: int, routes: list[tuple[str, str]], masked: bool) -> list[Any]:
+    finite.HOST_READABLE = () if masked else ("cpu",)
+    found = []
+    for layout, strategy in routes:
+        place: Callable[[Tensor], Any] = torch.clone if layout == "ddp" else laid_out(world, LAYOUTS[layout])
+        for options in CASES.values():
+            params, optimizer = trained(place, strategy=strategy, sample_every=2, **options)
+            whole = [p.detach().full_tensor() if layout != "ddp" else p.detach() for p in params]
+            measured = {key: (x.gap, x.overshoot) for key, x in optimizer.inexactness(applied=True).items()}
+            found.append((whole, measured))
+    return found
+
+
+def compare(world: int, routes: list[tuple[str, str]], masked: bool = False) -> None:
+    ranks = on_ranks(on_routes, world, routes, masked)
+    cases = [(*route, name) for route in routes for name in CASES]
+    for k, (layout, strategy, name) in enumerate(cases):
+        expected = written_out(CASES[name])
+        _, optimizer = trained(torch.clone, sample_every=2, **CASES[name])
+        measured = optimizer.inexactness(applied=True)
+        for whole, samples in (rank[k] for rank in ranks):
+            # Gram matrices square the condition number.
+            close(whole, expected, 1e-10 if strategy == "gram-reduced" else 1e-12, (layout, strategy, name))
+            close(whole, ranks[0][k][0], 0.0, "ranks differ")
+            assert samples.keys() == measured.keys()
+            for key, x in measured.items():
+                assert samples[key] == pytest.approx((x.gap, x.overshoot), abs=1e-6), (layout, strategy, name, key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 3])
+def test_every_route_gives_the_same(world: int) -> None:
+    compare(world, list(ROUTES))
+
+
+@pytest.mark.slow
+def test_copies_are_counted_once() -> None:
+    compare(4, [("copies of rows", "owner-rank"), ("copies of rows", "replicated")])
+
+
+@pytest.mark.slow
+def test_ranks_with_accelerators() -> None:
+    compare(2, [("rows", "owner-rank"), ("ddp", "owner-rank")], masked=True)
+
+
+def test_two_ranks_in_short() -> None:
+    compare(2, [("rows", "owner-rank")])
