@@ -33,13 +33,14 @@ MODULES = {
 
 FIRST = {
     "inexact_muon": "Muon explain advise plot measure Inexactness transfer predict certify Scion EF21Muon",
-    "inexact_muon.optim": "Muon explain Explanation clip_grad_norm_ load_foreign flat_stats to_tensorboard to_wandb"
-    " Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed Steepest Clipped Smooth",
+    "inexact_muon.optim": "Muon explain Explanation clip_grad_norm_ QKClip load_foreign flat_stats"
+    " to_tensorboard to_wandb Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed"
+    " Steepest Clipped Smooth",
     "inexact_muon.polar": "parse PolarMethod Auto PolarExpress Zolotarev Cans Jordan You Cesista NewtonSchulz ExactSVD"
     " Polynomial cheapest choose Choice calibrate Costs Compiled",
     "inexact_muon.lmo": "Ball Spectral Sign Euclidean ColNorm RowNorm Nuclear Perturbed parse",
-    "inexact_muon_lab.tune": "advise Advice plot transfer Transfer record",
-    "inexact_muon.views": "View Whole Transposed Flatten Split Stacked",
+    "inexact_muon_lab.tune": "advise Advice plot transfer Transfer record widths Widths",
+    "inexact_muon.views": "View Whole Transposed Flatten Split Stacked Interleaved",
     "inexact_muon.parallel": "Strategy AutoStrategy OwnerRank Replicated GramReduced BlockPeriodic Team Wire",
     "inexact_muon_lab.problems": "Task",
     "inexact_muon.testing": "check_polar check_ball",

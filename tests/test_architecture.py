@@ -65,7 +65,8 @@ NAMES_OF_THE_LAB = (
 INSIDE_FUNCTIONS = (
     *("__init__.py", "optim/__init__.py", "optim/groups.py", "polar/kernel.py"),
     *("__main__.py", "cli/evidence.py", "cli/oracles.py", "cli/runs.py", "cli/catalogue.py", "cli/statements.py"),
-    *("tune/__init__.py", "tune/checkpoints.py", "tune/plotting.py", "bench/page.py", "plan/files.py", "plan/page.py"),
+    *("tune/__init__.py", "tune/checkpoints.py", "tune/coordinates.py", "tune/plotting.py", "bench/page.py"),
+    *("plan/files.py", "plan/page.py"),
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; the
 optimizer, which imports `parallel` once there is a process group; and the kernel, which needs Triton."""

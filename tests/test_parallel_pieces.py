@@ -21,7 +21,7 @@ from inexact_muon.optim.stepplan import interleaved
 from inexact_muon.parallel.place import Place, place_of
 from inexact_muon.parallel.wire import Wire
 from inexact_muon.polar import PolarExpress
-from inexact_muon.views import Flatten, Split, Stacked, Transposed, View, Whole, parse
+from inexact_muon.views import Flatten, Interleaved, Split, Stacked, Transposed, View, Whole, parse
 from matrices import matrix
 
 
@@ -68,6 +68,10 @@ CUT: dict[View, tuple[int, ...]] = {
     Split(2): (3, 4, 2),
     Stacked(3): (6, 4),
     Stacked(3, transposed=True): (6, 4),
+    Interleaved((2, 1), 2): (6, 4),
+    Interleaved((1, 1, 2), 3): (12, 2),
+    Transposed(Interleaved((2, 1), 2)): (4, 6),
+    Transposed(Stacked(2, transposed=True)): (4, 6),
     Transposed(): (6, 4),
     Transposed(Split((1, 2), 2)): (4, 6),
     Transposed(Split(2)): (3, 5, 4),

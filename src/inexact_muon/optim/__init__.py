@@ -28,6 +28,7 @@ from inexact_muon.optim.stages import RowMoment as RowMoment
 from inexact_muon.optim.stages import SecondMoment as SecondMoment
 from inexact_muon.optim.stages import Signed as Signed
 from inexact_muon.views import Flatten as Flatten
+from inexact_muon.views import Interleaved as Interleaved
 from inexact_muon.views import Split as Split
 from inexact_muon.views import Stacked as Stacked
 from inexact_muon.views import Transposed as Transposed
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from inexact_muon.optim.logging import to_wandb as to_wandb
     from inexact_muon.optim.probe import Smoothness as Smoothness
     from inexact_muon.optim.probe import SmoothnessProbe as SmoothnessProbe
+    from inexact_muon.optim.qk_clip import QKClip as QKClip
     from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
     from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
     from inexact_muon.optim.torch_states import TorchStates as TorchStates
@@ -66,6 +68,7 @@ _LAZY = {
     "inexact_muon.optim.foreign": ("load_foreign",),
     "inexact_muon.optim.logging": ("flat_stats", "to_tensorboard", "to_wandb"),
     "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
+    "inexact_muon.optim.qk_clip": ("QKClip",),
     "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
     "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
     "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from inexact_muon.views import View, Whole
+from inexact_muon.views import Stacked, View, Whole
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,10 @@ class Cut:
     @cached_property
     def block(self) -> tuple[int, int, int] | None:
         """(count, rows, columns) if the matrices are consecutive in memory."""
-        return self.view.block(self.size) if self.size == self.shape or self.view == Whole() else None
+        if self.size == self.shape or self.view == Whole():
+            return self.view.block(self.size)
+        stacked = isinstance(self.view, Stacked) and not self.view.transposed and len(self.shapes) == 1
+        return self.shapes[0] if stacked and len(self.shapes[0]) == 3 else None
 
     def __call__(self, x: Tensor) -> list[Tensor]:
         """The matrices."""

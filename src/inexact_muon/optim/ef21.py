@@ -19,6 +19,7 @@ from inexact_muon.optim.stepplan import Entry, StepPlan
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor
 from inexact_muon.parallel.team import Team
 from inexact_muon.routing.groups import Recipe
+from inexact_muon.routing.per_head import Heads
 from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.strategies import OwnerRank
 
@@ -69,10 +70,11 @@ class EF21Muon(Muon):
         adamw: Mapping[str, Any] | None = None,
         rules: Rules = (),
         split: Splits | None = None,
+        heads: Heads = False,
         **options: Unpack[EF21Options],
     ) -> Self:
         """`Muon.for_model` with compressors and without a strategy."""
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
+        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, heads=heads)
         return cls._routed(model, lr, recipe, **{"polar": "auto", "up": up, "down": down, **options})
 
     def _join(self) -> Ranks:

@@ -19,7 +19,7 @@ from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.scales import SCALES, conventions
 from inexact_muon.optim.stages.notes import is_cheap, stage_notes, stages_of
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import Auto, PolarMethod
@@ -121,7 +121,7 @@ class Explanation:
     Attributes:
         measured: where the numbers come from, in words; empty if there are none.
         staged: sentences on stages around the oracle.
-        answer: the lines of `advise`, or what to do to get them.
+        answer: what a scale's name means elsewhere; then the lines of `advise`, or what to do to get them.
     """
 
     lines: tuple[Line, ...]
@@ -197,7 +197,8 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
     measured = "on the momentum as it stands" if judged else _at_steps(steps) if samples else ""
     told = answer.lines if answer is not None else (LATER,) if any(line.flops for line in lines) else ()
     staged = tuple(stage_notes(found, [line.stages for line in lines]))
-    return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, told, staged)
+    named = conventions(group["scale"] for group in found.param_groups if group["algorithm"] == "lmo")
+    return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, (*named, *told), staged)
 
 
 def _at_steps(steps: list[int]) -> str:

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from inexact_muon._text import nearest
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.decay import DECAYS, check_decay
 from inexact_muon.optim.finite import is_finite
-from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.scales import SCALES, unknown_scale
 from inexact_muon.polar._base import DTYPES
 from inexact_muon.views import Flatten, Misfit, View
 
@@ -113,7 +112,7 @@ def check_options(group: dict[str, Any]) -> None:
         if group[key] not in known:
             raise ValueError(f"{key} must be {' or '.join(map(str, known))}, got {group[key]!r}")
     if group["scale"] not in SCALES:
-        raise ValueError(f"unknown scale {group['scale']!r}: {nearest(group['scale'], SCALES)}")
+        raise ValueError(unknown_scale(group["scale"]))
     check_decay(group)
     if group["constrained"] and group["weight_decay"]:
         raise ValueError("constrained=True already implies a weight decay of 1: leave out weight_decay")

@@ -17,6 +17,7 @@ from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.routing.groups import Recipe, warn_of_doubts
+from inexact_muon.routing.per_head import Heads
 from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.schedules.published import JORDAN
 
@@ -33,7 +34,8 @@ class Muon(LMOOptimizer):
 
     Args:
         adjust_lr_fn: "original" (also None): sqrt(max(1, out/in)); "match_rms_adamw": 0.2 sqrt(max(out, in));
-            "spectral": sqrt(out/in); "none": 1.
+            "spectral": sqrt(out/in), which Emerging-Optimizers and Megatron call unit_rms_norm: their "spectral" is
+            sqrt(max(out, in)); "none": 1.
         eps: accepted for compatibility and ignored: the oracle is invariant to the gradient's scale.
         foreach, fused: which of torch's implementations to use; accepted for compatibility: there is one here, which
             works on many matrices at once, with the same result. Both cannot be True.
@@ -78,6 +80,7 @@ class Muon(LMOOptimizer):
         adamw: Mapping[str, Any] | None = None,
         rules: Rules = (),
         split: Splits | None = None,
+        heads: Heads = False,
         **options: Unpack[MuonOptions],
     ) -> Self:
         """Muon for the hidden matrices of a model and AdamW for the rest, in one optimizer; see `routing`.
@@ -93,6 +96,8 @@ class Muon(LMOOptimizer):
             rules: (glob on the name, "lmo", "adamw" or options) pairs that override routing; options are those of a
                 parameter group, including "algorithm": ("*.bias", {"weight_decay": 0.1}).
             split: glob on the name -> rows of the blocks of a fused weight whose layout is not recognised.
+            heads: True makes each head of attention's query, key and value a matrix of its own, as the code of the
+                module divides them; "all" the output projections by columns too.
             weight_decay: applies to matrices and untied output layers; not to norms, biases, embeddings and parameters
                 that `model.no_weight_decay()` names, unless a rule sets it.
 
@@ -100,7 +105,7 @@ class Muon(LMOOptimizer):
         """
         if adamw is not None and not isinstance(adamw, Mapping):
             raise TypeError(f'adamw must be a dict of options, such as adamw={{"lr": 0.003}}, got {adamw!r}')
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})})
+        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, heads=heads)
         return cls._routed(model, lr, recipe, polar=polar, **options)
 
     @classmethod

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -17,6 +19,7 @@ from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, on_owners, reducible, summed_chunks
+from inexact_muon.optim.cuts import Cut
 from inexact_muon.optim.owned import Owned
 from inexact_muon.optim.stepplan import StepPlan, alone
 from inexact_muon.optim.telemetry import COLUMNS, oracle_flops
@@ -24,6 +27,7 @@ from inexact_muon.parallel.team import Team
 from inexact_muon.polar import Auto
 from inexact_muon.polar.batching import COPIES, HALF_COPIES, limit_on
 from inexact_muon.strategies import BlockPeriodic, GramReduced, Replicated
+from inexact_muon.views import BATCH, View
 
 OVERLAPPED = 64 * 2**20
 """Bytes of a rank's matrices from which they are sent in several chunks, so that messages overlap with products."""
@@ -84,9 +88,9 @@ class Ranks:
         if isinstance(strategy, BlockPeriodic) and m.group["turn"] % strategy.period and len(place.pieces) > 1:
             return "blocks"
         axes = m.view.axes(len(place.shape))
-        if place.cut and all(axes[dim] == -3 for dim in place.cut):
+        if place.cut and all(axes[dim] == BATCH for dim in place.cut):
             return "experts"  # whole matrices in a divided stack stay on their ranks
-        return "owned"
+        return "experts" if place.cut and holds_whole(m.view, place.shape, place.pieces) else "owned"
 
     def _chunks(self, route: str, members: list[Member], limit: int | None) -> list[list[Batch]]:
         """Batches of one kind and route. Owners and chunks are the same on all ranks."""
@@ -130,6 +134,21 @@ class Ranks:
                 groups = self.team.reduction_groups(some.places[0])
                 for p, total in zip(sampled, self.team.wire.reduce(sums, groups).tolist(), strict=True):
                     telemetry.store(p, total)
+
+
+@lru_cache(maxsize=1024)
+def holds_whole(view: View, shape: tuple[int, ...], pieces: tuple[tuple[tuple[int, int], ...], ...]) -> bool:
+    """Whether every matrix lies whole in one of the pieces, none of which is empty: heads, divided between them."""
+    whole, found = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
+    for size in view.shapes(shape):
+        whole[size[-2:]] += prod(size[:-2])
+    if len(pieces) > whole.total():
+        return False
+    for spans in pieces:
+        size, first = tuple(end - start for start, end in spans), tuple(start for start, _ in spans)
+        for part in Cut(view, size, first, shape).shapes if 0 not in size else [(0, 0)]:
+            found[part[-2:]] += prod(part[:-2])
+    return found == whole
 
 
 def merged(balls: set[Ball]) -> dict[Ball, Ball]:

@@ -13,6 +13,7 @@ from inexact_muon.routing.layers import WRAPPERS, Site, is_embedding, is_norm, w
 from inexact_muon.routing.reading.cuts import ChannelCut
 from inexact_muon.routing.reading.forward import INPUT, OTHER, Reader
 from inexact_muon.routing.reading.frames import TooLong, Unreadable
+from inexact_muon.routing.reading.rows import WeightRows
 
 ENTRIES = ("forward", "training_step")
 """Methods that compute a model's outputs: of a module, of Lightning's."""
@@ -128,6 +129,35 @@ def cut_by(site: Site) -> int | None:
         if cut is not None:
             return cut.count(site.module.out_channels)  # type: ignore[arg-type]
     return None
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What a module does with the outputs of its linear layers.
+
+    Attributes:
+        rows: rows of their weights as functions take them.
+        givers: id of a layer -> ids of those whose output it takes.
+    """
+
+    rows: tuple[WeightRows, ...] = ()
+    givers: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+
+def uses_in(module: nn.Module) -> Uses:
+    """Read the forward pass of a module; empty if its source is missing."""
+    rows, givers = list[WeightRows](), dict[int, frozenset[int]]()
+    for functions in _entries(type(module)):
+        for function in functions:
+            reader = Reader(lambda part: part is not module and _is_layer(part))
+            try:
+                reader.entry(module, function)
+            except (Unreadable, TooLong, RecursionError):
+                continue
+            rows += reader.uses
+            for giver, takers in reader.consumers.items():
+                givers |= {taker: givers.get(taker, frozenset()) | {giver} for taker in takers}
+    return Uses(tuple(dict.fromkeys(rows)), givers)
 
 
 def _is_layer(module: nn.Module) -> bool:

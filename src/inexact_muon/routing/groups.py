@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from inexact_muon.routing.per_head import Heads
 from inexact_muon.routing.routes import Route, Rules, Splits, routes
 from inexact_muon.views import Whole
 
@@ -31,16 +32,18 @@ class Recipe:
     Attributes:
         adamw: options of the AdamW groups.
         lr: learning rate of the LMO groups.
+        heads: whether attention's matrices are one for each head.
     """
 
     rules: Rules
     split: Splits | None
     adamw: Mapping[str, Any]
     lr: Any = None
+    heads: Heads = False
 
     def routes(self, model: nn.Module) -> list[Route]:
         """Route of each trainable parameter."""
-        return routes(model, self.rules, self.split)
+        return routes(model, self.rules, self.split, self.heads)
 
     def groups(self, made: Sequence[Route]) -> list[dict[str, Any]]:
         """One group per combination of algorithm, view, decay and rule options; LMO groups first."""
@@ -78,11 +81,19 @@ def group_name(route: Route) -> str:
 
 
 def warn_of_doubts(made: Sequence[Route]) -> None:
-    """Warn once if outputs may be among the hidden matrices, and once if many hidden matrices get AdamW."""
+    """Warn once if hidden matrices may be outputs, once if heads are not known, once if many matrices get AdamW."""
     outputs = [r for r in made if r.may_be_output]
     if outputs:
         text = "it is not known whether a layer takes their output, and output layers should get AdamW"
         _warn(text, outputs, "adamw", "if none does", "lmo", made)
+    unknown = [r for r in made if r.unknown_heads]
+    if unknown:
+        names, why = _some(unknown), unknown[0].why.rpartition(": ")[2]
+        warnings.warn(
+            f"for_model: heads: the heads of {names} are not known ({why}), and these are not divided by head: pass "
+            f'split={{"{globs(unknown, made)[0]}": the number of heads}}, or 1 to leave them as they are',
+            stacklevel=4,
+        )
     hidden = [r for r in made if r.role in HIDDEN or r.settled or not r.sure]
     lost = [r for r in hidden if r.algorithm == "adamw" and not r.settled and r.role not in ("conv", "head")]
     entries = sum(r.parameter.numel() for r in hidden)
@@ -101,9 +112,13 @@ def warn_of_doubts(made: Sequence[Route]) -> None:
 
 
 def _warn(what: str, routes: Sequence[Route], word: str, condition: str, other: str, made: Sequence[Route]) -> None:
-    names = ", ".join(r.name for r in routes[:3]) + (f" and {len(routes) - 3} more" if len(routes) > 3 else "")
+    names = _some(routes)
     rules = ", ".join(f'("{glob}", "{word}")' for glob in globs(routes, made))
     warnings.warn(f'for_model: {what} ({names}): {condition}, pass rules=[{rules}], else "{other}"', stacklevel=5)
+
+
+def _some(routes: Sequence[Route]) -> str:
+    return ", ".join(r.name for r in routes[:3]) + (f" and {len(routes) - 3} more" if len(routes) > 3 else "")
 
 
 def globs(wanted: Sequence[Route], made: Sequence[Route]) -> list[str]:

@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from inexact_muon.routing.layers import WRAPPERS, Site, sites
 from inexact_muon.routing.layouts import within
+from inexact_muon.routing.per_head import Heads, check_heads, per_head
 from inexact_muon.routing.roles import Decision, Facts, decide
 from inexact_muon.views import Flatten, Split, View, Whole, parse
 
@@ -43,6 +44,7 @@ class Route:
         options: group options set by the rule.
         settled: whether the rule decides the algorithm.
         may_be_output: whether it is unsure because it may be an output layer.
+        unknown_heads: whether it is unsure because it is one of attention's layers whose heads are not known.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Route:
     options: Mapping[str, Any] = field(default_factory=dict)
     settled: bool = False
     may_be_output: bool = False
+    unknown_heads: bool = False
 
     @property
     def reason(self) -> str:
@@ -64,7 +67,7 @@ class Route:
         return self.why if self.sure else f"unsure: {self.why}"
 
 
-def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> list[Route]:
+def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None, heads: Heads = False) -> list[Route]:
     """One route per parameter that requires a gradient, in the model's order; a tied weight has one.
 
     The model is not run, and parameters may be on the meta device.
@@ -75,17 +78,28 @@ def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None) -> 
             either algorithm. A glob that matches nothing is an error, also in split.
         split: glob on the parameter's name -> number of row blocks, rows of each, or a view, for weights whose layout
             is not recognised or differs from the model's computation; 1 leaves a weight whole.
+        heads: whether query, key and value are a matrix for each head; "all": output projections too.
     """
     _check(model, rules, split or {})
-    facts, unwanted = Facts.of(model), undecayed(model)
+    check_heads(heads)
+    unwanted, found = undecayed(model), findings(model)
+    decisions = per_head(found, heads) if heads else [finding for _, finding in found]
     made = []
-    for site in sites(model):
-        if is_lazy(site.parameter):
-            raise ValueError(f"{site.name} has no shape yet: run a batch through the model before for_model")
-        finding = _split(decide(site, facts), site, split or {})
+    for (site, _), decision in zip(found, decisions, strict=True):
+        finding = _split(decision, site, split or {})
         exempt = site.name in unwanted or getattr(site.parameter, "_no_weight_decay", False)
         made.append(_apply_rules(site, finding, rules, exempt))
     return made
+
+
+def findings(model: nn.Module) -> list[tuple[Site, Decision]]:
+    """Each parameter that requires a gradient, and what its role asks for."""
+    facts, found = Facts.of(model), []
+    for site in sites(model):
+        if is_lazy(site.parameter):
+            raise ValueError(f"{site.name} has no shape yet: run a batch through the model before for_model")
+        found.append((site, decide(site, facts)))
+    return found
 
 
 def undecayed(model: nn.Module) -> set[str]:
@@ -139,7 +153,7 @@ def _split(finding: Decision, site: Site, split: Splits) -> Decision:
     else:
         view = within(Split(rows), finding.view)
     view.shapes(site.parameter.shape)  # raises if it does not fit
-    return replace(finding, view=view, why="split as asked", sure=True)
+    return replace(finding, view=view, why="split as asked", sure=True, unknown_heads=False)
 
 
 def _apply_rules(site: Site, finding: Decision, rules: Rules, exempt: bool) -> Route:
@@ -164,4 +178,5 @@ def _apply_rules(site: Site, finding: Decision, rules: Rules, exempt: bool) -> R
         options=options,
         settled=settled,
         may_be_output=finding.may_be_output and not settled,
+        unknown_heads=finding.unknown_heads and not settled,
     )

@@ -27,6 +27,22 @@ LETTERS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values"}
 """Also inner if there are two of them; a single `q` or `value` is the output of a critic."""
 
 
+ROLES = {
+    "query": {"q", "xq", "query", "queries", "qs"},
+    "key": {"k", "xk", "key", "keys", "ks"},
+    "value": {"v", "xv", "value", "values", "vs"},
+    "gate": {"gate", "gates"},
+}
+"""Words in the names of layers and variables for what attention takes: its three arguments, and gates of its output."""
+
+
+def role(name: str) -> str:
+    """query, key, value or gate if exactly one of them is in a name: "q_proj", "key_states", "wq"; else empty."""
+    parts = {part[1:] if part in ("wq", "wk", "wv") else part for part in words(name)}
+    found = [kind for kind, names in ROLES.items() if names & parts]
+    return found[0] if len(found) == 1 else ""
+
+
 def words(part: str) -> frozenset[str]:
     """The words of a name: "policy_head1" -> policy, head; "LMHead" -> lm, head."""
     return frozenset(re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", part).lower()))

@@ -16,9 +16,10 @@ from inexact_muon.views.base import View as View
 from inexact_muon.views.base import Whole as Whole
 from inexact_muon.views.blocks import Flatten as Flatten
 from inexact_muon.views.blocks import Stacked as Stacked
+from inexact_muon.views.interleaved import Interleaved as Interleaved
 from inexact_muon.views.split import Split as Split
 
-VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Stacked, Split, Transposed)}
+VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Stacked, Split, Interleaved, Transposed)}
 """Name -> class, for parsing."""
 
 

@@ -5,6 +5,7 @@
     carry        `transfer`
     spectra      recorded spectra of momentum: shipped ones, and your own
     checkpoints  the momentum of a saved optimizer
+    coordinates  `widths`: whether a learning rate carries over to another width
 
 Names that need torch are imported on first use, so that the formulas do not need it.
 """
@@ -17,16 +18,20 @@ if TYPE_CHECKING:
     from inexact_muon_lab.tune.advice import advise as advise
     from inexact_muon_lab.tune.carry import Transfer as Transfer
     from inexact_muon_lab.tune.carry import transfer as transfer
+    from inexact_muon_lab.tune.coordinates import Widths as Widths
+    from inexact_muon_lab.tune.coordinates import widths as widths
     from inexact_muon_lab.tune.plotting import plot as plot
     from inexact_muon_lab.tune.spectra import record as record
 
 _LAZY = {
     "Advice": "advice",
     "Transfer": "carry",
+    "Widths": "coordinates",
     "advise": "advice",
     "plot": "plotting",
     "record": "spectra",
     "transfer": "carry",
+    "widths": "coordinates",
 }
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from inexact_muon.routing.reading.computed import computed, truth
 from inexact_muon.routing.reading.frames import Closure, Frame, TooLong
-from inexact_muon.routing.reading.values import Method, Value, attribute, carried, joined, listed, of, record
+from inexact_muon.routing.reading.rearranging import taken
+from inexact_muon.routing.reading.tracking import Tracking, named_role
+from inexact_muon.routing.reading.values import Method, Value, attribute, carried, joined, listed, of, plain, record
 
 BUDGET = 400_000
 """Most expressions of a model."""
@@ -23,7 +26,7 @@ GROWING = ("append", "extend", "insert", "add", "update")
 """Methods that put their arguments into a container."""
 
 
-class Expressions(ABC):
+class Expressions(Tracking, ABC):
     """Evaluates expressions; what a call does is defined by the subclass.
 
     Attributes:
@@ -31,6 +34,7 @@ class Expressions(ABC):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.stored: dict[tuple[int, str], Value] = {}
         self._count = 0
 
@@ -39,7 +43,7 @@ class Expressions(ABC):
         """x(*args, **named)"""
 
     @abstractmethod
-    def pass_on(self, values: Sequence[Value], name: str = "") -> Value:
+    def pass_on(self, args: Sequence[Value], name: str = "", named: Mapping[str, Value] | None = None) -> Value:
         """The result of an unknown function of this name."""
 
     def value(self, node: ast.AST, frame: Frame) -> Value:
@@ -59,11 +63,13 @@ class Expressions(ABC):
             case ast.Attribute():
                 return self._attribute(self.value(node.value, frame), node.attr)
             case ast.Subscript():
-                return self.value(node.value, frame).at(self.value(node.slice, frame))
+                value, index = self.value(node.value, frame), self.value(node.slice, frame)
+                keys = plain(index.items or [index])
+                return self.rearranged(value, lambda rows: taken(rows, keys)) or replace(value, rows=None).at(index)
             case ast.Slice():
                 ends = [of(None) if end is None else self.value(end, frame) for end in (node.lower, node.upper)]
-                plain = node.step is None and all(end.known for end in ends)
-                return of(slice(*(end.objects[0] for end in ends))) if plain else Value()
+                known = node.step is None and all(end.known for end in ends)
+                return of(slice(*(end.objects[0] for end in ends))) if known else Value()
             case ast.Call():
                 return self._call(node, frame)
             case ast.Tuple() | ast.List() | ast.Set():
@@ -83,13 +89,13 @@ class Expressions(ABC):
         match node:
             case ast.BinOp():
                 sides = self.value(node.left, frame), self.value(node.right, frame)
-                if isinstance(node.op, ast.Add) and all(side.items is not None for side in sides):
+                if isinstance(node.op, ast.Add) and _concatenated(sides):
                     return listed([*(sides[0].items or ()), *(sides[1].items or ())])
                 known = computed(node.op, *sides)
-                return known or (self.pass_on(sides) if isinstance(node.op, ast.MatMult) else carried(sides))
+                return known or (self.pass_on if isinstance(node.op, ast.MatMult) else self.elementwise)(sides)
             case ast.UnaryOp():
                 side = self.value(node.operand, frame)
-                return computed(node.op, side) or carried([side])
+                return computed(node.op, side) or self.elementwise([side])
             case ast.Compare(ops=[op], comparators=[other]):
                 return computed(op, self.value(node.left, frame), self.value(other, frame)) or Value()
             case ast.BoolOp():
@@ -168,8 +174,12 @@ class Expressions(ABC):
     def _attribute(self, value: Value, name: str) -> Value:
         if name in value.fields:
             return value.fields[name]
+        if name == "shape" and value.rows is not None:
+            return listed(Value() if axis is None else of(axis.size) for axis in value.rows.closed().dims)
         if name in SIZES and (value.sources or value.weights):
             return Value()
+        if name in ("T", "mT") and (turned := self.rearranged(value, lambda rows: rows.transposed(-1, -2))) is not None:
+            return turned
         results = [Value(value.sources)] if value.sources else []
         for x in value.objects:
             if (id(x), name) in self.stored:
@@ -197,10 +207,16 @@ class Expressions(ABC):
             owner, cls = next(iter(frame.names.values()), Value()), frame.lookup("__class__")
             inside = owner.objects and cls.objects and isinstance(owner.objects[0], cls.objects[0])
             return Value(objects=(super(cls.objects[0], owner.objects[0]),)) if inside else Value()
-        callee, receiver = self.value(node.func, frame), Value()
-        if isinstance(node.func, ast.Attribute):
-            if node.func.attr not in SIZES and (not callee.objects or callee.weights):
-                receiver = self.value(node.func.value, frame)
+        receiver = self.value(node.func.value, frame) if isinstance(node.func, ast.Attribute) else Value()
+        if not isinstance(node.func, ast.Attribute):
+            callee = self.value(node.func, frame)
+        else:
+            if node.func.attr == "size" and receiver.rows is not None:
+                shape = self._attribute(receiver, "shape")
+                return shape.at(args[0]) if args else shape
+            callee = self._attribute(receiver, node.func.attr)
+            if node.func.attr in SIZES or (callee.objects and not callee.weights):
+                receiver = Value()
             if (node.func.attr in GROWING or node.func.attr.endswith("_")) and not callee.objects:
                 self._grow(node.func.value, [*args, *named.values()], frame)
         if callee.objects == (None,):  # a layer that this model does not have
@@ -208,7 +224,7 @@ class Expressions(ABC):
         known = [x for x in callee.objects if x is not None and not isinstance(x, nn.Parameter)]
         if not known:
             name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            return self.pass_on([receiver, *args, *named.values(), Value(callee.sources)], name)
+            return self.pass_on([receiver, *args], name, {**named, "": Value(callee.sources)})
         results = [self.apply(x, args, named) for x in known]
         return joined([*results, Value(callee.sources)]) if callee.sources else joined(results)
 
@@ -225,7 +241,7 @@ class Expressions(ABC):
         """target = value"""
         match target:
             case ast.Name():
-                frame.names[target.id] = value
+                frame.names[target.id] = named_role(value, target.id)
             case ast.Tuple() | ast.List():
                 parts = value.elements() or []
                 star = next((i for i, part in enumerate(target.elts) if isinstance(part, ast.Starred)), None)
@@ -255,3 +271,10 @@ class Expressions(ABC):
         if key.known and isinstance(key.objects[0], str):
             return record({**old.fields, key.objects[0]: value}, [old])
         return carried([old, value])
+
+
+def _concatenated(sides: Sequence[Value]) -> bool:
+    """Whether two tuples are added, one of which may be unknown, such as the shape of a tensor."""
+    return any(side.items is not None for side in sides) and all(
+        side.items is not None or not (side.sources or side.objects) for side in sides
+    )

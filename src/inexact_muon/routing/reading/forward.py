@@ -7,15 +7,21 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from inexact_muon.routing.layers import is_norm, linear_sides
 from inexact_muon.routing.reading.computed import BUILTINS
 from inexact_muon.routing.reading.cuts import ChannelCut, cut_of, moved
 from inexact_muon.routing.reading.frames import Closure, Frame, Function, Partial, Unreadable, bound, closed, source
+from inexact_muon.routing.reading.rearranging import rearrange
+from inexact_muon.routing.reading.rows import Axis, WeightRows
 from inexact_muon.routing.reading.statements import Statements
-from inexact_muon.routing.reading.values import Method, Value, carried, joined, listed, of, record
+from inexact_muon.routing.reading.tracking import with_role
+from inexact_muon.routing.reading.values import Method, Value, carried, joined, listed, of, plain, record
+from inexact_muon.routing.words import ROLES
 
 DEPTH = 60
 """Most nested calls."""
@@ -79,6 +85,9 @@ class Reader(Statements):
                 return self.apply(Partial(of(x.func), tuple(map(of, x.args)), fixed), args, named)
             case Partial():
                 return joined([self.apply(f, [*x.args, *args], {**x.named, **named}) for f in x.callee.objects])
+            case type() if x is map and len(args) == 2:
+                parts = args[1].elements()
+                return listed(joined([self.apply(f, [y], {}) for f in args[0].objects]) for y in parts or [args[1]])
             case type() if x is functools.partial and args:
                 return Value(objects=(Partial(args[0], tuple(args[1:]), named),))
             case types.MethodType():
@@ -94,20 +103,30 @@ class Reader(Statements):
                 return record(named, args)
             case _ if isinstance(x, type | types.BuiltinFunctionType) and x in BUILTINS:
                 return BUILTINS[x](args)
-        return self.pass_on(values, getattr(x, "__name__", ""))
+        return self.pass_on(args, getattr(x, "__name__", ""), named)
 
     def module(self, module: nn.Module, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
         """module(*args, **named)"""
         values = (*args, *named.values())
         if self.is_layer(module):
-            return self._layer(id(module), values)
+            return self._with_rows(module, self._layer(id(module), values), values)
         if type(module).__module__.startswith("torch.nn.") and next(module.parameters(), None) is None:
-            return self.pass_on(values)
+            name = type(module).__name__
+            return self.pass_on(values) if "latten" in name else self.elementwise(values)
         try:
             return self.function(Method(module, type(module).forward), args, named)
         except Unreadable:
             weights = next(module.parameters(), None) is not None
             return self._layer(id(module), values) if weights else self.pass_on(values)
+
+    def _with_rows(self, module: nn.Module, result: Value, values: Sequence[Value]) -> Value:
+        """The output of a layer: one entry for each row of a linear layer, rows in their places after a norm."""
+        if is_norm(module) and values:
+            rows = values[0].rows
+            return replace(result, rows=None if rows is None else replace(rows, normed=True))
+        self.used(values, fed=True)
+        sides = linear_sides(module)
+        return result if sides is None else Value(result.sources, rows=WeightRows(id(module), (Axis(sides[0]),)))
 
     def _layer(self, key: int, values: Sequence[Value]) -> Value:
         order = self.called.setdefault(key, len(self.called))
@@ -116,11 +135,20 @@ class Reader(Statements):
                 self.consumers.setdefault(other, set()).add(key)
         return Value(frozenset([key]), layer=key)
 
-    def pass_on(self, values: Sequence[Value], name: str = "") -> Value:
+    def pass_on(self, args: Sequence[Value], name: str = "", named: Mapping[str, Value] | None = None) -> Value:
         """An unknown function: a product with its weights, or a caller of the modules among its arguments.
 
         What a function of several weights does with each, such as a fused network, is not known.
         """
+        named = named or {}
+        if name == "scaled_dot_product_attention":
+            args = [with_role(value, part) for value, part in zip(args, ROLES, strict=False)]
+        values = (*args, *named.values())
+        words = {word: x for word, x in zip(named, plain(named.values()), strict=True) if word}
+        result = args and self.rearranged(args[0], lambda rows: rearrange(rows, name, plain(args[1:]), words))
+        self.used(values[1:] if args and args[0].rows is not None else values)
+        if result:
+            return result
         if values and (key := values[0].layer):
             if (cut := cut_of(name, values[1:], values[0].axis)) is not None:
                 self.cuts[key] = cut
@@ -130,6 +158,8 @@ class Reader(Statements):
         others = [value for value in values if not value.weights]
         if weights and name not in JOINS and any(value.sources for value in others):
             results = [self._layer(id(w), others) for w in weights]
+            if name == "linear" and len(weights) == 1:
+                results = [Value(results[0].sources, rows=WeightRows(id(weights[0]), (Axis(weights[0].shape[0]),)))]
             return joined(results) if sum(bool(value.weights) for value in values) == 1 else Value()
         results = [Value(carried(values).sources, tuple(weights))]
         for i, value in enumerate(values):

@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from inexact_muon.routing.reading.rows import Axis, WeightRows
+
 PLAIN = (int, float, bool, str, type(None))
 """Types of values that are computed with, such as the number of layers."""
 
@@ -29,6 +31,7 @@ class Value:
         fields: named entries of a dict or of a record, if known.
         layer: id of the layer whose output it is, perhaps with its dimensions in another order; 0 for others.
         axis: the dimension of its channels; -1 if that is the last one.
+        rows: which rows of a layer's weight it holds, if known.
     """
 
     sources: frozenset[int] = frozenset()
@@ -37,11 +40,17 @@ class Value:
     fields: Mapping[str, Value] = field(default_factory=dict)
     layer: int = 0
     axis: int = 1
+    rows: WeightRows | None = None
 
     @property
     def known(self) -> bool:
         """Whether this is one plain value."""
-        return len(self.objects) == 1 and not self.sources and isinstance(self.objects[0], PLAIN)
+        return self.single and isinstance(self.objects[0], PLAIN)
+
+    @property
+    def single(self) -> bool:
+        """Whether this is one object and no tensor."""
+        return len(self.objects) == 1 and not self.sources
 
     @property
     def weights(self) -> list[nn.Parameter]:
@@ -62,6 +71,9 @@ class Value:
         """What a loop over it visits; None if that is not known."""
         if self.items is not None:
             return list(self.items)
+        if self.rows is not None and isinstance(self.rows.closed().dims[0], Axis):
+            parts = (self.rows.narrowed(-len(self.rows.closed().dims), i, None) for i in range(self.rows.size(0)))
+            return [Value(self.sources, rows=part) for part in parts]
         if len(self.objects) == 1 and (inside := members(self.objects[0])) is not None:
             return [of(x) for x in inside]
         return None
@@ -93,6 +105,11 @@ class Value:
 def of(x: Any) -> Value:
     """The value of one object; a list keeps its elements."""
     return listed([of(y) for y in x]) if isinstance(x, list | tuple) and len(x) < 1000 else Value(objects=(x,))
+
+
+def plain(values: Iterable[Value]) -> list[Any]:
+    """Numbers, text, slices and lists of them; None for what is not known."""
+    return [plain(v.items) if v.items is not None else v.objects[0] if v.single else None for v in values]
 
 
 def listed(values: Iterable[Value]) -> Value:
@@ -127,7 +144,9 @@ def joined(values: Iterable[Value]) -> Value:
     objects = _distinct(values)
     if not all(v.objects for v in values):  # one of them is not known: neither is a number
         objects = tuple(x for x in objects if not isinstance(x, PLAIN))
-    return Value(frozenset().union(*(v.sources for v in values)), objects, items, fields)
+    held = {v.rows for v in values if v.objects != (None,)}
+    rows = held.pop() if len(held) == 1 else None
+    return Value(frozenset().union(*(v.sources for v in values)), objects, items, fields, rows=rows)
 
 
 def _distinct(values: Iterable[Value]) -> tuple[Any, ...]:
