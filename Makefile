@@ -53,7 +53,7 @@ docs: $(SETUP)
 	@echo "written: build/site/index.html"
 
 bench: $(SETUP)
-	$(BIN)/inexact-muon bench --json benchmarks/results/bench.json
+	$(BIN)/inexact-muon bench --out benchmarks/results/bench.json
 	$(BIN)/python benchmarks/telemetry.py
 	$(BIN)/python benchmarks/estimate.py
 

@@ -16,15 +16,17 @@ def main(page_file: Path = ROOT / "runs" / "demo" / "report.html") -> None:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=options)
 
-        def show(scheme: str, width: int = 1300, height: int = 1300) -> Page:
+        def show(scheme: str, width: int = 1300, height: int = 1300, opened: str = "") -> Page:
             page = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme).new_page()
-            page.goto(page_file.resolve().as_uri())
+            page.goto(page_file.resolve().as_uri() + opened)
             page.wait_for_selector("body[data-drawn=yes]")
+            if opened:
+                page.wait_for_selector(f"{opened} .chart svg")
             return page
 
         show("light").screenshot(path=OUT / "report.png")
         show("light", 390, 844).screenshot(path=OUT / "report-phone.png")
-        show("dark").locator("#heatmaps").screenshot(path=OUT / "report-dark.png")
+        show("dark", opened="#heatmaps").locator("#heatmaps").screenshot(path=OUT / "report-dark.png")
         browser.close()
 
 

@@ -34,7 +34,7 @@ MODULES = {
 FIRST = {
     "inexact_muon": "Muon explain advise plot measure Inexactness transfer predict certify Scion EF21Muon",
     "inexact_muon.optim": "Muon explain Explanation clip_grad_norm_ QKClip load_foreign flat_stats"
-    " to_tensorboard to_wandb Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed"
+    " to_tensorboard to_wandb StepTimer Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed"
     " Steepest Clipped Smooth",
     "inexact_muon.polar": "parse PolarMethod Auto PolarExpress Zolotarev Cans Jordan You Cesista NewtonSchulz ExactSVD"
     " Polynomial cheapest choose Choice calibrate Costs Compiled",

@@ -149,7 +149,7 @@ def test_figures_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     path.write_text(json.dumps({"device": "cuda"}))
     with pytest.raises(ValueError, match="holds figures of device 'cuda', not 'cpu': name another file"):
-        cli.COMMANDS["bench"](json=path)
+        cli.COMMANDS["bench"](out=path)
 
 
 def test_the_machine_says_what_ratios_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:

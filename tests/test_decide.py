@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from inexact_muon_lab.store import packing, store
 from inexact_muon_lab.store.store import Outcome, write_outcome
 from inexact_muon_lab.sweep.events import Done, Event
 from inexact_muon_lab.sweep.sweep import sweep
+from inexact_muon_lab.terminal import plain
 from lab_processes import finish, kill, start
 
 NOISE = 0.01
@@ -148,6 +150,14 @@ def settle(path: Path, out: Path, engine: Simulated, **options: object) -> tuple
     return found, said.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_needs_as_plain_data(tmp_path: Path) -> None:
+    found, _ = settle(study_file(tmp_path), tmp_path / "out", Simulated(ladder_loss(4)))
+    records = json.loads(json.dumps(plain([need.record for need in found]), allow_nan=False))
+    for need, record in zip(found, records, strict=True):
+        assert (record["claim"], record["verdict"]) == (need.item.claim.id, need.item.verdict)
+        assert (record["has"], record["wanted"], len(record["runs"])) == (need.has, need.wanted, len(need.runs))
+
+
 def test_an_effect_of_twice_the_noise_is_decided_with_the_seeds_announced(tmp_path: Path) -> None:
     """Killed twice on the way: in the pilot and after it."""
     path, repeats, decided = study_file(tmp_path), 20, 0
@@ -215,8 +225,8 @@ def test_a_declaration_that_changes_after_runs_have_ended_is_marked(tmp_path: Pa
     _, said = settle(path, out, Simulated(ladder_loss(4)))
     page = build(out, pictures=False).page.read_text()
     assert "this declaration was changed after runs had ended" in page
-    for text in (said, page):
-        assert "family lower-loss, lr-moves; pilot of seeds 0, 1, 2, 3, 4, 5; half-widths lower-loss 0.02" in text
+    assert "family lower-loss, lr-moves; pilot of seeds 0, 1, 2, 3, 4, 5; half-widths lower-loss 0.02" in said
+    assert "family lower loss, lr moves; pilot of seeds 0, 1, 2, 3, 4, 5; half-widths lower loss 0.02" in page
 
 
 def test_what_the_budget_does_not_reach_is_said_with_its_cost(tmp_path: Path) -> None:

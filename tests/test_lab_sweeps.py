@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 import signal
@@ -207,9 +206,8 @@ def test_nothing_is_written_if_a_run_could_not_start(tmp_path: Path, fields: dic
 # what is shown --------------------------------------------------------------------------------------------------------
 
 
-def test_lines_say_what_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_say_what_ended(tmp_path: Path) -> None:
     text = io.StringIO()
-    monkeypatch.setattr("inexact_muon_lab.sweep.board.PLAIN_EVERY", math.inf)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=200))
     lines = text.getvalue().splitlines()
     assert len(lines) == 4
@@ -288,11 +286,12 @@ def test_the_live_table_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monkey
         assert part in text.getvalue()
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_there_are_no_heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
-    monkeypatch.setattr("inexact_muon_lab.sweep.board.PLAIN_EVERY", 0.0)
+    monkeypatch.setattr("inexact_muon_lab.sweep.board.LIVE_EVERY", 0.0)
     sweep(PLAN, tmp_path, Scripted, Console(file=text, width=150))
-    assert "[1/4] 1 running, " in text.getvalue()
+    assert len(text.getvalue().splitlines()) == 4
+    assert "running" not in text.getvalue()
 
 
 # workers --------------------------------------------------------------------------------------------------------------

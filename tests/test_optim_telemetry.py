@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, explain, lmo, measure, polar
-from inexact_muon.optim import LMOOptimizer, Split
+from inexact_muon.optim import LMOOptimizer, Split, StepTimer, flat_stats, step_time
 from inexact_muon.optim.telemetry import measuring_cost, oracle_flops
 from models import MODELS
 from test_optim_equations import problem, train
@@ -138,3 +138,71 @@ def test_bad_share(bad: float) -> None:
     params, _ = problem([(3, 4)], 0)
     with pytest.raises(ValueError, match="sample_share must be positive"):
         Muon(params, sample_share=bad)
+
+
+class Ticks:
+    """A clock that the test moves."""
+
+    now = 0.0
+
+    def read(self) -> float:
+        return self.now
+
+
+class FakeEvent:
+    """An event of a device whose time is that of the ticks."""
+
+    clock: Ticks
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.at = self.clock.now
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return 1000.0 * (end.at - self.at)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "xpu"])
+def test_the_share_of_an_iteration_is_that_of_its_steps(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterations of 3 s between steps of 1 s; the first step, which may compile something, does not count."""
+    ticks = Ticks()
+    FakeEvent.clock = ticks
+    monkeypatch.setattr(step_time.time, "perf_counter", ticks.read)
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    p = nn.Parameter(torch.zeros(4, 6))
+    optimizer = Muon([p], lr=0.1)
+    timer = StepTimer(optimizer)
+    timer._events, timer._known = device == "cuda", device in ("cpu", "cuda")
+    lengths = iter((100.0, 1.0, 1.0, 1.0))
+    optimizer.register_step_pre_hook(lambda *_: setattr(ticks, "now", ticks.now + next(lengths)))
+    assert timer.share is None
+    for _ in range(3):
+        p.grad = torch.ones(4, 6)
+        optimizer.step()
+        ticks.now += 3.0
+    expected = None if device == "xpu" else 0.25
+    assert timer.share == (expected if expected is None else pytest.approx(expected))
+    assert flat_stats(optimizer, timer=timer).get("optimizer/time/share") == timer.share
+    assert "optimizer/time/share" not in flat_stats(optimizer)
+    timer.remove()
+    before = len(timer._steps)
+    p.grad = torch.ones(4, 6)
+    optimizer.step()
+    assert len(timer._steps) == before
+
+
+def test_timing_changes_no_bit_of_a_step() -> None:
+    ends = []
+    for timed in (False, True):
+        params, gradients = problem([(12, 20), (20, 12)], 3)
+        optimizer = Muon(params, lr=0.1)
+        timer = StepTimer(optimizer) if timed else None
+        train(optimizer, params, gradients)
+        ends.append([p.detach().clone() for p in params])
+        assert timer is None or 0.0 < (timer.share or 0.0) <= 1.0
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))

@@ -74,7 +74,7 @@ ELSEWHERE = {
         "tests/test_lab_machines.py",
         "several processes",
     ),
-    "inexact-muon bench --peers --device cuda --json gpu.json": ("tests/test_bench.py", "a GPU"),
+    "inexact-muon bench --peers --device cuda --out gpu.json": ("tests/test_bench.py", "a GPU"),
     "inexact-muon sweep STUDY.toml --engine ray --address HOST:6379": ("tests/test_lab_machines.py", "a cluster"),
     "inexact-muon sweep STUDY.toml --engine slurm --workers 32": ("tests/test_lab_machines.py", "a cluster"),
     (

@@ -38,12 +38,38 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(folder, pictures=False).page
 
 
+OPEN = """() => {
+    document.querySelectorAll('details.section, .others').forEach(part => { part.open = true; });
+}"""
+DRAWN = "() => [...document.querySelectorAll('.chart')].every(chart => chart.dataset.drawn === 'yes')"
+
+
+def unfolded(browser: Any, path: Path, width: int = 1200, scheme: str = "light", height: int = 800) -> Seen:
+    """The page with all sections open and every chart drawn."""
+    seen = Seen(browser, path, width, scheme, height)
+    seen.page.evaluate(OPEN)
+    seen.page.wait_for_function(DRAWN, timeout=120_000)
+    return seen
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_the_page_is_short_until_a_section_is_opened(browser: Any, page_file: Path, width: int) -> None:
+    seen = Seen(browser, page_file, width)
+    assert seen.page.evaluate("document.documentElement.scrollHeight") < 8000
+    closed = seen.page.locator("#convergence-0")
+    assert closed.locator("svg").count() == 0
+    seen.page.locator("nav a", has_text="The paper's figures").click()
+    closed.locator("svg").wait_for()
+    seen.clean(page_file)
+    seen.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_chart_has_marks(browser: Any, page_file: Path, scheme: str) -> None:
-    seen = Seen(browser, page_file, scheme=scheme)
+    seen = unfolded(browser, page_file, scheme=scheme)
     charts = seen.page.query_selector_all(".chart")
     assert len(charts) >= 20
-    assert {"theory-0", "co-tuning-0", "co-tuning-2", "precision-0"} <= {c.get_attribute("id") for c in charts}
+    assert {"theory-0", "co-tuning-0", "co-tuning-2"} <= {c.get_attribute("id") for c in charts}
     for chart in charts:
         name = chart.get_attribute("id")
         drawn = [mark for mark in chart.query_selector_all(MARKS) if mark.bounding_box()]
@@ -55,13 +81,12 @@ def test_every_chart_has_marks(browser: Any, page_file: Path, scheme: str) -> No
 
 
 def test_colours_follow_the_scheme(browser: Any, page_file: Path) -> None:
-    seen = Seen(browser, page_file)
+    seen = unfolded(browser, page_file)
     back = "getComputedStyle(document.body).backgroundColor"
     ink = "document.querySelector('#convergence-0 .role-axis-label text').getAttribute('fill')"
     light = seen.page.evaluate(back), seen.page.evaluate(ink)
-    seen.page.evaluate("delete document.body.dataset.drawn")
     seen.page.emulate_media(color_scheme="dark")
-    seen.page.wait_for_selector("body[data-drawn=yes]")
+    seen.page.wait_for_function(f"{ink} !== '{light[1]}'")
     dark = seen.page.evaluate(back), seen.page.evaluate(ink)
     assert light[0] != dark[0]
     assert light[1] != dark[1]
@@ -77,13 +102,12 @@ TIPS = {
     "#theory-0": "Theorem",
     "#co-tuning-0": "polar-express(steps=1)",
     "#co-tuning-1": "polar-express(steps=",
-    "#precision-0": "polar-express(steps=4)",
 }
 """What is said at the third mark."""
 
 
 def test_tooltips(browser: Any, page_file: Path) -> None:
-    seen = Seen(browser, page_file)
+    seen = unfolded(browser, page_file)
     for chart, word in TIPS.items():
         place = seen.page.locator(chart)
         place.scroll_into_view_if_needed()
@@ -108,7 +132,7 @@ CUT = """[...document.querySelectorAll('.chart')].flatMap(chart => {
 
 
 def test_fits_a_phone(browser: Any, page_file: Path) -> None:
-    seen = Seen(browser, page_file, width=360)
+    seen = unfolded(browser, page_file, width=360)
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
     for chart in seen.page.query_selector_all(".chart svg"):
         box = chart.bounding_box()
@@ -125,31 +149,41 @@ def test_fits_a_phone(browser: Any, page_file: Path) -> None:
     seen.context.close()
 
 
-@pytest.mark.parametrize(("width", "height"), [(1300, 800), (390, 844)])
-def test_the_first_screen_has_the_scoreboard_and_a_picture(
-    browser: Any, page_file: Path, width: int, height: int
+@pytest.mark.parametrize(("width", "height", "wanted"), [(1300, 800, 5), (390, 844, 4)])
+def test_the_first_screen_has_findings_advice_and_a_picture(
+    browser: Any, page_file: Path, width: int, height: int, wanted: int
 ) -> None:
+    """Three sentences and what to use; on a wide screen the picture, too."""
     seen = Seen(browser, page_file, width, height=height)
-    things = seen.page.query_selector_all(".tile, #first-chart svg")
-    assert len(things) == 7  # three verdicts for own runs, three for reference evidence, a picture
-    for thing in things:
-        box = thing.bounding_box()
-        assert box
-        assert box["y"] + box["height"] <= height
-        assert box["x"] + box["width"] <= width
+    things = seen.page.query_selector_all(".lead li, .use, #first-chart svg")
+    assert len(things) == 5
+    boxes = [box for thing in things if (box := thing.bounding_box())]
+    assert sum(box["y"] + box["height"] <= height for box in boxes) >= wanted
+    assert all(box["x"] + box["width"] <= width for box in boxes)
+    assert seen.page.locator('header a[href="https://arxiv.org/abs/2510.19933"]').count() == 1
     seen.clean(page_file)
     seen.context.close()
 
 
 @pytest.mark.parametrize("width", [1300, 390])
+def test_strips_and_axes_are_aligned(browser: Any, page_file: Path, width: int) -> None:
+    seen = unfolded(browser, page_file, width)
+    for group in seen.page.query_selector_all(".group"):
+        boxes = [svg.bounding_box() for svg in group.query_selector_all("svg.axis, svg.strip")]
+        assert len({round(box["x"]) for box in boxes}) == 1
+        assert all(box["x"] + box["width"] <= width for box in boxes)
+    seen.context.close()
+
+
+@pytest.mark.parametrize("width", [1300, 390])
 def test_every_verdict_unfolds_by_mouse_and_keyboard(browser: Any, page_file: Path, width: int) -> None:
-    seen = Seen(browser, page_file, width)
+    seen = unfolded(browser, page_file, width)
     rows = seen.page.query_selector_all("details.claim")
     assert len(rows) == len(CLAIMS)
     for row in rows:
         summary, evidence = row.query_selector("summary"), row.query_selector("table")
         assert summary.query_selector(".badge")
-        assert summary.query_selector("svg.strips, .soft")
+        assert summary.query_selector("svg.strip, .drawn .soft")
         assert not evidence.is_visible()
         summary.click()
         assert evidence.is_visible()
@@ -168,7 +202,7 @@ def test_every_verdict_unfolds_by_mouse_and_keyboard(browser: Any, page_file: Pa
 
 
 def test_everything_is_reached_by_keyboard(browser: Any, page_file: Path) -> None:
-    seen = Seen(browser, page_file)
+    seen = unfolded(browser, page_file)
     things = "[...document.querySelectorAll('.chart, button, summary, nav a')]"
     wanted = seen.page.evaluate(f"{things}.length")
     reached: set[int] = set()
@@ -183,7 +217,7 @@ def test_everything_is_reached_by_keyboard(browser: Any, page_file: Path) -> Non
 
 
 def test_buttons_save_files(browser: Any, page_file: Path) -> None:
-    seen = Seen(browser, page_file)
+    seen = unfolded(browser, page_file)
     for kind, beginning in (("csv", b"iterations,step"), ("svg", b"<svg"), ("png", b"\x89PNG")):
         with seen.page.expect_download() as waiting:
             seen.page.locator(f"#convergence button[data-save={kind}]").press("Enter")

@@ -14,12 +14,12 @@ from inexact_muon_lab import cli
 from inexact_muon_lab.bounds import cases as bounds
 from inexact_muon_lab.cli import demo
 from inexact_muon_lab.report import load, tables
-from inexact_muon_lab.report.claims import CLAIMS, judge, overall
-from inexact_muon_lab.report.cotuning import paper_beats_keep
+from inexact_muon_lab.report.claims import CLAIMS, WITHDRAWN, judge, overall
+from inexact_muon_lab.report.rule_regrets import paper_beats_keep
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED, UNDECIDED
 from inexact_muon_lab.store import store
-from report_tables import cotuning, precision, write_tables
+from report_tables import cotuning, write_tables
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,7 +30,7 @@ def test_the_demo_trains_every_tiny_study() -> None:
 
 
 def test_the_wheel_holds_the_studies_and_the_evidence() -> None:
-    committed = [path.name for path in (ROOT / "docs" / "figures").glob("*-study.json")]
+    committed = [path.name for path in demo.reference_files() if path.suffix == ".json"]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     wanted = {f"docs/figures/{name}": f"inexact_muon_lab/report/data/{name}" for name in committed}
     wanted |= {f"studies/{name}": f"inexact_muon_lab/studies/{name}" for name in ("tiny", "reference")}
@@ -61,13 +61,13 @@ def test_the_fast_theory_study_has_every_statement() -> None:
 
 
 def test_evidence_that_comes_along_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cotuning() | precision()
+    made = cotuning()
     place, out = tmp_path / "data", tmp_path / "out"
     write_tables(place, {name.replace(".", "-study."): content for name, content in made.items()})
-    write_tables(out / "reference", {"precision-study.json": "mine"})
+    write_tables(out / "reference", {"cotuning-lent.json": "mine"})
     monkeypatch.setattr(demo, "reference_files", lambda: sorted(place.glob("*.json")))
     demo.copy_reference(out)
-    assert (out / "reference" / "precision-study.json").read_text() == "mine"
+    assert (out / "reference" / "cotuning-lent.json").read_text() == "mine"
     assert tables.read(out).cotuning == ()
     reference = load.reference(out)
     assert reference is not None
@@ -76,7 +76,7 @@ def test_evidence_that_comes_along_replaces_nothing(tmp_path: Path, monkeypatch:
 
 
 def test_evidence_that_comes_with_the_package_can_be_read() -> None:
-    assert len([path for path in demo.reference_files() if path.suffix == ".json"]) == 2
+    assert len([path for path in demo.reference_files() if path.suffix == ".json"]) == 1
     for path in demo.reference_files():
         if path.suffix == ".pack":
             assert load.load(path).runs
@@ -88,7 +88,7 @@ def test_evidence_that_comes_with_the_package_can_be_read() -> None:
 def test_the_evidence_decides_eleven_claims(tmp_path: Path) -> None:
     """After Holm's correction, beside the demo's own runs and bounds"""
     demo.copy_reference(tmp_path)
-    judged = judge(load.load(tmp_path / "reference"))
+    judged = judge(load.load(tmp_path / "reference"), WITHDRAWN)
     found = overall(judged)
     assert sum(verdict != UNDECIDED for verdict in found.values()) >= 11
     assert {found[name] for name in ("lr-moves", "lower-loss")} == {CONFIRMED}

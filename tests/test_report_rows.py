@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -11,20 +12,22 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the report needs the extra `lab`")
 
-from inexact_muon_lab.report import load, more
+from inexact_muon_lab.report import load, open_costs
 from inexact_muon_lab.report.advice import advice
-from inexact_muon_lab.report.build import build
+from inexact_muon_lab.report.axes import COUNTS
+from inexact_muon_lab.report.build import TEXT, announce, build
 from inexact_muon_lab.report.charts import RAMP, clipped, of_iterations
-from inexact_muon_lab.report.claims import CLAIMS, judge
+from inexact_muon_lab.report.claim_rows import claim_groups, lead, tallies
+from inexact_muon_lab.report.claims import CLAIMS, Judged, deciding, judge
+from inexact_muon_lab.report.effects_by_size import PAPER
 from inexact_muon_lab.report.figures import ORDER, figures
-from inexact_muon_lab.report.page import Shown, claim_rows
-from inexact_muon_lab.report.sizes import PAPER
-from inexact_muon_lab.report.strips import strips
+from inexact_muon_lab.report.forest import SIDE, WIDTH, forest, strip
+from inexact_muon_lab.report.page import Shown
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED
 from inexact_muon_lab.store import packing, store
 from report_cases import LOSSES, bowl, grid, ladder, write
-from report_tables import cotuning, write_tables
+from report_tables import cotuning, theory, write_tables
 from test_report_pages import everything, inline_data
 
 QUIET = Console(quiet=True)
@@ -53,14 +56,14 @@ def test_reference_evidence_is_told_apart(packs: int, tmp_path: Path) -> None:
     for index in range(packs):
         add_reference(own, f"lent-{index}", RISING)
     page = shown(own)
-    rows = {row.claim.id: row for row in claim_rows(page)}
-    assert list(rows) == [claim.id for claim in CLAIMS]
+    rows = {row.claim.id: row for group in claim_groups(page) for row in group.rows}
+    assert set(rows) == {claim.id for claim in CLAIMS}
     assert rows["lower-loss"].verdict == CONFIRMED
     assert rows["lower-loss"].theirs == (REFUTED if packs else None)
     assert all(j.finding.evidence.startswith("reference: lent-") for j in rows["lower-loss"].reference_judged)
     assert len(rows["lower-loss"].reference_judged) == packs
     html = build(own, pictures=False).page.read_text()
-    assert html.count("<h2>Reference evidence</h2>") == (packs > 0)
+    assert html.count("<span>Reference evidence:</span>") == (packs > 0)
     assert html.count("reference: ✗ not confirmed") >= packs / 2
     panels = inline_data(html)["convergence"]
     assert len(panels) == 1 + packs  # type: ignore[arg-type]
@@ -99,16 +102,90 @@ def test_a_damaged_reference_is_a_sentence(others: int, tmp_path: Path) -> None:
     assert ("reference: good" in built.page.read_text()) == bool(others)
 
 
+def drawn(judged: list[Judged], claim: str, reference: list[Judged] | None = None) -> str:
+    own = [item for item in judged if item.claim.id == claim]
+    lent = [item for item in reference or [] if item.claim.id == claim]
+    one = strip(next(c for c in CLAIMS if c.id == claim), own, lent)
+    return str(forest(one.claim.unit.axis, [one]).draw(one))
+
+
 def test_pictures_show_intervals_but_not_of_counts(tmp_path: Path) -> None:
-    judged = {j.claim.id: j for j in judge(load.load(write(tmp_path, ladder(seeds=3))))}
-    drawn = {name: str(strips([item], [])) for name, item in judged.items()}
-    assert 'class="range"' in drawn["lower-loss"]
-    assert 'class="good"' in drawn["lower-loss"]
-    assert 'class="range"' not in drawn["bounds"]
-    assert 'class="count"' in drawn["bounds"]
-    assert judged["bounds"].finding.range == "counted"
-    assert drawn["theory"] == '<span class="soft">no data</span>'
-    assert 'class="good lent"' in strips([], [judged["lower-loss"]])
+    judged = judge(load.load(write(tmp_path, ladder(seeds=3))))
+    assert 'class="range"' in drawn(judged, "lower-loss")
+    assert 'class="good"' in drawn(judged, "lower-loss")
+    assert 'class="range"' not in drawn(judged, "bounds")
+    assert 'class="count"' in drawn(judged, "bounds")
+    assert next(j for j in judged if j.claim.id == "bounds").finding.range == "counted"
+    assert drawn(judged, "theory") == '<span class="soft">no data</span>'
+    assert 'class="good reference"' in drawn([], "lower-loss", judged)
+    assert "the paper: +0.0652" in drawn(judged, "lower-loss")
+
+
+def test_the_body_that_decides_is_drawn_and_it_may_be_the_last_of_many(tmp_path: Path) -> None:
+    for k in range(6):
+        write(tmp_path / f"open{k}", ladder(dict.fromkeys(LOSSES, 2.0), seeds=3), f"a{k}")
+    write(tmp_path / "decides", ladder(seeds=3), "z")
+    judged = [j for j in judge(load.load(tmp_path)) if j.claim.id == "lower-loss"]
+    assert len(judged) == 7
+    assert [j.verdict for j in judged].count(CONFIRMED) == 1
+    found = deciding(judged)
+    assert found is not None
+    assert (found.study, found.verdict) == ("z", CONFIRMED)
+    assert 'class="good"' in drawn(judged, "lower-loss")
+    write(tmp_path / "refutes", ladder(RISING, seeds=3), "b")
+    judged = judge(load.load(tmp_path))
+    assert 'class="bad"' in drawn(judged, "lower-loss"), "one refutation decides"
+
+
+def test_claims_of_one_unit_share_a_scale_that_holds_the_papers_values(tmp_path: Path) -> None:
+    for group in claim_groups(shown(everything(tmp_path))):
+        texts = [str(row.picture) for row in group.rows]
+        assert group.scale or group.axis is COUNTS
+        ends = [float(x) for text in texts for x in re.findall(r' c?x[12]?="([-\d.]+)"', text)]
+        assert all(SIDE <= x <= WIDTH - SIDE for x in ends)
+        ticks = [float(x) for x in re.findall(r'<text x="([\d.]+)"', str(group.scale))]
+        assert ticks == sorted(ticks)
+        assert len(ticks) >= 2 or group.axis is COUNTS
+        for row in group.rows:
+            assert ('class="paper"' in str(row.picture)) == (row.claim.paper is not None and bool(row.numbers))
+
+
+def test_only_declared_claims_are_counted_and_every_tally_adds_up(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    family = ("lower-loss", "first-steps", "lr-moves")
+    declared = Decide(family=family, width={"lower-loss": 1.0}, pilot=(0, 1, 2))
+    write(own / "gpt", ladder(seeds=3), "gpt", decide=declared)
+    add_reference(own, "lent")
+    write_tables(own, theory())
+    page = shown(own)
+    assert page.counted == set(family)
+    assert {sum(found.values()) for _, found in tallies(page)} == {3}
+    built = build(own, pictures=False)
+    console = Console(record=True, file=io.StringIO(), width=200)
+    announce(built, console)
+    assert "3 claims: 2 confirmed, 0 not confirmed, 1 not enough" in console.export_text()
+    assert "Your runs, 3 claims: 2 confirmed, 0 not confirmed, 1 not enough" in (own / TEXT).read_text()
+    assert "<h2>3 claims, and what decides each</h2>" in built.page.read_text()
+    write(tmp_path / "plain", ladder(seeds=3), "gpt")
+    plain = shown(tmp_path / "plain")
+    assert plain.counted == {j.claim.id for j in plain.judged if j.finding.statistic}, (
+        "without a declaration: with data"
+    )
+
+
+def test_the_first_sentences_have_numbers_and_names_are_words(tmp_path: Path) -> None:
+    write(tmp_path / "a", ladder(seeds=3), "gpt-x", "A byte GPT by Polar Express iterations")
+    write(tmp_path / "b", ladder(seeds=3, images=True), "cnn-x", "Digits")
+    sentences = lead(shown(tmp_path))
+    assert len(sentences) == 3
+    for item, words in sentences:
+        assert re.search(r"\d \(.*\d to .*\d, 3 seeds\)", words), words
+        assert item.finding.evidence in ("A byte GPT by Polar Express iterations", "Digits, Jordan")
+    page = build(tmp_path, pictures=False).page.read_text()
+    first, found = page.index('id="found"'), page.index('id="claims"')
+    assert "<b>What to use.</b>" in page[first:found]
+    assert "gpt-x" not in re.sub(r"<script.*?</script>", "", page[first:found], flags=re.DOTALL)
+    assert 'href="https://arxiv.org/abs/2510.19933"' in page
 
 
 def test_the_dot_is_on_the_claims_side_if_it_is_confirmed(tmp_path: Path) -> None:
@@ -127,8 +204,8 @@ def test_costs_are_of_the_seeds_that_a_claim_was_promised(tmp_path: Path) -> Non
     lacking = item.finding.wanted - 6
     assert lacking > 0
     of_a_seed = sum(sum(run.seconds.values()) for run in results.runs) / 6
-    assert more.seconds_needed(item, results.studies[0]) == pytest.approx(lacking * of_a_seed)
-    assert f"{lacking} more seeds" in more.costs(results, judge(results))["lower-loss"]
+    assert open_costs.seconds_needed(item, results.studies[0]) == pytest.approx(lacking * of_a_seed)
+    assert f"{lacking} more seeds" in open_costs.costs(results, judge(results))["lower-loss"]
 
 
 def test_runs_that_were_cut_are_said(tmp_path: Path) -> None:
@@ -136,7 +213,7 @@ def test_runs_that_were_cut_are_said(tmp_path: Path) -> None:
     for case in cases:
         if case.fields["seed"] == 2:
             case.state = "waiting"
-    (tmp_path / more.COMMAND).write_text("inexact-muon demo --out here\n")
+    (tmp_path / open_costs.COMMAND).write_text("inexact-muon demo --out here\n")
     write(tmp_path / "gpt", cases, "gpt")
     built = build(tmp_path, pictures=False)
     (sentence,) = built.left

@@ -18,10 +18,10 @@ from inexact_muon_lab.report.build import TEXT, announce, build
 from inexact_muon_lab.report.claims import judge
 from inexact_muon_lab.report.load import load
 from report_cases import ladder, write
-from report_tables import LAYERS, cotuning, every_table, precision, theory, write_tables
+from report_tables import cotuning, every_table, theory, write_tables
 from test_report_pages import EVIL, inline_data, read_csv
 
-FIGURES = {"theory.json": "theory", "cotuning.json": "co-tuning", "precision.json": "precision"}
+FIGURES = {"theory.json": "theory", "cotuning.json": "co-tuning"}
 ROOT = Path(__file__).parent.parent
 
 
@@ -37,19 +37,15 @@ def edit(name: str, *path: str | int, value: Any = None) -> Any:
 PROBLEM = ("problems", 0)
 BROKEN = {
     "not JSON": {"theory.json": "{"},
-    "empty": {"precision.json": ""},
+    "empty": {"cotuning.json": ""},
     "not text": {"theory.json": "\x00\x01"},
     "a list": {"cotuning.json": []},
     "foreign": {"theory.json": {"theorems": 7}},
     "another format": edit("cotuning.json", "format", value="inexact-muon/cotuning/2"),
-    "no format": edit("precision.json", "format", value=None),
+    "no format": edit("cotuning.json", "format", value=None),
     "a negative step size": edit("cotuning.json", *PROBLEM, "targets", 0, "best", "lr", value=-1.0),
     "a step size that is not finite": edit("cotuning.json", *PROBLEM, "targets", 0, "best", "lr", value=float("inf")),
     "words for numbers": edit("theory.json", "rows", 0, "left", value="small"),
-    "fewer losses than seeds": edit("precision.json", *PROBLEM, "runs", 0, "loss", value=[1.0]),
-    "no seeds": edit("precision.json", *PROBLEM, "runs", 0, value={"policy": "x", "kind": "fixed", "seeds": [],
-                                                                     "loss": [], "oracle_flops": []}),
-    "an unknown kind": edit("precision.json", *PROBLEM, "runs", 0, "kind", value="guessed"),
     "a number beyond all floats": {"theory.json": json.dumps(theory()["theory.json"]).replace("0.5", "1" + "0" * 400)},
     "nested without end": {"theory.json": "[" * 100_000},
     "foreign oracles": {"oracles.json": [{"method": "x"}]},
@@ -80,13 +76,7 @@ ODD = {
     "no means": edit("cotuning.json", *PROBLEM, "rules", value=[]),
     "nothing at all": edit("cotuning.json", *PROBLEM, value={"problem": "x", "source": "", "rules": [], "targets": []}),
     "a rule that diverged": edit("cotuning.json", *PROBLEM, "targets", 0, "rules", 0, "regret", value=float("nan")),
-    "a run that diverged": edit("precision.json", *PROBLEM, "runs", 0, "loss", 0, value=float("nan")),
-    "only the exact oracle": edit("precision.json", *PROBLEM, "runs",
-                                  value=precision()["precision.json"]["problems"][0]["runs"][:1]),
-    "no exact oracle": edit("precision.json", *PROBLEM, "runs",
-                            value=precision()["precision.json"]["problems"][0]["runs"][1:]),
-    "no runs": edit("precision.json", *PROBLEM, "runs", value=[]),
-    "one seed": precision(1) | cotuning(1) | theory(1),
+    "one target": cotuning(1) | theory(1),
     "a bound below zero": edit("theory.json", "rows", 0, "ours", value=-1.0),
     "a left side of zero": edit("theory.json", "rows", 0, "left", value=0.0),
 }  # fmt: skip
@@ -105,7 +95,7 @@ def test_a_section_appears_with_its_table(tmp_path: Path) -> None:
     write(tmp_path, ladder(seeds=1))
     page = build(tmp_path, pictures=False).page.read_text()
     assert all(not inline_data(page)[name] for name in FIGURES.values())
-    for text in (sources.THEORY, sources.COTUNING, sources.PRECISION):
+    for text in (sources.THEORY, sources.COTUNING):
         assert f"To make them: <code>{text}</code>" in page
     write_tables(tmp_path / "below" / "deeper", every_table())
     page = build(tmp_path, pictures=False).page.read_text()
@@ -116,15 +106,13 @@ def test_a_section_appears_with_its_table(tmp_path: Path) -> None:
 def test_tables_alone_are_enough(tmp_path: Path) -> None:
     built = build(write_tables(tmp_path, every_table()))
     assert (tmp_path / "report" / "co-tuning.png").exists()
-    assert {j.finding.verdict for j in built.judged if j.claim.on in ("theory", "cotuning", "precision")} == {
-        "confirmed"
-    }
+    assert {j.finding.verdict for j in built.judged if j.claim.on in ("theory", "cotuning")} == {"confirmed"}
 
 
 def test_a_table_from_elsewhere_says_so(tmp_path: Path) -> None:
     lent = {name: content | {"origin": "somebody else's study"} for name, content in every_table().items()}
     page = build(write_tables(tmp_path, lent), pictures=False).page.read_text()
-    assert page.count("(somebody else&#39;s study)") >= 7  # three figures, five claims
+    assert page.count("(somebody else&#39;s study)") >= 5  # two figures, three claims
 
 
 def test_the_committed_theory_is_confirmed(tmp_path: Path) -> None:
@@ -142,9 +130,6 @@ def test_exports_hold_the_values_of_the_tables(tmp_path: Path) -> None:
     dots = [r for r in read_csv(tmp_path / "report" / "co-tuning.csv") if r["kind"] == "target"]
     targets = cotuning()["cotuning.json"]["problems"][0]["targets"]
     assert [float(d["regret"]) for d in dots] == [r["regret"] for t in targets for r in t["rules"]]
-    seeds = [r for r in read_csv(tmp_path / "report" / "precision.csv") if r["seed"]]
-    runs = precision()["precision.json"]["problems"][0]["runs"]
-    assert [float(r["oracle_flops"]) for r in seeds] == [f for run in runs for f in run["oracle_flops"]]
 
 
 def test_names_in_tables_are_escaped(tmp_path: Path) -> None:
@@ -154,8 +139,6 @@ def test_names_in_tables_are_escaped(tmp_path: Path) -> None:
         "quadratic",
         "A byte GPT",
         "polar-express",
-        "adaptive:1.05",
-        LAYERS[0],
         "measured",
     )
     for name, content in every_table().items():

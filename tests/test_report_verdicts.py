@@ -14,9 +14,9 @@ from scipy import stats
 
 from inexact_muon_lab.report import grid_claims
 from inexact_muon_lab.report.claims import CLAIMS, findings, judge, overall
+from inexact_muon_lab.report.declarations import planned
 from inexact_muon_lab.report.finding import Finding
 from inexact_muon_lab.report.load import load
-from inexact_muon_lab.report.planned import planned
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.statistics import (
     CONFIRMED,
@@ -32,7 +32,7 @@ from inexact_muon_lab.statistics import (
     quantile,
 )
 from report_cases import LOSSES, Case, bowl, grid, ladder, write
-from report_tables import Tables, cotuning, precision, theory, write_tables
+from report_tables import Tables, cotuning, theory, write_tables
 
 Make = Callable[[int], list[Case] | Tables]
 UP = {count: 4.0 - loss for count, loss in LOSSES.items()}
@@ -92,8 +92,6 @@ FLIPS: dict[str, tuple[Make, Make]] = {
     "theory": (lambda n: theory(n), lambda n: theory(n, ratio=0.9)),
     "paper-rule": (lambda n: cotuning(n), lambda n: cotuning(n, {"paper": 0.4})),
     "some-rule": (lambda n: cotuning(n), lambda n: cotuning(n, {"measured": 0.2, "paper": 0.2})),
-    "control": (lambda n: precision(n), lambda n: precision(n, flops={"adaptive:1.05": 3.9e6})),
-    "budget": (lambda n: precision(n), lambda n: precision(n, {"budget:2e6": 2.3})),
 }  # fmt: skip
 """For each claim: data that confirm it, and the same data altered so that they refute it."""
 
@@ -199,36 +197,6 @@ def test_one_refutation_is_enough(tmp_path: Path) -> None:
 
 def test_a_bound_within_the_noise_is_undecided(tmp_path: Path) -> None:
     assert verdict(tmp_path, "theory", theory(ratio=1.01, margin=0.1)).verdict == UNDECIDED
-
-
-@pytest.mark.parametrize(
-    ("losses", "flops", "expected"),
-    [
-        ({"adaptive:1.05": 2.3}, {}, REFUTED),  # does not reach the exact loss
-        ({"polar-express(steps=2)": 2.0}, {}, REFUTED),  # a cheaper fixed oracle does
-        ({"polar-express(steps=4)": 2.1}, {"adaptive:1.05": 5e6}, CONFIRMED),  # the cheapest that reaches is dearer
-        ({}, {"adaptive:1.05": 3.4e6}, UNDECIDED),  # 15 % within the spread of the flops
-        ({"polar-express(steps=4)": 2.1, "polar-express(steps=6)": 2.1}, {}, CONFIRMED),  # only the exact one is left
-        ({"adaptive:1.05": 2.3, "budget:2e6": 2.0}, {}, CONFIRMED),  # a budget is precision control too
-    ],
-)
-def test_precision_control_is_compared_with_the_cheapest_that_reaches(
-    losses: dict[str, float], flops: dict[str, float], expected: Verdict, tmp_path: Path
-) -> None:
-    assert verdict(tmp_path, "control", precision(3, losses, flops)).verdict == expected
-
-
-def test_an_oracle_that_diverged_does_not_reach_the_exact_loss(tmp_path: Path) -> None:
-    made = precision(losses={"polar-express(steps=2)": 2.0})
-    assert verdict(tmp_path / "both", "control", made).verdict == REFUTED
-    made["precision.json"]["problems"][0]["runs"][1]["loss"][0] = None
-    assert verdict(tmp_path / "one", "control", made).verdict == CONFIRMED
-
-
-def test_a_budget_needs_a_fixed_oracle_of_its_flops(tmp_path: Path) -> None:
-    found = verdict(tmp_path, "budget", precision(flops={"budget:2e6": 1.5e6}))
-    assert found.verdict == UNDECIDED
-    assert "no fixed oracle" in found.note
 
 
 def test_a_target_on_the_edge_does_not_flatter(tmp_path: Path) -> None:
@@ -351,6 +319,21 @@ def test_a_busy_minute_does_not_change_the_time_of_a_step(tmp_path: Path) -> Non
         case.seconds = {"forward": total}
     write(tmp_path, made)
     assert {round(run.milliseconds or 0.0, 6) for run in load(tmp_path).studies[0].runs} == {10.0}
+
+
+@pytest.mark.parametrize(
+    ("others", "device", "word"),
+    [(0.01, "cuda", ""), (0.5, "cuda", "up to 50%"), (None, "cuda", "do not say"), (0.01, "cpu", "on a CPU")],
+)
+def test_times_of_a_busy_machine_decide_nothing(others: float | None, device: str, word: str, tmp_path: Path) -> None:
+    made = ladder()
+    for case in made:
+        case.environment = {"device": device}
+    made[-1].others = others  # one run is enough
+    found = verdict(tmp_path, "time", made)
+    assert found.testable == (not word)
+    assert found.verdict == (UNDECIDED if word else CONFIRMED)
+    assert word in found.note
 
 
 def test_a_seed_counts_when_its_whole_grid_has_ended(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -21,6 +24,8 @@ from browsing import NEEDS_BROWSER, Seen, launched
 from pages import ROOT, load_module
 
 REFERENCE = load_module(ROOT / "docs/reference.py")
+FORMULAS = load_module(ROOT / "docs/formulas.py")
+ADDRESS = load_module(ROOT / "docs/address.py")
 NAV = (ROOT / "mkdocs.yml").read_text()
 CLIENTS = ("Trainer", "Lightning", "Accelerate", "timm", "LoRA", "EMA", "QK-clip", "KellerJordan", "dion")
 """Names under which people look for docs/use-with.md; each is in the title of one of its sections."""
@@ -74,6 +79,107 @@ def test_docstrings_are_shown_as_they_are_written() -> None:
     assert "&gt;&gt;&gt; 1 + 1\n2\n</code></pre>\n<p>after</p>" in code.convert("before\n>>> 1 + 1\n2\n\nafter")
     page = Markdown(extensions=[REFERENCE.PlainDocstrings()]).convert("<b>bold</b> and *this*\n\n<div>block</div>")
     assert page == "<p><b>bold</b> and <em>this</em></p>\n<div>block</div>"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("eta_k <= nu", ("<msub><mi>η</mi><mrow><mi>k</mi></mrow></msub>", "<mo>≤</mo>", "<mi>ν</mi>")),
+        ("(0, 1]", (">(</mo>", ">]</mo>")),
+        ("<m, d_hat>", ("⟨", "⟩", '<mover accent="true"><mi>d</mi>')),
+        ("k<K", ("<mo>&lt;</mo>",)),
+        ("|g|*", ("<mo>∗</mo>",)),
+        ("sqrt(2 D0/K)", ("<msqrt>", "<msub><mi>D</mi><mn>0</mn></msub>")),
+        ("E |xi^0|_2^2", ("<msubsup>",)),
+        ("x^(-3/4)", ("<msup><mi>x</mi>", "<mo>−</mo>")),
+    ],
+)
+def test_formulas_are_set(text: str, wanted: tuple[str, ...]) -> None:
+    made = FORMULAS.mathml(text)
+    assert made is not None
+    ElementTree.fromstring(made)
+    for part in wanted:
+        assert part in made
+
+
+@pytest.mark.parametrize("text", ["measured_bound", "lower", "momentum_init", "make docs", "a b(", "", "tests/x.py"])
+def test_code_stays_code(text: str) -> None:
+    assert FORMULAS.mathml(text) is None
+
+
+def test_every_formula_of_the_theory_is_set_and_none_of_its_characters_is_lost() -> None:
+    """Letters and digits of the source are those of the MathML, in order."""
+    page = re.sub(r"```.*?```", "", (ROOT / "docs/theory.md").read_text(), flags=re.DOTALL)
+    blocks = [line.strip() for line in page.splitlines() if line.startswith("    ")]
+    assert len(blocks) >= 20
+    known = FORMULAS.SYMBOLS | {"d_hat": "d"}
+    for text in (*blocks, *re.findall(r"`([^`\n]+)`", page)):
+        body = re.sub(r"\s*\([A-Z]\d\)$", "", text) if text in blocks else text
+        for display in (True, False):
+            made = FORMULAS.mathml(body, display)
+            if made is None:
+                assert text not in blocks, text
+                continue
+            shown = "".join(ElementTree.fromstring(made).itertext())
+            words = re.findall(r"d_hat|[A-Za-z]+|\d+", re.sub(r"sqrt|\b(?:and)\b", "", body))
+            wanted = "".join(known.get(word, word) for word in words)
+            assert re.sub(r"[^\w∇∑∏∫∞ε∈]", "", shown) == re.sub(r"[^\w∇∑∏∫∞ε∈]", "", wanted), body
+            if not display:  # a fraction drops the brackets around its parts
+                for bracket in "])":
+                    roots = body.count("sqrt(") if bracket == ")" else 0
+                    assert shown.count(bracket) <= body.count(bracket) - roots
+
+
+def test_the_address_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs/index.md").read_text()
+    home = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    monkeypatch.delenv("REPOSITORY", raising=False)
+    assert "(ADDRESS)" not in ADDRESS.on_page_markdown(text, home)
+    monkeypatch.setenv("REPOSITORY", "https://example.org/x")
+    assert "[Repository](https://example.org/x)" in ADDRESS.on_page_markdown(text, home)
+    assert "git+https://example.org/x" in ADDRESS.on_page_markdown(text, home)
+
+
+def test_the_home_page_has_the_readmes_picture_doors_paper_and_install() -> None:
+    text = (ROOT / "docs/index.md").read_text()
+    assert "figures/first-hour.svg" in text
+    assert re.findall(r"^- \[\*\*(.*?)\*\*", text, flags=re.MULTILINE) == [
+        "Train", "Choose", "Measure my checkpoint", "Evidence"
+    ]  # fmt: skip
+    for part in ("https://arxiv.org/abs/2510.19933", "pip install", "[Repository]"):
+        assert part in text
+    losses = re.findall(r"\d\.\d{3}(?!\d)", (ROOT / "README.md").read_text().split("Final validation loss:")[1])[:3]
+    assert all(loss in text for loss in losses)
+
+
+def test_titles_of_pages_do_not_collide() -> None:
+    pages = (ROOT / "docs").glob("*.md")
+    titles = [page.read_text().split("\n", 1)[0].lstrip("# ").lower() for page in pages]
+    assert len(set(titles)) == len(titles)
+    assert [title for title in titles if title.startswith("which oracle")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["learning rate", "tensorboard", "plot"])
+def test_the_search_index_has_a_title_with(words: str, site: Path) -> None:
+    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
+    assert any(words in entry["title"].lower() for entry in entries)
+
+
+@pytest.mark.slow
+@NEEDS_BROWSER
+def test_pages_fit_a_phone(site: Path) -> None:
+    pytest.importorskip("playwright.sync_api")
+    with launched() as browser:
+        page = browser.new_context(viewport={"width": 390, "height": 844}, offline=True).new_page()
+        for name in ("index", "choose", "theory", "which-oracle", "claims", "reference/inexact_muon.optim"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        page.goto((site / "index.html").as_uri())
+        assert page.locator("#doors + ul > li > a").count() == 4
+        page.goto((site / "theory.html").as_uri())
+        assert page.locator("math").count() > 300
+        assert page.locator(".formula math").count() >= 20
 
 
 @pytest.mark.slow

@@ -101,16 +101,21 @@ def figure(runs: list[RunRecord]) -> alt.LayerChart:
         if int(r["step"]) >= FIRST
     ]
     scale = alt.Scale(domain=list(NAMES.values()), range=list(COLOURS))
-    legend = alt.Legend(orient="top-right", labelFontSize=13, symbolStrokeWidth=4, symbolOpacity=1, title=None)
+    legend = alt.Legend(orient="top-right", labelFontSize=15, symbolStrokeWidth=4, symbolOpacity=1, title=None)
     base = alt.Chart(alt.Data(values=values)).encode(
-        x=alt.X("step:Q", title="step"), color=alt.Color("optimizer:N", scale=scale, legend=legend)
+        x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=5)),
+        color=alt.Color("optimizer:N", scale=scale, legend=legend),
     )
     y = alt.Y("loss:Q", title="validation loss (nats a byte)", scale=alt.Scale(zero=False))
     each = base.mark_line(opacity=0.35, strokeWidth=1).encode(y=y, detail="seed:N")
     mean = base.mark_line(strokeWidth=3).encode(y=alt.Y("mean(loss):Q"))
     grey = {"labelColor": "#868e96", "titleColor": "#868e96", "gridColor": "#86868640", "domainColor": "#868e96"}
-    chart = alt.layer(each, mean).properties(width=620, height=300, background="transparent")
-    return chart.configure_axis(labelFontSize=13, titleFontSize=13, **grey).configure_legend(labelColor="#868e96")
+    chart = alt.layer(each, mean).properties(width=430, height=270, background="transparent")
+    return (
+        chart.configure_axis(labelFontSize=15, titleFontSize=15, **grey)
+        .configure_legend(labelColor="#868e96")
+        .configure_view(stroke=None)
+    )
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from scipy.stats import spearmanr
 from inexact_muon import polar
 from inexact_muon.schedules.judge import normaliser
 from inexact_muon_lab import problems
-from inexact_muon_lab.report.precision import MARGIN
+from inexact_muon_lab.report.advice import MARGIN
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED, interval

@@ -20,8 +20,7 @@ from marks import between, page_file
 
 from inexact_muon_lab.cli.demo import copy_reference
 from inexact_muon_lab.report import paper
-from inexact_muon_lab.report.claims import CLAIMS, Judged, judge
-from inexact_muon_lab.report.grid_claims import EDGE
+from inexact_muon_lab.report.claims import CLAIMS, WITHDRAWN, Judged, judge
 from inexact_muon_lab.report.load import StudyRecord, load
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.spec.spec import RunSpec
@@ -33,7 +32,6 @@ GPT, IMAGES = ("2 layers", "2 layers, enwik8", "4 layers"), ("widths 8, 16, 16",
 MOST = 10_000
 """More seeds than this are not counted: the effect is too small to be told from the edge of the claim."""
 NOT_RUN = "[not run](#declared-and-not-run)"
-GAIN = {count: paper.LOSS[1] - loss for count, loss in paper.LOSS.items()}
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,10 @@ def _plain(value: float) -> str:
 
 
 EFFECTS = {
-    "lower-loss": Effect("loss of 1 iteration minus that of 8", f"{GAIN[8]:+.3f}"),
-    "first-steps": Effect("gain of 3 iterations minus half of that of 8", f"{GAIN[3] - GAIN[8] / 2:+.3f}"),
-    "saturates": Effect("gain of 5 iterations minus 0.9 of that of 8", f"{GAIN[5] - 0.9 * GAIN[8]:+.3f}"),
-    "goes-on": Effect("loss of 5 iterations minus that of 8", f"{GAIN[8] - GAIN[5]:+.3f}"),
+    "lower-loss": Effect("loss of 1 iteration minus that of 8", f"{paper.GAIN[8]:+.3f}"),
+    "first-steps": Effect("gain of 3 iterations minus half of that of 8", f"{paper.GAIN[3] - paper.GAIN[8] / 2:+.3f}"),
+    "saturates": Effect("gain of 5 iterations minus 0.9 of that of 8", f"{paper.GAIN[5] - 0.9 * paper.GAIN[8]:+.3f}"),
+    "goes-on": Effect("loss of 5 iterations minus that of 8", f"{paper.GAIN[8] - paper.GAIN[5]:+.3f}"),
     "time": Effect("time of a step, 8 iterations over 1", f"{paper.MINUTES[8] / paper.MINUTES[1]:.2f}", _plain),
     "lr-moves": Effect("best lr, 2 iterations over 5", f"{paper.LR_RATIO:.2f}", _power),
     "alpha-moves": Effect("best alpha, 2 iterations over 5", "above 1", _power),
@@ -95,15 +93,15 @@ def chosen(items: list[Judged], studies: dict[str, StudyRecord]) -> Judged:
         study, found = studies[item.study], item.finding
         planned = study.declared is not None and item.claim.id in study.declared.width
         kept = planned and found.interval.n >= found.wanted > 0
-        return EDGE not in found.note, kept, study.runs[0].spec.steps, found.interval.n
+        return not found.on_edge, kept, study.runs[0].spec.steps, found.interval.n
 
     return max(items, key=rank)
 
 
-def levels(judged: list[Judged]) -> dict[str, float]:
+def levels(judged: list[Judged], withdrawn: int = 0) -> dict[str, float]:
     """One-sided level by claim before anything is decided: claims have equal shares, which their studies divide."""
     bodies = Counter(item.claim.id for item in judged if item.tested)
-    return {claim: LEVEL / (len(bodies) * number) for claim, number in bodies.items()}
+    return {claim: LEVEL / ((len(bodies) + withdrawn) * number) for claim, number in bodies.items()}
 
 
 def seeds_to_decide(item: Judged, margin: float | None, level: float) -> int:
@@ -124,7 +122,7 @@ def cost(item: Judged, study: StudyRecord, level: float) -> str:
     """What deciding would take, by the spread so far."""
     if not item.finding.testable:
         return "not testable here"
-    if EDGE in item.finding.note:
+    if item.finding.on_edge:
         return "open: an optimum lies at the end of its grid, [further step sizes](#declared-and-not-run) would tell"
     margin = study.declared.margin.get(item.claim.id) if study.declared else None
     wanted, has = seeds_to_decide(item, margin, level), item.finding.interval.n
@@ -154,7 +152,7 @@ def table(judged: list[Judged], studies: dict[str, StudyRecord], columns: tuple[
         by_size = [[item for item in mine if size(studies[item.study]) == name] for name in columns]
         if any(by_size):
             best = [chosen(items, studies) if items else None for items in by_size]
-            level = levels(judged).get(claim.id, LEVEL)
+            level = levels(judged, WITHDRAWN).get(claim.id, LEVEL)
             cells = [cell(item, studies[item.study], level) if item else NOT_RUN for item in best]
             effect = EFFECTS[claim.id]
             lines.append(f"| {claim.sentence} | {effect.what} | {effect.paper} | {' | '.join(cells)} |")
@@ -192,7 +190,7 @@ def made() -> dict[str, str]:
     with TemporaryDirectory() as folder:
         copy_reference(Path(folder))
         results = load(Path(folder) / REFERENCE)
-        judged = judge(results)
+        judged = judge(results, WITHDRAWN)
         studies = {study.name: study for study in results.studies}
         return {
             "language models": table(judged, studies, GPT),

@@ -33,6 +33,7 @@ class Case:
     seconds: dict[str, float] = field(default_factory=lambda: {"forward": 1.0, "optimizer": 0.5})
     records: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    others: float | None = 0.01
 
     @property
     def spec(self) -> RunSpec:
@@ -62,6 +63,7 @@ def write(folder: Path, cases: Iterable[Case], name: str = "study", title: str =
                 seconds=case.seconds,
                 curves=curves.mark,
                 environment=case.environment,
+                others=case.others,
             )
             write_outcome(place, outcome)
             opened.end(case.spec.id, outcome)
@@ -73,7 +75,7 @@ def write(folder: Path, cases: Iterable[Case], name: str = "study", title: str =
 def ended_as(case: Case) -> Outcome | None:
     if case.state == "waiting":
         return None
-    return Outcome(state=case.state, step=100, result=case.result, seconds=case.seconds)  # type: ignore[arg-type]
+    return Outcome(state=case.state, step=100, result=case.result, seconds=case.seconds, others=case.others)  # type: ignore[arg-type]
 
 
 def write_packed(folder: Path, cases: Iterable[Case], name: str = "study") -> Path:

@@ -11,11 +11,6 @@ from report_cases import noise
 Tables = dict[str, Any]
 """{file: content}."""
 REGRETS = {"keep": 0.3, "measured": 0.02, "descent": 0.2, "paper": 0.1}
-LOSSES = {"exact-svd": 2.0, "polar-express(steps=2)": 2.2, "polar-express(steps=4)": 2.0, "polar-express(steps=6)": 2.0,
-          "adaptive:1.05": 2.0, "budget:2e6": 2.1}  # fmt: skip
-FLOPS = {"exact-svd": 9e7, "polar-express(steps=2)": 2e6, "polar-express(steps=4)": 4e6, "polar-express(steps=6)": 6e6,
-         "adaptive:1.05": 3e6, "budget:2e6": 1.99e6}  # fmt: skip
-LAYERS = ("blocks.0.attention.weight", "blocks.0.mlp.weight")
 
 
 def write_tables(folder: Path, tables: Tables) -> Path:
@@ -58,21 +53,6 @@ def cotuning(targets: int = 3, regrets: dict[str, float] | None = None, on_edge:
     return {"cotuning.json": {"format": "inexact-muon/cotuning/1", "problems": [problem]}}
 
 
-def precision(seeds: int = 3, losses: dict[str, float] | None = None, flops: dict[str, float] | None = None) -> Tables:
-    """Policies with their losses and flops, a little different for each seed."""
-    spent = FLOPS | (flops or {})
-    runs = []
-    for policy, loss in (LOSSES | (losses or {})).items():
-        name = policy.partition(":")[0]
-        kind = {"exact-svd": "exact", "adaptive": "adaptive", "budget": "budget"}.get(name, "fixed")
-        runs.append(
-            {"policy": policy, "kind": kind, "seeds": list(range(seeds)),
-             "loss": [loss + 10 * noise(seed) + 0.1 * noise(seed, len(policy)) for seed in range(seeds)],
-             "oracle_flops": [spent[policy] * (1 + noise(seed, len(policy))) for seed in range(seeds)]}
-        )  # fmt: skip
-    return {"precision.json": {"format": "inexact-muon/precision/1", "problems": [{"problem": "gpt", "runs": runs}]}}
-
-
 def every_table() -> Tables:
     """One of each."""
-    return theory() | cotuning() | precision()
+    return theory() | cotuning()

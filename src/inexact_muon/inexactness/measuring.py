@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,8 @@ SMALL = 128
 CERTAIN = 0.9
 """Certificates from products are used below this value; above it an SVD is computed."""
 
+SWAPPED = 2.0
+"""No oracle returns a direction of this norm."""
 UPHILL = (
     "d_hat is an ascent direction (<m, d_hat> > 0): pass the LMO's output, for the spectral ball minus the polar factor"
 )
@@ -106,7 +109,21 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
     inexactness, _, descent = assess(ball, m, d_hat, exact)
     if bool((descent < 0).any()):
         raise ValueError(UPHILL)
+    if isinstance(ball, Spectral) and m.ndim == 2 and _looks_swapped(m, d_hat, inexactness.overshoot):
+        warnings.warn(
+            f"m looks like an oracle's answer and d_hat, of norm {inexactness.overshoot:.3g}, like a momentum: write "
+            "measure(ball, m, d_hat)",
+            stacklevel=2,
+        )
     return inexactness
+
+
+def _looks_swapped(m: Tensor, d_hat: Tensor, overshoot: float) -> bool:
+    """Whether all singular values of m are near 1, as of an answer, while d_hat is long and far from that."""
+    if overshoot < SWAPPED:
+        return False
+    given, answer = (torch.linalg.svdvals(x.detach().double()) for x in (m, d_hat))
+    return bool(given.min() > 0.5 and given.max() < 1.5 and answer.min() < 0.5 * answer.max())
 
 
 def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:

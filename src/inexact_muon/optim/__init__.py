@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from inexact_muon.optim.qk_clip import QKClip as QKClip
     from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
     from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
+    from inexact_muon.optim.step_time import StepTimer as StepTimer
     from inexact_muon.optim.torch_states import TorchStates as TorchStates
     from inexact_muon.optim.torch_states import to_torch as to_torch
     from inexact_muon.optim.variants import AdaMuon as AdaMuon
@@ -70,6 +71,7 @@ _LAZY = {
     "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
     "inexact_muon.optim.qk_clip": ("QKClip",),
     "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
+    "inexact_muon.optim.step_time": ("StepTimer",),
     "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
     "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),
     "inexact_muon.routing.routes": ("Route", "routes"),

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.step_time import StepTimer
 
 WATCHED: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "gap/worst": ("gap", max),
@@ -27,7 +28,9 @@ WATCHED: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
 """Scalar -> the column of `stats()` and how its values become one."""
 
 
-def flat_stats(optimizer: LMOOptimizer, prefix: str = "optimizer", every: bool = False) -> dict[str, float]:
+def flat_stats(
+    optimizer: LMOOptimizer, prefix: str = "optimizer", every: bool = False, timer: StepTimer | None = None
+) -> dict[str, float]:
     """A dozen scalars for any logger: {"optimizer/gap/worst": 0.01, ...}.
 
     They are gap, overshoot and lifted of the worst matrix and on average, the size of updates relative to weights, the
@@ -36,10 +39,13 @@ def flat_stats(optimizer: LMOOptimizer, prefix: str = "optimizer", every: bool =
 
     Args:
         every: also every number of every parameter, {"optimizer/blocks.0.fc.weight/gap": 0.01, ...}.
+        timer: also `time/share`, the share of an iteration that the optimizer takes; on CUDA this waits for the device.
     """
     table = optimizer.stats()
     watched = {name: how(values) for name, (key, how) in WATCHED.items() if (values := _column(table, key))}
     rates = {f"lr/{group['algorithm']}": float(group["lr"]) for group in optimizer.param_groups}
+    share = timer.share if timer is not None else None
+    rates |= {} if share is None else {"time/share": share}
     rows = {f"{name}/{key}": value for name, row in table.items() for key, value in row.items()} if every else {}
     return {f"{prefix}/{name}": float(value) for name, value in (watched | rates | rows).items()}
 
@@ -48,12 +54,12 @@ def _column(table: Mapping[str, Mapping[str, float]], key: str) -> list[float]:
     return [row[key] for row in table.values() if key in row]
 
 
-def to_tensorboard(writer: Any, optimizer: LMOOptimizer, step: int) -> None:
+def to_tensorboard(writer: Any, optimizer: LMOOptimizer, step: int, timer: StepTimer | None = None) -> None:
     """Write the scalars of `flat_stats` to a `torch.utils.tensorboard.SummaryWriter` (extra `tracking`)."""
-    for tag, value in flat_stats(optimizer).items():
+    for tag, value in flat_stats(optimizer, timer=timer).items():
         writer.add_scalar(tag, value, step)
 
 
-def to_wandb(run: Any, optimizer: LMOOptimizer, step: int) -> None:
+def to_wandb(run: Any, optimizer: LMOOptimizer, step: int, timer: StepTimer | None = None) -> None:
     """Log the scalars of `flat_stats` in one call to a wandb run (extra `tracking`)."""
-    run.log(flat_stats(optimizer), step=step)
+    run.log(flat_stats(optimizer, timer=timer), step=step)

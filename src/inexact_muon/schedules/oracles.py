@@ -161,13 +161,13 @@ class OracleText:
 
 
 @lru_cache(maxsize=1024)  # the runs of a study name few oracles
-def parts(text: str, but: tuple[str, ...] = ()) -> OracleText:
-    """Split a text into its parts; the family is the whole text if it cannot be parsed or if its name is in `but`."""
+def parts(text: str) -> OracleText:
+    """Split a text into its parts; the family is the whole text if it cannot be parsed."""
     try:
         name, arguments = call(text)
     except ValueError:
         name, arguments = "", []
-    if not name or name in but:
+    if not name:
         return OracleText(text, None)
     own = signature(DESIGNS[name]).parameters if name in DESIGNS else {}
     count = next((own[key].default for key in COUNTS if key in own), None)

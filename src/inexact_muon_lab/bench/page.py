@@ -30,7 +30,7 @@ def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS
             raise ValueError(f"unknown part {part!r}: {nearest(part, PARTS)}")
     device = device_of(on)
     length = {"oracles": 4 * (rounds + WARM), "steps": 7 * rounds + 3 * WARM, "memory": 1}
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("benchmark", total=sum(length[part] for part in parts))
 
         def tick() -> None:
@@ -127,7 +127,7 @@ def markdown(report: Report) -> str:
     """The tables as a page."""
     on = "" if report.get("device", "cpu") == "cpu" else f" --device {report['device']}"
     lines = [
-        f"Written by `inexact-muon bench --peers{on} --json benchmarks/results/bench.json`. Everything here was timed.",
+        f"Written by `inexact-muon bench --peers{on} --out benchmarks/results/bench.json`. Everything here was timed.",
         "",
     ]
     lines += ["What a step costs on a GPU is modelled, not timed: [modelled.md](modelled.md).", ""] if not on else []

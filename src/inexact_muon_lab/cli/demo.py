@@ -21,7 +21,7 @@ from inexact_muon_lab.decide import command
 from inexact_muon_lab.decide.command import seconds as seconds
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.report.build import announce, build
-from inexact_muon_lab.report.more import COMMAND
+from inexact_muon_lab.report.open_costs import COMMAND
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.store.files import replace
 from inexact_muon_lab.store.store import REFERENCE
@@ -71,7 +71,7 @@ def check_theory(out: Path, console: Console) -> None:
     if not (out / "theory.json").exists():
         torch.set_num_threads(1)
         cases = list(bounds.cases(fast=True))
-        rows = bounds.measure(track(cases, "checking every bound", console=console))
+        rows = bounds.measure(track(cases, "checking every bound", console=console, disable=not console.is_terminal))
         replace(out / "theory.json", json.dumps({"rows": rows}).encode())
 
 
@@ -89,7 +89,7 @@ def reference_files() -> list[Path]:
     root = here.parent.parent
     tables = (here / "report" / "data", root / "docs" / "figures")
     packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
-    return _first(tables, "*-study.json") + _first(packed, "*.pack")
+    return _first(tables, "cotuning-study.json") + _first(packed, "*.pack")
 
 
 def _first(places: tuple[Path, ...], pattern: str) -> list[Path]:

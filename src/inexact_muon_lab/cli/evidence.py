@@ -38,6 +38,7 @@ def report(
     open: bool = False,
     watch: bool = False,
     serve: bool = False,
+    json: bool = False,
 ) -> None:
     """One self-contained page from the stores of a folder: the paper's figures, and a verdict on each claim.
 
@@ -46,17 +47,18 @@ def report(
     Example: inexact-muon report runs/demo --open
 
     Args:
-        folder: a store, a folder of stores and tables (theory.json, cotuning.json, precision.json), or packed evidence.
+        folder: a store, a folder of stores and tables (theory.json, cotuning.json), or packed evidence.
         out: folder for the page; default: the same folder; for a packed file, its name without suffix.
         open: show the page in the browser.
         watch: rewrite the page whenever the stores change, until Ctrl-C.
         serve: the same, and serve it on this machine's loopback address.
+        json: verdicts and their numbers, machine-readable, instead of sentences.
     """
     _need_lab()
     from inexact_muon_lab.report import command
-    from inexact_muon_lab.terminal import console
+    from inexact_muon_lab.terminal import console, write_json
 
-    command.report(folder, out, console(160), open, watch, serve)
+    command.report(folder, out, console(160, stderr=json), open, watch, serve, write_json if json else None)
 
 
 def _need_lab() -> None:
@@ -93,6 +95,7 @@ def decide(
     engine: str = "local",
     address: str = "",
     packed: tuple[Path, ...] = (),
+    json: bool = False,
 ) -> None:
     """Pilot seeds, then the seeds and cells that verdicts need, cheapest first, within the budget; then the page.
 
@@ -109,11 +112,15 @@ def decide(
         engine: local, ray or slurm.
         address: of the Ray cluster; for slurm, submitit's cluster (slurm or local).
         packed: evidence to start from: its ended runs that a study has are not repeated.
+        json: at the end, what each claim has and needs, machine-readable; everything else on standard error.
     """
     from inexact_muon_lab.decide import command
     from inexact_muon_lab.sweep.commands import engine_of
-    from inexact_muon_lab.terminal import console
+    from inexact_muon_lab.terminal import console, write_json
 
     _need_lab()
     start = engine_of(engine, workers, address, out / "submitit")
-    command.decide(studies, out, start, console(160), claims, command.seconds(budget), packed)
+    spoken = console(160, stderr=json)
+    needs = command.decide(studies, out, start, spoken, claims, command.seconds(budget), packed)
+    if json:
+        write_json([need.record for need in needs])

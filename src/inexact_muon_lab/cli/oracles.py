@@ -47,6 +47,7 @@ def transfer(
     rule: str = "descent",
     spectrum: Word = None,
     checkpoint: File = None,
+    json: bool = False,
 ) -> None:
     """Transfer a tuned learning rate and momentum to another oracle: four rules compared, with the reason.
 
@@ -60,18 +61,21 @@ def transfer(
         rule: descent, measured, paper or deterministic.
         spectrum: a name or a file, as for delta; default: gpt-late. The result depends on it strongly.
         checkpoint: saved optimizer, whose momentum has the spectra to judge on.
+        json: machine-readable.
     """
     from inexact_muon_lab.cli import tables
 
     if checkpoint is not None and spectrum is not None:
         raise ValueError("--checkpoint has spectra of its own: leave --spectrum out")
-    tables.transfer(lr, momentum, source, target, rule, str(checkpoint) if checkpoint is not None else spectrum)
+    judged_on = str(checkpoint) if checkpoint is not None else spectrum
+    tables.transfer(lr, momentum, source, target, rule, judged_on, json)
 
 
 def theory(
     name: Annotated[str, tyro.conf.Positional] = "list",
     set: Settings = (),
     plot: File = None,
+    json: bool = False,
 ) -> None:
     """Statements of the paper and their two-number versions: `list` them, or evaluate one.
 
@@ -81,14 +85,15 @@ def theory(
         name: list, or the name of a statement.
         set: name=value pairs, such as delta=0.1 deltas=[0.1,0.2]; other values are assumed, and marked as such.
         plot: plot it over delta, to an .svg, .png, .html or .json file.
+        json: machine-readable.
     """
     from inexact_muon_lab.cli import statements
     from inexact_muon_lab.terminal import console
 
     if name == "list":
-        statements.show_all(console(190))
+        statements.show_all(console(190), json)
     else:
-        statements.show(name, set, plot, console(190))
+        statements.show(name, set, plot, console(190), json)
 
 
 def bench(
@@ -96,31 +101,37 @@ def bench(
     rounds: int = 7,
     parts: tuple[str, ...] = ("oracles", "steps", "memory"),
     device: str = "cpu",
-    json: File = None,
+    out: File = None,
+    json: bool = False,
 ) -> None:
     """Speed and accuracy of oracles and whole steps, interleaved in one process, as ratios with quartiles.
 
-    Examples: inexact-muon bench --peers --json bench.json; inexact-muon bench --peers --device cuda --json gpu.json
+    Examples: inexact-muon bench --peers --out bench.json; inexact-muon bench --peers --device cuda --out gpu.json
 
     Args:
         peers: also time the installed packages of bench/peers.py: dion, heavyball, muon-optimizer, ...
         rounds: number of repetitions.
         parts: which of oracles, steps, memory; other parts of the file are kept.
         device: cpu, cuda, cuda:1, ...; times are taken from an idle device to an idle device.
-        json: file for the numbers; a page (.md) is written beside it.
+        out: file for the numbers; a page (.md) is written beside it.
+        json: the numbers on standard output instead of tables.
     """
     from inexact_muon_lab.bench import page
     from inexact_muon_lab.terminal import console as open_console
+    from inexact_muon_lab.terminal import write_json
 
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, got {rounds}")
-    if json is not None:
-        page.check_file(json, device)
-    console = open_console(190)
+    if out is not None:
+        page.check_file(out, device)
+    console = open_console(190, stderr=json)
     report = page.run(peers, rounds, console, parts, device)
-    page.show(report, console)
-    if json is not None:
-        console.print("written: " + ", ".join(str(path) for path in page.save(report, json)), soft_wrap=True)
+    if json:
+        write_json(report)
+    else:
+        page.show(report, console)
+    if out is not None:
+        console.print("written: " + ", ".join(str(path) for path in page.save(report, out)), soft_wrap=True)
 
 
 def plan(
@@ -137,6 +148,7 @@ def plan(
     efficiency: float = 0.4,
     memory: float = 80.0,
     plot: File = None,
+    json: bool = False,
 ) -> None:
     """Modelled cost at scale: the optimizer's own step on fake ranks, counted and priced, and a recommendation.
 
@@ -156,6 +168,7 @@ def plan(
         efficiency: fraction of the peak that forward and backward reach.
         memory: GB of a rank.
         plot: picture, to an .svg, .png, .html or .json file.
+        json: machine-readable.
     """
     from inexact_muon_lab.plan import files
 
@@ -163,16 +176,20 @@ def plan(
     from inexact_muon import polar
     from inexact_muon_lab.plan import choice, page, pricing, step
     from inexact_muon_lab.terminal import console as open_console
+    from inexact_muon_lab.terminal import write_json
 
     machine = pricing.Machine(flops, link, efficiency, memory)
     where = step.Layout(gpus, tp, gpus // tp if layout == "ddp" and gpus % tp == 0 else copies)
     polar.parse(oracle)
     if plot is not None and plot.suffix not in page.FORMATS:
         raise ValueError(f"--plot writes {', '.join(page.FORMATS)}, got {plot.name!r}")
-    console = open_console(190)
+    console = open_console(190, stderr=json)
     with console.status("recording steps on fake ranks") as status:
         made = choice.plan(found, where, machine, oracle, strategies, status.update)
-    page.show(made, console)
+    if json:
+        write_json(page.record(made))
+    else:
+        page.show(made, console)
     if plot is not None:
         page.draw(made, plot)
         console.print(f"written: {plot}", soft_wrap=True)

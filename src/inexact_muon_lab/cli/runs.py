@@ -78,7 +78,9 @@ def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False)
     listing.show_list(folder, json, console(160))
 
 
-def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro.conf.Positional]) -> None:
+def show(
+    folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro.conf.Positional], json: bool = False
+) -> None:
     """One run: spec, curves, result, times, traceback.
 
     Example: inexact-muon show runs/gpt 8d96df
@@ -86,8 +88,9 @@ def show(folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro
     Args:
         folder: the store, or packed evidence.
         run: the beginning of the run's id.
+        json: machine-readable, with all records of its curves.
     """
     from inexact_muon_lab.sweep import listing
     from inexact_muon_lab.terminal import console
 
-    listing.show_run(folder, run, console(120))
+    listing.show_run(folder, run, console(120), json)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from inexact_muon._text import nearest
 from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.terminal import write_json
 from inexact_muon_lab.theory import BOUNDS, Statement, StochasticOptimum
 
 EXAMPLE: dict[str, Any] = {
@@ -63,20 +64,33 @@ EXAMPLE: dict[str, Any] = {
 FORMATS = (".svg", ".png", ".html", ".json")
 
 
-def show_all(console: Console) -> None:
+def show_all(console: Console, as_json: bool = False) -> None:
     """All statements: name, source, kind, formula."""
+    if as_json:
+        write_json([_about(s) for s in BOUNDS.values()])
+        return
     title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
     columns = ("name", "source", "kind", "statement")
     rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
     Sheet(title, columns, rows, aligned_left=columns, prose=("statement",), narrow="blocks").print(console)
 
 
-def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console) -> None:
+def _about(s: Statement) -> dict[str, str]:
+    return {"name": s.name, "source": s.source, "kind": s.kind, "statement": s.statement}
+
+
+def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console, as_json: bool = False) -> None:
     """One statement at the given values, and optionally its plot over delta."""
     s = find(name)
     given = read_settings(s, settings)
     values = {p: given.get(p, EXAMPLE[p]) for p in parameters(s)}
     result = evaluate(s, values)
+    if plot:
+        draw(s, values, plot)
+    if as_json:
+        assumed = [p for p in values if p not in given]
+        write_json({**_about(s), "values": values, "assumed": assumed, "result": dict(fields(s, result))})
+        return
     console.print(f"{s.name}: {s.source}, {s.kind}", markup=False, highlight=False)
     console.print(s.statement, markup=False, highlight=False, soft_wrap=True)
     rows = [Row([p + ("" if p in given else " (assumed)"), text(value)]) for p, value in values.items()]
@@ -86,7 +100,6 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
     if isinstance(result, StochasticOptimum) and result.clipped:
         console.print("alpha is clipped to 1 (no momentum): the formula gives 1 or more, or there is no noise")
     if plot:
-        draw(s, values, plot)
         console.print(f"written: {plot}", soft_wrap=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import PolarMethod, parse
 from inexact_muon.sheet import Row, Sheet
 from inexact_muon_lab.terminal import console as open_console
+from inexact_muon_lab.terminal import write_json
 from inexact_muon_lab.tune import advice, carry, checkpoints, plotting, rules, spectra
 
 NUMBERS = ("gap", "overshoot", "lifted", "delta")
@@ -66,10 +66,16 @@ def delta(
     console.print(f"cost for {n} x {m}: {method.flops(n, m):.4g} floating point operations")
 
 
-def transfer(lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None) -> None:
+def transfer(
+    lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None, as_json: bool = False
+) -> None:
     """The four rules compared, the chosen one marked, with the reason."""
     made = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
     taken, console = made[rules.find(rule).name], open_console(WIDTH)
+    if as_json:
+        write_json({"rule": rules.find(rule).name, "lr": taken.lr, "momentum": taken.momentum, "why": taken.why,
+                    "spectrum": taken.spectrum, "from": source, "to": target, "rules": made})  # fmt: skip
+        return
     ends = (("from", source, taken.source), ("to", target, taken.target))
     judged = [Row([f"{role} {parse(text)}", *_cells(found)]) for role, text, found in ends]
     _print(console, f"judged on {taken.spectrum}", ("oracle", *NUMBERS), judged)
@@ -179,7 +185,7 @@ def _record(layer: spectra.Layer, method: PolarMethod | None) -> dict[str, Any]:
 
 
 def _print_json(layers: Sequence[dict[str, Any]], more: dict[str, Any] | None = None) -> None:
-    open_console(WIDTH).file.write(json.dumps({**(more or {}), "layers": layers}) + "\n")
+    write_json({**(more or {}), "layers": layers})
 
 
 def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequence[Row], closing: int = 0) -> None:

@@ -19,8 +19,8 @@ from inexact_muon_lab.errors import LabError, writing
 from inexact_muon_lab.report import load
 from inexact_muon_lab.report.build import announce, build
 from inexact_muon_lab.report.claims import CLAIMS, judge
-from inexact_muon_lab.report.more import COMMAND
-from inexact_muon_lab.report.planned import declaration
+from inexact_muon_lab.report.declarations import declaration
+from inexact_muon_lab.report.open_costs import COMMAND
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.spec.decode import decode as decode_file
 from inexact_muon_lab.spec.decode import read_toml

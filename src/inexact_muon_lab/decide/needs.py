@@ -11,9 +11,8 @@ import msgspec
 
 from inexact_muon_lab.report.claims import CLAIMS, Judged
 from inexact_muon_lab.report.finding import Finding
-from inexact_muon_lab.report.grid_claims import EDGE
+from inexact_muon_lab.report.ladders import Grid, grids
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.report.series import Grid, grids
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import Decide, StudyRuns
 from inexact_muon_lab.statistics import OPEN, extended, interval, optimum
@@ -41,6 +40,25 @@ class Need:
     runs: tuple[RunSpec, ...]
     seconds: float | None
     why: str
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The need as plain data."""
+        finding = self.item.finding
+        return {
+            "study": self.study,
+            "claim": self.item.claim.id,
+            "verdict": self.item.verdict,
+            "statistic": finding.statistic,
+            "mean": finding.interval.mean if finding.statistic else None,
+            "low": finding.interval.low,
+            "high": finding.interval.high,
+            "has": self.has,
+            "wanted": self.wanted,
+            "runs": [spec.id for spec in self.runs],
+            "seconds": self.seconds,
+            "why": self.why,
+        }
 
 
 def needs(
@@ -87,7 +105,7 @@ def _missing(
         return (), "not testable on this machine"
     if not finding.wanted:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
-    if EDGE in finding.note:
+    if finding.on_edge:
         more = _beyond(results, item, plan, declared)
         return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
     if finding.wanted > declared.most:

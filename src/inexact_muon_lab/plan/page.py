@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -43,6 +45,17 @@ def show(plan: Plan, console: Console) -> None:
         console.print(f"{strategy}: left out, {why}.", soft_wrap=True)
     for sentence in (*assumptions(plan), recommendation(plan)):
         console.print(sentence, soft_wrap=True)
+
+
+def record(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data, with the seconds of a step, the optimizer's share of it, and whether it fits."""
+    rows = [
+        {**asdict(c), "step": c.step, "share": c.share, "fits": plan.fits(c), "best": c is plan.best}
+        for c in plan.candidates
+    ]
+    about = {"model": plan.model.name, "oracle": plan.oracle, "layout": asdict(plan.layout)}
+    return {**about, "machine": asdict(plan.machine), "candidates": rows, "refused": dict(plan.refused),
+            "assumptions": assumptions(plan), "recommendation": recommendation(plan)}  # fmt: skip
 
 
 def assumptions(plan: Plan) -> list[str]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import inf
 
 from inexact_muon_lab.report.load import Results, RunRecord
-from inexact_muon_lab.report.precision import MARGIN
 from inexact_muon_lab.statistics import CONFIRMED, Interval, interval, paired
 from inexact_muon_lab.store.outcome import MEASURED
 
+MARGIN = 0.0025
+"""An oracle is as good as the best one if its loss is higher by less than this share."""
 Setting = tuple[float, float | None]
 """(step size, momentum)"""
 
@@ -41,18 +42,32 @@ class Tuned:
 
 
 def advice(results: Results) -> list[str]:
-    """One sentence for each problem on which at least two oracles were trained."""
-    return [sentence(study, found) for study, found in tuned(results) if len(found) >= 2]
+    """One sentence for each problem on which at least two oracles were trained, the best founded first.
+
+    That is: no edge of what was tried, then most seeds.
+    """
+    titles = {study.name: study.title for study in results.studies}
+    found = [(titles[study], oracles, _chosen(oracles)) for study, oracles in tuned(results) if len(oracles) >= 2]
+    found.sort(key=lambda item: (bool(item[2].edge), -item[2].loss.n))
+    return [sentence(title, oracles, chosen) for title, oracles, chosen in found]
 
 
-def sentence(study: str, found: list[Tuned]) -> str:
+def _chosen(found: list[Tuned]) -> Tuned:
     """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
-    best = min(found, key=lambda t: t.loss.mean)
-    margin = MARGIN * abs(best.loss.mean)
-    same = [t for t in found if t is not best and _no_worse(t, best, margin)]
-    chosen = min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
-    half = chosen.loss.high - chosen.loss.mean
-    loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {chosen.loss.n} seeds"
+    best = _best_of(found)
+    same = [t for t in found if t is not best and _no_worse(t, best, MARGIN * abs(best.loss.mean))]
+    return min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
+
+
+def _best_of(found: list[Tuned]) -> Tuned:
+    return min(found, key=lambda t: t.loss.mean)
+
+
+def sentence(study: str, found: list[Tuned], chosen: Tuned) -> str:
+    """What to use on this problem, its loss, and why."""
+    best, half = _best_of(found), chosen.loss.high - chosen.loss.mean
+    seeds = f"{chosen.loss.n} seed{'' if chosen.loss.n == 1 else 's'}"
+    loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {seeds}"
     why = f"the best of {len(found)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
     if chosen is not best:
         why = f"the cheapest of {len(found)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +11,9 @@ from rich.progress import Progress
 from inexact_muon_lab.errors import writing
 from inexact_muon_lab.report import export, load
 from inexact_muon_lab.report.advice import advice
-from inexact_muon_lab.report.claims import Judged, findings, judge, overall
+from inexact_muon_lab.report.claims import SENTENCES, WITHDRAWN, Judged, findings, judge, overall, tally
 from inexact_muon_lab.report.figures import figures
-from inexact_muon_lab.report.more import command, costs, cut
+from inexact_muon_lab.report.open_costs import command, costs, cut
 from inexact_muon_lab.report.page import SIGNS, Shown, page
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED
 from inexact_muon_lab.store.files import replace
@@ -28,6 +27,8 @@ class Built:
 
     page: Path
     judged: list[Judged]
+    counted: frozenset[str]
+    """The claims that are counted."""
     problems: tuple[str, ...]
     left: tuple[str, ...] = ()
     """Interrupted runs, and what undecided claims would need."""
@@ -48,12 +49,13 @@ def build(
         out: output folder; default: the folder itself.
     """
     out = out or folder
-    with Progress(console=console or Console(quiet=True), transient=True) as progress:
+    silent = console is None or not console.is_terminal
+    with Progress(console=console or Console(quiet=True), transient=True, disable=silent) as progress:
         task = progress.add_task("reading the runs", total=None)
         results, reference = load.load(folder), load.reference(folder)
         judged = judge(results)
         all_figures = figures(results, reference)
-        reference_judged = judge(reference) if reference else []
+        reference_judged = judge(reference, WITHDRAWN) if reference else []
         shown = Shown(results, judged, all_figures, reference, reference_judged, command(folder))
         with writing(out):
             (out / FILES).mkdir(exist_ok=True, parents=True)
@@ -63,18 +65,20 @@ def build(
         for figure in all_figures:
             progress.update(task, description=f"writing {figure.id}", advance=1)
             export.save_figure(figure, out / FILES, pictures)
-    left = (*cut(results), *(f"{name}: {price}" for name, price in costs(results, judged).items()))
-    compared = tuple(f"{one.study}, {one.arm} against {one.first.other}: {one.sentence}" for one in shown.comparisons)
-    return Built(out / PAGE, judged, tuple(shown.problems), left, tuple(advice(results)), shown.command_line, compared)
+    prices = costs(results, judged).items()
+    left = (*cut(results), *(f"{SENTENCES[name]}: {price}" for name, price in prices))
+    compared = tuple(f"{one.title}, {one.arm} against {one.first.other}: {one.sentence}" for one in shown.comparisons)
+    advised, counted = tuple(advice(results)), frozenset(shown.counted)
+    return Built(out / PAGE, judged, counted, tuple(shown.problems), left, advised, shown.command_line, compared)
 
 
 def announce(built: Built, console: Console) -> None:
     """Print problems, verdicts, advice, the cost of open claims, and the path of the page."""
     for problem in built.problems:
         console.print(f"warning: {problem}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    counts = Counter(overall(built.judged).values())
+    counts = tally(built.judged, built.counted)
     board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
-    lines = [*map(export.line, findings(built.judged)), f"{sum(counts.values())} claims: {board}"]
+    lines = [*map(export.line, findings(built.judged)), f"{len(built.counted)} claims: {board}"]
     lines += [*_decided(built.judged), *built.comparisons, *built.advice, *built.left]
     lines += [f"to go on: {built.command_line} --budget 10m"] if built.command_line and built.left else []
     for line in lines:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import log2
 from typing import Any, Literal
 
-from inexact_muon_lab.report import cotuning, precision, sources, theory
+from inexact_muon_lab.report import bound_ratios, paper, rule_regrets, sources
 from inexact_muon_lab.report import grid_claims as grid
 from inexact_muon_lab.report import ladder_claims as ladder
+from inexact_muon_lab.report.axes import COUNT, LOG2_RATIO, LOG_RATIO, LOSS, PLAIN_RATIO, SHARE, Unit
+from inexact_muon_lab.report.declarations import planned, promised
 from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.ladders import Series, grids, ladders
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.report.planned import planned, promised
-from inexact_muon_lab.report.series import Series, grids, ladders
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.statistics import (
     CONFIRMED,
@@ -34,58 +36,66 @@ class Claim:
     id: str
     sentence: str
     where: str
-    on: Literal["ladder", "grid", "theory", "cotuning", "precision"]
+    on: Literal["ladder", "grid", "theory", "cotuning"]
     """Kind of evidence."""
     judge: Callable[[Any], Finding]
     source: str
     """Command that produces the data."""
     images: bool | None = None
     """Judged on image problems, on the others, or (None) on both."""
+    unit: Unit = LOSS
+    """Of the statistic."""
+    paper: float | None = None
+    """The statistic of the paper's own numbers, if it prints them."""
 
 
 CLAIMS = (
     Claim("lower-loss", "More iterations give a lower loss", "Figure 1a, Table 1", "ladder", ladder.lower_loss,
-          sources.GPT_ITERATIONS, False),
+          sources.GPT_ITERATIONS, False, paper=paper.GAIN[8]),
     Claim("first-steps", "The biggest gain is from one to three iterations", "Table 1", "ladder", ladder.first_steps,
-          sources.GPT_ITERATIONS, False),
+          sources.GPT_ITERATIONS, False, paper=paper.GAIN[3] - 0.5 * paper.GAIN[8]),
     Claim("saturates", "The gain saturates after about five iterations", "Figure 3a, Table 1", "ladder",
-          ladder.saturates, sources.GPT_ITERATIONS, False),
+          ladder.saturates, sources.GPT_ITERATIONS, False, paper=paper.GAIN[5] - 0.9 * paper.GAIN[8]),
     Claim("goes-on", "From five iterations to eight the loss goes on falling", "Table 1", "ladder", ladder.goes_on,
-          sources.GPT_ITERATIONS, False),
+          sources.GPT_ITERATIONS, False, paper=paper.GAIN[8] - paper.GAIN[5]),
     Claim("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", "ladder", ladder.time_grows,
-          sources.GPT_ITERATIONS, False),
+          sources.GPT_ITERATIONS, False, unit=PLAIN_RATIO, paper=paper.MINUTES[8] / paper.MINUTES[1]),
     Claim("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", "grid",
-          grid.lr_moves_down, sources.GPT_HEATMAP, False),
+          grid.lr_moves_down, sources.GPT_HEATMAP, False, unit=LOG2_RATIO, paper=log2(paper.LR_RATIO)),
     Claim("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", "grid",
-          grid.alpha_moves_up, sources.GPT_HEATMAP, False),
+          grid.alpha_moves_up, sources.GPT_HEATMAP, False, unit=LOG2_RATIO),
     Claim("region", "The stable region widens with precision", "Figure 1b", "grid", grid.region_widens,
-          sources.GPT_HEATMAP, False),
+          sources.GPT_HEATMAP, False, unit=SHARE),
     Claim("level-region", "More step sizes reach a common loss with precision", "Figure 1b", "grid",
-          grid.region_at_one_loss, sources.GPT_HEATMAP, False),
+          grid.region_at_one_loss, sources.GPT_HEATMAP, False, unit=SHARE),
     Claim("error-ordered", "The LMO error falls with every iteration", "Figure 4", "ladder", ladder.error_ordered,
-          sources.GPT_ITERATIONS),
+          sources.GPT_ITERATIONS, unit=LOG_RATIO),
     Claim("error-constant", "The LMO error is roughly constant in training", "Figure 4", "ladder",
-          ladder.error_constant, sources.GPT_ITERATIONS),
+          ladder.error_constant, sources.GPT_ITERATIONS, unit=PLAIN_RATIO),
     Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", "ladder", ladder.lower_loss,
           sources.CNN_ITERATIONS, True),
     Claim("best-accuracy", "The best accuracy rises with precision", "Figure 2b", "grid", grid.best_accuracy_rises,
-          sources.CNN_STEPS, True),
+          sources.CNN_STEPS, True, unit=SHARE),
     Claim("accuracy-gap", "The gap between best and worst accuracy shrinks", "Figure 2b", "grid", grid.gap_shrinks,
-          sources.CNN_STEPS, True),
+          sources.CNN_STEPS, True, unit=SHARE),
     Claim("accuracy-region", "The region of high accuracy grows with precision", "Figure 5", "grid",
-          grid.accuracy_region_grows, sources.CNN_STEPS, True),
+          grid.accuracy_region_grows, sources.CNN_STEPS, True, unit=SHARE),
     Claim("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1", "ladder",
-          ladder.bounds_hold, sources.GPT_ITERATIONS),
-    Claim("theory", "Every bound holds", "Theorems 1 to 7", "theory", theory.every_bound_holds, sources.THEORY),
+          ladder.bounds_hold, sources.GPT_ITERATIONS, unit=COUNT),
+    Claim("theory", "Every bound holds", "Theorems 1 to 7", "theory", bound_ratios.every_bound_holds, sources.THEORY,
+          unit=COUNT),
     Claim("paper-rule", "The paper's rule beats keeping step size and momentum", "Corollary 3", "cotuning",
-          cotuning.paper_beats_keep, sources.COTUNING),
+          rule_regrets.paper_beats_keep, sources.COTUNING),
     Claim("some-rule", "Some rule has at most a third of the regret of keeping them", "not in the paper", "cotuning",
-          cotuning.a_third_of_keep, sources.COTUNING),
-    Claim("control", "Precision control reaches the exact loss with 15 % fewer flops than any fixed oracle that does",
-          "not in the paper", "precision", precision.control_saves, sources.PRECISION),
-    Claim("budget", "A budget over layers beats uniform precision at the same flops", "not in the paper", "precision",
-          precision.budget_beats_uniform, sources.PRECISION),
+          rule_regrets.a_third_of_keep, sources.COTUNING),
 )  # fmt: skip
+
+WITHDRAWN = 2
+"""Claims (precision control, budgets over layers) that were judged on the reference evidence and removed since.
+
+They stay in its family: a claim that is removed after looking must not decide the others.
+"""
+SENTENCES = {claim.id: claim.sentence for claim in CLAIMS}
 
 
 @dataclass(frozen=True)
@@ -123,17 +133,19 @@ class Judged:
         return f"{self.finding.verdict} by itself (p {p:.2g}), not among the claims of this page"
 
 
-def judge(results: Results) -> list[Judged]:
+def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
     """Judge every claim on all matching evidence; at least one row per claim.
 
     The results are one family. Reference evidence is a separate call, since it existed before these runs.
+
+    Args:
+        withdrawn: claims of this family that were removed after they had been judged.
     """
     bodies: dict[str, Iterable[Any]] = {
         "ladder": ladders(results),
         "grid": [g for g in grids(results, momenta=1) if len(g.cells) >= 2],
         "theory": results.tables.theory,
         "cotuning": results.tables.cotuning,
-        "precision": results.tables.precision,
     }
     rows: list[tuple[Claim, Any, Finding]] = []
     for claim in CLAIMS:
@@ -143,7 +155,7 @@ def judge(results: Results) -> list[Judged]:
     declared = {study.name: study.declared for study in results.studies if study.declared}
     kept = _planned(rows, declared)
     size = len({name for one in declared.values() for name in one.family})
-    corrected = correct(kept, size)
+    corrected = correct(kept, size, withdrawn)
     return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in kept]
 
 
@@ -164,17 +176,19 @@ def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]
     return found
 
 
-def correct(judged: list[Judged], size: int = 0) -> dict[int, PValues]:
+def correct(judged: list[Judged], size: int = 0, withdrawn: int = 0) -> dict[int, PValues]:
     """Holm's correction over the tested claims.
 
     Args:
         judged: the rows of one family.
         size: number of declared claims, if larger.
+        withdrawn: claims that were tested and removed since.
     """
     members: dict[str, list[Finding]] = {}
     for item in (item for item in judged if item.tested):
         members.setdefault(item.claim.id, []).append(item.finding)
-    adjusted = holm([ClaimPValues(name, tuple(f.p for f in found)) for name, found in members.items()], size)
+    family = max(size, len(members) + withdrawn)
+    adjusted = holm([ClaimPValues(name, tuple(f.p for f in found)) for name, found in members.items()], family)
     return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
 
 
@@ -185,6 +199,36 @@ def overall(judged: list[Judged]) -> dict[str, Verdict]:
         verdicts = (found.get(item.claim.id, UNDECIDED), item.verdict)
         found[item.claim.id] = REFUTED if REFUTED in verdicts else CONFIRMED if CONFIRMED in verdicts else UNDECIDED
     return found
+
+
+def asked(results: Results, judged: list[Judged]) -> set[str]:
+    """Claims that are counted: those that the studies declare, or without a declaration those that have data."""
+    declared = {name for study in results.studies if study.declared for name in study.declared.family}
+    return declared or {item.claim.id for item in judged if item.finding.statistic}
+
+
+def tally(judged: list[Judged], counted: Iterable[str]) -> dict[Verdict, int]:
+    """{verdict: number of these claims}; one without data is undecided, so that the numbers add up to theirs."""
+    verdicts = overall(judged)
+    found = dict.fromkeys((CONFIRMED, REFUTED, UNDECIDED), 0)
+    for name in counted:
+        found[verdicts.get(name, UNDECIDED)] += 1
+    return found
+
+
+def deciding(judged: Iterable[Judged]) -> Judged | None:
+    """Of the bodies of evidence of one claim that which decides it; the most telling one if it is open.
+
+    Decided: the smallest p of those with the claim's verdict. Open: testable, optima inside of the grid, most seeds.
+    """
+    bodies = [item for item in judged if item.finding.statistic]
+    if not bodies:
+        return None
+    verdict = overall(bodies)[bodies[0].claim.id]
+    same = [item for item in bodies if item.verdict == verdict]
+    if verdict == UNDECIDED:
+        return max(same, key=lambda j: (j.finding.testable, not j.finding.on_edge, j.finding.interval.n))
+    return min(same, key=lambda j: j.p.refute if verdict == REFUTED else j.p.confirm)
 
 
 def findings(judged: list[Judged], count: int = 3) -> list[Judged]:

@@ -15,11 +15,12 @@ import vl_convert
 from inexact_muon._text import printable
 from inexact_muon_lab.report.advice import advice
 from inexact_muon_lab.report.arms import tables
-from inexact_muon_lab.report.claims import Judged, findings
+from inexact_muon_lab.report.claim_rows import tallies
+from inexact_muon_lab.report.claims import SENTENCES, Judged, findings
+from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.figure import Figure, Row
-from inexact_muon_lab.report.more import costs, cut
+from inexact_muon_lab.report.open_costs import costs, cut
 from inexact_muon_lab.report.page import SIGNS, Shown, heading, sections
-from inexact_muon_lab.report.planned import sentences
 from inexact_muon_lab.store.files import replace
 
 WIDTH = 460
@@ -87,9 +88,12 @@ def markdown(shown: Shown) -> str:
     lines = [f"# {text(heading(results))}", ""]
     lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
     lines += [f"- {text(problem)}" for problem in shown.problems]
+    for name, found in tallies(shown):
+        board = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+        lines.append(f"- {name}, {len(shown.counted)} claims: {board}")
     lines += [f"- {text(line(item))}" for item in findings(judged)]
     lines += [f"- {text(advised)}" for advised in (*advice(results), *cut(results))]
-    lines += [f"- {name}: {text(price)}" for name, price in costs(results, judged).items()]
+    lines += [f"- {SENTENCES[name]}: {text(price)}" for name, price in costs(results, judged).items()]
     lines += [f"- to go on: `{printable(shown.command_line)} --budget 10m`"] if shown.command_line else []
     head = ("claim", "where", "verdict", "statistic", "95 % interval", "sample", "evidence", "note")
     rows = [

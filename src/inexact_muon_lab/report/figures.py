@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inexact_muon.schedules.oracles import parts
-from inexact_muon_lab.report import charts, cotuning, image_figures, language_figures, precision, sizes, sources, theory
+from inexact_muon_lab.report import (
+    bound_ratios,
+    charts,
+    effects_by_size,
+    image_figures,
+    language_figures,
+    rule_regrets,
+    sources,
+)
 from inexact_muon_lab.report.figure import Figure, Panel, Table
 from inexact_muon_lab.report.load import Results
 from inexact_muon_lab.report.sources import BEYOND
@@ -23,7 +31,7 @@ def figures(results: Results, reference: Results | None = None) -> list[Figure]:
     own = _of(results)
     made = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
     place = next(k for k, figure in enumerate(made) if figure.section != made[0].section)
-    return [*made[:place], sizes.figure(results, reference), *made[place:]]
+    return [*made[:place], effects_by_size.figure(results, reference), *made[place:]]
 
 
 def _joined(own: Figure, theirs: Figure) -> Figure:
@@ -43,9 +51,8 @@ def _of(results: Results) -> list[Figure]:
     return [
         *(found[name] for name in ORDER),
         found["baselines"],
-        theory.figure(tables.theory, BEYOND),
-        cotuning.figure(tables.cotuning, BEYOND),
-        precision.figure(tables.precision, BEYOND),
+        bound_ratios.figure(tables.theory, BEYOND),
+        rule_regrets.figure(tables.cotuning, BEYOND),
         oracles(tables.oracles),
     ]
 

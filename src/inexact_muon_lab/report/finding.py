@@ -9,6 +9,14 @@ from inexact_muon_lab.statistics import Interval, PValues, Verdict
 
 
 @dataclass(frozen=True)
+class Count:
+    """How many of the numbers that were checked break a claim about every single one."""
+
+    broken: int
+    checked: int
+
+
+@dataclass(frozen=True)
 class Finding:
     """One claim on one body of evidence.
 
@@ -19,7 +27,8 @@ class Finding:
         p: the p-values of the claim on this evidence.
         unit: what was sampled, if not seeds.
         zone: range of the statistic in which the claim is true, for pictures; the verdict is that of `p`.
-        counted: the claim is about every single number, so there is no sampling error.
+        count: for a claim about every single number, which has no sampling error.
+        on_edge: an optimum lies on the edge of its grid, so that the true one may lie outside.
     """
 
     evidence: str
@@ -28,12 +37,18 @@ class Finding:
     p: PValues
     note: str = ""
     unit: str = "seed"
-    counted: bool = False
+    count: Count | None = None
+    on_edge: bool = False
     zone: tuple[float, float] = (0.0, inf)
     testable: bool = True
     """Whether evidence of this kind can decide the claim at all."""
     wanted: int = 0
     """Number of seeds that the study's declaration requires for this claim; 0 without one."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether numbers were counted instead of sampled."""
+        return self.count is not None
 
     @property
     def verdict(self) -> Verdict:

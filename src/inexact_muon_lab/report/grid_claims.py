@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from inexact_muon_lab.report.finding import Finding
-from inexact_muon_lab.report.series import Grid, iterations
+from inexact_muon_lab.report.ladders import Grid, iterations
 from inexact_muon_lab.statistics import OPEN, Cell, GridOptimum, Interval, PValues, difference, optimum
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def _shift(
     zone = (-inf, 0.0) if side is Interval.below else (0.0, inf)
     p = OPEN if on_edge or lost else side(shift)
     note = _note(grid, found, EDGE if on_edge else TIED if grid.runs[0].tied else "", lost)
-    return Finding(grid.title, text if found else "", shift, p, note, zone=zone)
+    return Finding(grid.title, text if found else "", shift, p, note, zone=zone, on_edge=on_edge)
 
 
 def _log_ratio(a: float, b: float) -> float:
@@ -149,7 +149,7 @@ def best_accuracy_rises(grid: Grid) -> Finding:
     text = f"best accuracy at {many} iterations minus at {few}: {rise.mean:+.4f}"
     lost = grid.lost(few, many) if _lost(grid, few) or _lost(grid, many) else ""
     note = _note(grid, found, EDGE if any(edges) else "", lost)
-    return Finding(grid.title, text if found else "", rise, rise.above(), note)
+    return Finding(grid.title, text if found else "", rise, rise.above(), note, on_edge=any(edges))
 
 
 def _outside(grid: Grid, best: GridOptimum) -> bool:

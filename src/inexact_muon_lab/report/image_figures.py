@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from inexact_muon_lab.report import charts
 from inexact_muon_lab.report.figure import Figure, Row
+from inexact_muon_lab.report.ladders import Grid, Ladder, grids, iterations, ladders
 from inexact_muon_lab.report.language_figures import PAPER, cell_rows, curve_rows, mean_table
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.report.series import Grid, Ladder, grids, iterations, ladders
 from inexact_muon_lab.report.sources import BEYOND, CNN_ITERATIONS, CNN_STEPS, OPTIMIZERS
 from inexact_muon_lab.statistics import optimum
 from inexact_muon_lab.store.curves import thin

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from inexact_muon_lab.report import charts, paper
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
 from inexact_muon_lab.report.ladder_claims import triples
+from inexact_muon_lab.report.ladders import Grid, Ladder, grids, iterations, ladders
 from inexact_muon_lab.report.load import Results, RunRecord
-from inexact_muon_lab.report.optimum import inexactness, predicted
-from inexact_muon_lab.report.series import Grid, Ladder, grids, iterations, ladders
+from inexact_muon_lab.report.predicted_optimum import inexactness, predicted
 from inexact_muon_lab.report.sources import GPT_HEATMAP, GPT_ITERATIONS
 from inexact_muon_lab.statistics import Cell, GridOptimum, interval, optimum
 from inexact_muon_lab.store.curves import thin

@@ -11,7 +11,6 @@ import msgspec
 
 from inexact_muon_lab.errors import LabError, LabWarning, warn
 from inexact_muon_lab.report import comparable, tables
-from inexact_muon_lab.report.records import POLICIES as POLICIES
 from inexact_muon_lab.report.records import RunRecord as RunRecord
 from inexact_muon_lab.report.tables import Tables
 from inexact_muon_lab.spec.arms import Compare
@@ -137,4 +136,5 @@ def _study(folder: Path, prefix: str, alone: bool) -> StudyRecord | None:
                 outcome=outcome,
             )
         )
-    return StudyRecord(folder, name, about.get("title") or name, tuple(runs), declared, "redeclared" in about, compare)
+    title = prefix + about["title"] if about.get("title") else name
+    return StudyRecord(folder, name, title, tuple(runs), declared, "redeclared" in about, compare)

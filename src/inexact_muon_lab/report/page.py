@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -16,12 +16,11 @@ from markupsafe import Markup
 
 from inexact_muon_lab.report.advice import advice
 from inexact_muon_lab.report.arms import Comparison, comparisons, tables, unmatched
-from inexact_muon_lab.report.claims import CLAIMS, Claim, Judged, overall
+from inexact_muon_lab.report.claim_rows import Evidence, claim_groups, lead, tallies
+from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.figure import Figure
 from inexact_muon_lab.report.load import Results, StudyRecord
-from inexact_muon_lab.report.more import costs, cut
-from inexact_muon_lab.report.planned import sentences
-from inexact_muon_lab.report.strips import strips
+from inexact_muon_lab.report.open_costs import cut
 from inexact_muon_lab.spec.study import field_of
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
 from inexact_muon_lab.sweep.board import short
@@ -33,6 +32,7 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
 }
 """Sign and colour of a verdict, so that colour is never the only cue."""
 
+PAPER = "https://arxiv.org/abs/2510.19933"
 HERO = ("table-1", "cnn-loss", "convergence", "sizes")
 """Figures whose first panel may be shown at the top, in order of preference."""
 STATES = ("finished", "diverged", "failed", "running", "waiting")
@@ -40,21 +40,8 @@ FIELDS = ("optimizer.name", "optimizer.polar", "optimizer.lr", "optimizer.moment
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The content of a page and of its Markdown version.
-
-    Attributes:
-        judged: the claims on the runs of the folder.
-        reference: the reference evidence beside them, if any; `reference_judged` are the claims on it.
-        command_line: the command that made the folder, if known.
-    """
-
-    results: Results
-    judged: list[Judged]
-    figures: list[Figure]
-    reference: Results | None = None
-    reference_judged: list[Judged] = field(default_factory=list)
-    command_line: str = ""
+class Shown(Evidence):
+    """The content of a page and of its Markdown version."""
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -73,33 +60,6 @@ class Shown:
         return [*read, *(line for study in self.studies for line in unmatched(study))]
 
 
-@dataclass(frozen=True)
-class ClaimRow:
-    """A row of the page: a claim, its verdicts on own runs and on reference evidence, and its picture."""
-
-    claim: Claim
-    own: list[Judged]
-    reference_judged: list[Judged]
-    verdict: Verdict
-    theirs: Verdict | None
-    picture: Markup
-    cost: str
-
-
-def claim_rows(shown: Shown) -> list[ClaimRow]:
-    """One row per claim, in order."""
-    own, reference_judged = overall(shown.judged), overall(shown.reference_judged)
-    price = costs(shown.results, shown.judged)
-    rows = []
-    for claim in CLAIMS:
-        mine = [j for j in shown.judged if j.claim is claim]
-        theirs = [j for j in shown.reference_judged if j.claim is claim and j.finding.statistic]
-        known = reference_judged[claim.id] if theirs else None
-        picture = strips(mine, theirs)
-        rows.append(ClaimRow(claim, mine, theirs, own[claim.id], known, picture, price.get(claim.id, "")))
-    return rows
-
-
 def page(shown: Shown, refresh: int = 0) -> str:
     """The whole page. `refresh`: seconds after which it reloads itself, 0 for never."""
     results, figures = shown.results, shown.figures
@@ -107,11 +67,11 @@ def page(shown: Shown, refresh: int = 0) -> str:
         loader=PackageLoader("inexact_muon_lab.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"slug": slug, "sign": lambda v: SIGNS[v][0], "kind": lambda v: SIGNS[v][1]}
-    rows = claim_rows(shown)
+    environment.filters["short"] = lambda v: "open" if v == UNDECIDED else v
+    groups = claim_groups(shown)
     states = Counter(run.state for run in results.runs)
     return environment.get_template("page.html").render(
         title=heading(results),
-        total=len(results.runs),
         problems=shown.problems,
         declared=[line for study in shown.studies for line in sentences(study)],
         cut=cut(results),
@@ -119,8 +79,13 @@ def page(shown: Shown, refresh: int = 0) -> str:
         comparisons=tables(shown.comparisons),
         command_line=shown.command_line,
         states=[(state, states[state]) for state in STATES if states[state]],
-        boards=_boards(rows),
-        rows=rows,
+        boards=tallies(shown),
+        counted=len(shown.counted),
+        lead=lead(shown),
+        groups=groups,
+        costs=[(row.claim.sentence, row.cost) for group in groups for row in group.rows if row.cost],
+        about=about(results),
+        paper=PAPER,
         hero=_hero(figures),
         sections=sections(figures),
         studies=[_study(study) for study in shown.studies],
@@ -133,14 +98,6 @@ def page(shown: Shown, refresh: int = 0) -> str:
     )
 
 
-def _boards(rows: list[ClaimRow]) -> list[tuple[str, list[tuple[Verdict, str, str, int]]]]:
-    """(whose runs, verdict with sign, colour and number of claims); reference evidence only if there is any."""
-    boards = [("Your runs", Counter(row.verdict for row in rows))]
-    theirs = Counter(row.theirs for row in rows if row.theirs)
-    boards += [("Reference evidence", theirs)] if theirs else []
-    return [(name, [(verdict, *SIGNS[verdict], found[verdict]) for verdict in SIGNS]) for name, found in boards]
-
-
 def _hero(figures: list[Figure]) -> Figure | None:
     """The figure whose first panel is shown at the top."""
     plotted = {figure.id: figure for figure in figures if figure.panels}
@@ -148,8 +105,14 @@ def _hero(figures: list[Figure]) -> Figure | None:
 
 
 def heading(results: Results) -> str:
-    """The study's own title, or the folder's name for several studies."""
-    return results.studies[0].title if len(results.studies) == 1 else f"{results.folder.resolve().name}: all studies"
+    """The study's own title, or the question that several studies answer."""
+    return results.studies[0].title if len(results.studies) == 1 else "What precise orthogonalisation buys in Muon"
+
+
+def about(results: Results) -> str:
+    """ "6 studies, 312 runs"."""
+    counts = ((len(results.studies), "study", "studies"), (len(results.runs), "run", "runs"))
+    return ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts)
 
 
 def sections(figures: list[Figure]) -> list[tuple[str, list[Figure]]]:

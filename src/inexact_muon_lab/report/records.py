@@ -27,10 +27,6 @@ STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 LEAST_PARTS = 5
 """Fewest parts of a run of whose times a median is taken."""
 
-POLICIES = ("adaptive", "budget")
-"""Policies that choose an oracle per layer, without a number of iterations."""
-
-
 Arm = tuple[OracleText | None, float, float | None]
 """(oracle, step size, momentum)"""
 
@@ -65,7 +61,7 @@ class RunRecord:
     @cached_property
     def oracle(self) -> OracleText | None:
         """The oracle; None for an optimizer without one."""
-        return oracles.parts(self.spec.polar, but=POLICIES) if self.spec.polar else None
+        return oracles.parts(self.spec.polar) if self.spec.polar else None
 
     @property
     def arm(self) -> Arm:

@@ -13,4 +13,3 @@ OPTIMIZERS = SWEEP.format("optimizers")
 ORACLES = "inexact-muon demo"
 THEORY = "python studies/theory/study.py --out FOLDER"
 COTUNING = "python studies/cotuning/judge.py --out FOLDER, after the sweeps that it names"
-PRECISION = "docs/figures/precision-study.json, recorded before policies were removed: nothing makes it again"

@@ -96,60 +96,6 @@ class Cotuning(Struct, frozen=True):
     origin: str = ""
 
 
-class Policy(Struct, frozen=True):
-    """One way to choose oracles, by seed."""
-
-    policy: str
-    kind: Literal["exact", "fixed", "adaptive", "budget"]
-    seeds: list[int]
-    loss: list[float | None]
-    oracle_flops: list[Positive]
-
-    def __post_init__(self) -> None:
-        if not len(self.seeds) == len(self.loss) == len(self.oracle_flops) > 0:
-            raise ValueError(f"{self.policy}: seeds, loss and oracle_flops must have the same length, at least 1")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"{self.policy}: a seed is there twice")
-
-    @property
-    def losses(self) -> dict[int, float]:
-        """{seed: final loss} of the runs that have one."""
-        return {seed: loss for seed, loss in zip(self.seeds, self.loss, strict=True) if loss is not None}
-
-    @property
-    def lost(self) -> set[int]:
-        """Seeds whose run has no final loss: it diverged."""
-        return set(self.seeds) - self.losses.keys()
-
-    @property
-    def spent(self) -> dict[int, float]:
-        """{seed: flops of the oracles in the whole run}."""
-        return dict(zip(self.seeds, self.oracle_flops, strict=True))
-
-    @property
-    def flops(self) -> float:
-        """Their mean."""
-        return sum(self.oracle_flops) / len(self.oracle_flops)
-
-
-class Precise(Struct, frozen=True):
-    """One problem of precision.json."""
-
-    problem: str
-    runs: list[Policy]
-    origin: str = ""
-    margin: Positive | None = None
-    """Margin above the exact oracle's loss, as declared by the study."""
-
-
-class Precision(Struct, frozen=True):
-    """precision.json."""
-
-    format: Literal["inexact-muon/precision/1"]
-    problems: list[Precise]
-    origin: str = ""
-
-
 class AtLower(Struct, frozen=True):
     """A number for singular values down to 1e-3."""
 
@@ -179,7 +125,6 @@ class Tables:
 
     theory: tuple[Theory, ...] = ()
     cotuning: tuple[Cotuned, ...] = ()
-    precision: tuple[Precise, ...] = ()
     oracles: tuple[OracleRow, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -187,7 +132,6 @@ class Tables:
 NAMES = {
     "theory.json": sources.THEORY,
     "cotuning*.json": sources.COTUNING,
-    "precision*.json": sources.PRECISION,
     "oracles.json": sources.ORACLES,
 }
 """File names, and the commands that produce them."""
@@ -223,7 +167,6 @@ def read(folder: Path, origin: str = "") -> Tables:
     return Tables(
         theory=tuple(replace(t, origin=o) for o, t in every("theory.json", Theory)),
         cotuning=tuple(replace(p, origin=o) for o, t in every("cotuning*.json", Cotuning) for p in t.problems),
-        precision=tuple(replace(p, origin=o) for o, t in every("precision*.json", Precision) for p in t.problems),
         oracles=tuple(row for _, t in every("oracles.json", list[OracleRow]) for row in t),
         problems=tuple(problems),
     )

@@ -36,6 +36,8 @@ class Outcome(Section, frozen=True):
     """Parameter -> number of steps skipped because its gradient was not finite."""
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
     """Wall time by part."""
+    others: float | None = None
+    """Share of the machine's CPU time that other processes used since the run began or was resumed; None if unknown."""
     error: str = ""
     """Traceback of a failed run."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)

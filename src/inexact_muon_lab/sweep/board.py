@@ -20,7 +20,7 @@ from inexact_muon_lab.spec.study import StudyRuns, field_of
 from inexact_muon_lab.store.store import Outcome
 from inexact_muon_lab.terminal import number
 
-LIVE_EVERY, PLAIN_EVERY = 0.25, 10.0
+LIVE_EVERY = 0.25
 """Seconds between refreshes of the table, and between lines of progress without a terminal."""
 
 
@@ -62,15 +62,10 @@ class Board:
         )
 
     def tick(self) -> None:
-        """Refresh the table, or print a line without a terminal, if it is due."""
-        live = self.console.is_terminal
-        if time.monotonic() - self._spoke < (LIVE_EVERY if live else PLAIN_EVERY):
-            return
-        self._spoke = time.monotonic()
-        if live:
+        """Refresh the table of a terminal, if it is due; a file has a line for each run that ended, and no others."""
+        if self.console.is_terminal and time.monotonic() - self._spoke >= LIVE_EVERY:
+            self._spoke = time.monotonic()
             self._live.refresh()
-        else:
-            self.print_line(f"{len(self.running)} running, {clock(self.remaining())} left")
 
     def remaining(self) -> float | None:
         """Estimated seconds to go, from the fraction of work that this sweep has done."""

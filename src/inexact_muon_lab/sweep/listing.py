@@ -13,7 +13,7 @@ from inexact_muon.sheet import Row, Sheet
 from inexact_muon_lab.spec.study import field_of
 from inexact_muon_lab.store import store
 from inexact_muon_lab.sweep.board import label, short
-from inexact_muon_lab.terminal import number
+from inexact_muon_lab.terminal import number, write_json
 
 BARS = "▁▂▃▄▅▆▇█"
 COLOURS = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
@@ -80,9 +80,12 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
         )
 
 
-def show_run(folder: Path, run_id: str, console: Console) -> None:
+def show_run(folder: Path, run_id: str, console: Console, as_json: bool = False) -> None:
     """One run: spec, result, a sparkline per curve, and the traceback if it failed."""
     run = store.find(folder, run_id)
+    if as_json:
+        write_json({**msgspec.to_builtins(run), "curves": store.intact_curves(folder, run.id, run.outcome)})
+        return
     console.print(f"{run.id} {run.state}, step {step_of(folder, run)} of {run.spec.steps}, attempts {run.attempts}")
     console.print(label(run.spec, _varied(store.about(folder))), markup=False, soft_wrap=True)
     console.print_json(printable(msgspec.json.encode(run.spec).decode()))

@@ -25,6 +25,7 @@ from inexact_muon_lab.store.store import CHECKPOINT, CURVES, End, Outcome
 from inexact_muon_lab.train import checkpoint, optimizers
 from inexact_muon_lab.train.clock import Clock
 from inexact_muon_lab.train.environment import INPUTS, environment
+from inexact_muon_lab.train.machine_load import OtherProcesses
 from inexact_muon_lab.train.observers import LMOErrors, OracleClock, oracle_work, skipped
 from inexact_muon_lab.train.schedule import factor
 from inexact_muon_lab.train.world import World, join, reseed
@@ -72,6 +73,7 @@ class Training:
         self.work = 0
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
+        self.others = OtherProcesses() if world.size == 1 else None  # the other ranks would count as others
         self.errors = LMOErrors(spec.telemetry.exact, self.clock)
         start = self._restore()
         if isinstance(self.optimizer, LMOOptimizer):
@@ -213,6 +215,7 @@ class Training:
             result=dict(self.result),
             skipped=skipped(self.optimizer),
             seconds=seconds,
+            others=self.others.share() if self.others else None,
             environment=self.environment,
         )
 

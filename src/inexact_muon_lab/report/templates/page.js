@@ -24,9 +24,28 @@
   }
 
   const places = [...document.querySelectorAll(".chart")];
-  const all = () => Promise.all(places.map(draw)).then(() => { document.body.dataset.drawn = "yes"; });
-  dark.addEventListener("change", all);
-  all();
+  const visible = (place) => place.checkVisibility();
+
+  // Charts in closed sections have no width: they are drawn when their section is opened.
+  async function drawn(wanted) {
+    delete document.body.dataset.drawn;
+    await Promise.all(places.filter((place) => visible(place) && wanted(place)).map(draw));
+    document.body.dataset.drawn = "yes";
+  }
+  const waiting = (place) => place.dataset.drawn !== "yes";
+  document.addEventListener("toggle", () => drawn(waiting), true);
+  dark.addEventListener("change", () => { places.forEach((place) => delete place.dataset.drawn); drawn(waiting); });
+
+  function reveal() {
+    let place = location.hash && document.getElementById(location.hash.slice(1));
+    if (!place) return;
+    for (let part = place; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+    place.scrollIntoView();
+  }
+  addEventListener("hashchange", reveal);
+  document.addEventListener("click", (event) => { if (event.target.closest('a[href^="#"]')) setTimeout(reveal); });
+  reveal();
+  drawn(waiting);
 
   function csv(id) {
     const lines = new Set(figures[id].flatMap((panel) => panel.datasets.rows.map((row) => JSON.stringify(row))));

@@ -61,8 +61,8 @@ def _counting(finding: Finding, margin: float | None) -> Finding:
 
 def sentences(study: StudyRecord) -> list[str]:
     """The study's declaration, for the page; empty if there is none."""
-    lines = [declaration(study.name, study.declared)] if study.declared else []
-    return [*lines, f"{study.name}: this declaration was changed after runs had ended"] if study.redeclared else lines
+    lines = [_spelled(declaration(study.title, study.declared), study.declared)] if study.declared else []
+    return [*lines, f"{study.title}: this declaration was changed after runs had ended"] if study.redeclared else lines
 
 
 def declaration(name: str, d: Decide) -> str:
@@ -74,6 +74,13 @@ def declaration(name: str, d: Decide) -> str:
         f"half-widths {widths}{'; margins ' + margins if margins else ''}; then as many seeds as Stein's rule gives "
         f"from the pilot's spread at a one-sided level of {level(d):.2%}, at most {d.most}, and no look before"
     )
+
+
+def _spelled(text: str, d: Decide) -> str:
+    """Names of claims in words: "lower loss" for "lower-loss"."""
+    for name in sorted(d.family, key=len, reverse=True):
+        text = text.replace(name, name.replace("-", " "))
+    return text
 
 
 def _join(*notes: str) -> str:

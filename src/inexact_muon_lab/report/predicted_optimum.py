@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inexact_muon_lab.report.ladders import Grid
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.report.series import Grid
 from inexact_muon_lab.statistics import Cell, GridOptimum
 from inexact_muon_lab.tune.rules import RULES
 

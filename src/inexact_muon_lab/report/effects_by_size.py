@@ -9,8 +9,8 @@ import altair as alt
 from inexact_muon_lab.report import paper
 from inexact_muon_lab.report.charts import GREY, chart, spec
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
+from inexact_muon_lab.report.ladders import Grid, Ladder, grids, ladders
 from inexact_muon_lab.report.load import Results, RunRecord
-from inexact_muon_lab.report.series import Grid, Ladder, grids, ladders
 from inexact_muon_lab.report.sources import GPT_ITERATIONS
 from inexact_muon_lab.spec.spec import NanoGPT
 from inexact_muon_lab.statistics import Interval, interval, optimum

@@ -8,7 +8,6 @@ from math import ceil
 from pathlib import Path
 
 from inexact_muon_lab.report.claims import Judged, overall
-from inexact_muon_lab.report.grid_claims import EDGE
 from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord
 from inexact_muon_lab.statistics import UNDECIDED
 from inexact_muon_lab.store.outcome import ENDED
@@ -33,7 +32,7 @@ def cut(results: Results) -> list[str]:
             each = _mean(study.runs)
             cost = duration(len(left) * each) if each else "their cost is not known yet"
             sentences.append(
-                f"{study.name}: {len(left)} of {len(study.runs)} runs were cut or are running (seeds {seeds}): {cost}"
+                f"{study.title}: {len(left)} of {len(study.runs)} runs were cut or are running (seeds {seeds}): {cost}"
             )
     return sentences
 
@@ -69,7 +68,7 @@ def _needed(item: Judged, study: StudyRecord) -> str:
     finding, declared = item.finding, study.declared
     if declared is None or item.claim.id not in declared.width:
         return ""
-    if EDGE in finding.note:
+    if finding.on_edge:
         return (
             f"more values beyond the edge of the grid: {duration(_seed(study.runs) * finding.interval.n / 2)} or more"
         )

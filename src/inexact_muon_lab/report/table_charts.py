@@ -1,4 +1,4 @@
-"""Charts of the tables beside the stores: ratios, regrets, predicted against observed and trade-offs."""
+"""Charts of the tables beside the stores: ratios, regrets, and predicted against observed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from inexact_muon_lab.report.figure import Panel, Row
 
 FAR = 1e4
 """Larger ratios are plotted at this value."""
-KINDS = ("fixed", "adaptive", "budget")
 ROOM = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}
 """Anchors a long legend at the end, so that it fits on a phone."""
 BOUNDS = ("paper", "two numbers")
@@ -72,29 +71,3 @@ def regrets(title: str, rows: Sequence[Row]) -> Panel:
         .encode(x=x, tooltip=["rule:N", *numbers]),
     ]  # fmt: skip
     return Panel(title, rows, spec(alt.layer(*layers), max(160, 44 * len(order))))
-
-
-def trade_off(title: str, rows: Sequence[Row]) -> Panel:
-    """Loss against flops: seeds, their mean and range; the exact oracle as a band."""
-    scale = alt.Scale(zero=False)
-    exact = chart().transform_filter("datum.kind == 'exact'")
-    others = chart().transform_filter("datum.kind != 'exact'").encode(shape=by_shape("kind", KINDS))
-    flops = alt.Axis(format=".2~e", tickCount=4)
-    mean = alt.X("mean(oracle_flops):Q", title="flops of the oracles", scale=alt.Scale(type="log"), axis=flops)
-    tips = ["policy:N", alt.Tooltip("mean(loss):Q", title="loss", format=".4f"),
-            alt.Tooltip("mean(oracle_flops):Q", title="flops", format=".4~g"),
-            alt.Tooltip("distinct(seed):Q", title="seeds")]  # fmt: skip
-    layers = [
-        exact.mark_rect(color=GREY, opacity=0.25).encode(
-            y=alt.Y("min(loss):Q", scale=scale, title="loss"), y2="max(loss):Q", tooltip=tips[:2], detail="policy:N"
-        ),
-        exact.mark_rule(color=GREY, strokeDash=[4, 4]).encode(y="mean(loss):Q", detail="policy:N"),
-        others.mark_rule(color=GREY).encode(x=mean, y="min(loss):Q", y2="max(loss):Q", detail="policy:N"),
-        others.mark_point(size=16, filled=True, opacity=0.5, color=GREY).encode(
-            x=alt.X("oracle_flops:Q"), y="loss:Q", tooltip=["policy:N", "seed:O", "loss:Q", "oracle_flops:Q"]
-        ),
-        others.mark_point(size=90, filled=True, opacity=1, color=GREY).encode(
-            x=mean, y=alt.Y("mean(loss):Q"), detail="policy:N", tooltip=tips
-        ),
-    ]
-    return Panel(title, rows, spec(alt.layer(*layers)))

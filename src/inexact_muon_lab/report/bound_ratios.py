@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inexact_muon_lab.report import sources, study_charts
+from inexact_muon_lab.report import sources, table_charts
 from inexact_muon_lab.report.figure import Figure, Row, Table
-from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.finding import Count, Finding
 from inexact_muon_lab.report.tables import Bound, Theory, named
 from inexact_muon_lab.statistics import FALSE, OPEN, TRUE, known_value, quantile
 
@@ -18,7 +18,7 @@ STUDY = "theory study"
 def figure(tables: tuple[Theory, ...], section: str) -> Figure:
     """bound / measured by statement."""
     measured = [(named(STUDY, t.origin), [row for bound in t.rows for row in _rows(bound)]) for t in tables]
-    panels = [study_charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
+    panels = [table_charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
     lines = [line for _, rows in measured for line in _lines(rows)]
     caption = (
         "Each dot is a statement on one run: an oracle on a problem whose constants are proved. Two numbers: our bound "
@@ -63,4 +63,5 @@ def every_bound_holds(table: Theory) -> Finding:
     text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
     note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
     p = FALSE if broken else OPEN if close or not checked else TRUE
-    return Finding(named(STUDY, table.origin), text, known_value(len(broken), checked), p, note, "bound", counted=True)
+    count = Count(len(broken), checked)
+    return Finding(named(STUDY, table.origin), text, known_value(len(broken), checked), p, note, "bound", count=count)

@@ -23,6 +23,8 @@ class Series(ABC):
     family: str
     pilot: tuple[int, ...]
     """The pilot's seeds, if the study declares one: intervals use its spread."""
+    heading: str
+    """The study's title."""
 
     @property
     @abstractmethod
@@ -31,8 +33,9 @@ class Series(ABC):
 
     @property
     def title(self) -> str:
-        """Origin of the evidence."""
-        return f"{self.study}, {self.family}"
+        """Origin of the evidence in words: the study's title, and the oracles unless the title names them."""
+        oracles = in_words(self.family)
+        return self.heading if oracles in self.heading else f"{self.heading}, {oracles}"
 
     def interval(self, values: Mapping[int, float], grain: float = 0.0) -> Interval:
         """The interval of values by seed."""
@@ -138,6 +141,12 @@ class Grid(Series):
         }
 
 
+def in_words(family: str) -> str:
+    """ "polar-express(degree=9)" as "Polar Express (degree=9)"."""
+    name, bracket, options = family.partition("(")
+    return name.replace("-", " ").title() + (f" ({options}" if bracket else "")
+
+
 def iterations(count: int) -> str:
     """ "1 iteration", "5 iterations"."""
     return f"{count} iteration{'' if count == 1 else 's'}"
@@ -150,7 +159,7 @@ def ladders(results: Results) -> list[Ladder]:
     mean loss over all of them, which favours no count.
     """
     found = []
-    pilots = _pilots(results)
+    about = _about(results)
     for (study, _, family), runs in _families(results).items():
         by_cell: dict[tuple[float, float | None], list[RunRecord]] = defaultdict(list)
         for run in runs:
@@ -161,7 +170,7 @@ def ladders(results: Results) -> list[Ladder]:
             rungs[_count(run)].append(run)
         if len(rungs) >= 2:
             ordered = {count: tuple(sorted(rungs[count], key=lambda run: run.seed)) for count in sorted(rungs)}
-            found.append(Ladder(study, family, pilots[study], lr, momentum, ordered))
+            found.append(Ladder(study, family, *about[study], lr, momentum, ordered))
     return sorted(found, key=lambda s: (-len(s.rungs), s.images, s.study, s.family))
 
 
@@ -171,7 +180,7 @@ def grids(results: Results, momenta: int = 2) -> list[Grid]:
     One momentum makes a grid of the counts with at least three step sizes: those of a parabola.
     """
     found = []
-    pilots = _pilots(results)
+    about = _about(results)
     for (study, _, family), runs in _families(results).items():
         cells: dict[int, dict[Cell, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
         for run in runs:
@@ -180,14 +189,15 @@ def grids(results: Results, momenta: int = 2) -> list[Grid]:
         line = len({momentum for by_cell in cells.values() for _, momentum in by_cell}) == 1
         least = 3 if line else 1
         kept = {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells) if len(cells[c]) >= least}
-        grid = Grid(study, family, pilots[study], kept)
+        grid = Grid(study, family, *about[study], kept)
         if kept and len(grid.rates) >= 2 and len(grid.momenta) >= momenta:
             found.append(grid)
     return found
 
 
-def _pilots(results: Results) -> dict[str, tuple[int, ...]]:
-    return {study.name: study.declared.pilot if study.declared else () for study in results.studies}
+def _about(results: Results) -> dict[str, tuple[tuple[int, ...], str]]:
+    """{study: (seeds of its pilot, title)}."""
+    return {s.name: (s.declared.pilot if s.declared else (), s.title) for s in results.studies}
 
 
 def _families(results: Results) -> dict[tuple[str, str, str], list[RunRecord]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inexact_muon_lab.report import sources, study_charts
+from inexact_muon_lab.report import sources, table_charts
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
 from inexact_muon_lab.report.finding import Finding
 from inexact_muon_lab.report.tables import Cotuned, Target, named
@@ -33,9 +33,9 @@ def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
 
 def _panels(p: Cotuned) -> Iterator[Panel]:
     dots = list(_regrets(p))
-    yield study_charts.regrets(f"{title(p)}: regret by rule", [*dots, *_means(p)])
+    yield table_charts.regrets(f"{title(p)}: regret by rule", [*dots, *_means(p)])
     for quantity, label in (("lr", "step size"), ("alpha", "momentum weight")) if dots else ():
-        yield study_charts.diagonal(f"{title(p)}: {label}", dots, f"observed_{quantity}", quantity, label)
+        yield table_charts.diagonal(f"{title(p)}: {label}", dots, f"observed_{quantity}", quantity, label)
 
 
 def title(p: Cotuned) -> str:
