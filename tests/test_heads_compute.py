@@ -276,3 +276,23 @@ def test_a_step_by_heads_is_the_step_of_each_head() -> None:
         optimizer.step()
         single.step()
     torch.testing.assert_close(weight.detach(), torch.cat([part.detach() for part in parts]), rtol=1e-12, atol=1e-12)
+
+
+class Odd(nn.Module):
+    """Functions called like torch's that take other arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q = q.permute([[0, 1], 2]).view(0, 0).view("b", 4.0).chunk(0)
+        k = k.split([32, None], dim="last").reshape([[4], 8]).transpose(9, 12)
+        v = v.flatten("all").unflatten(-1, 4).select(0, 99)[99, 100:0, [3, 1], None, ...]
+        return self.o_proj(q @ k @ v)
+
+
+def test_odd_arguments_are_not_followed() -> None:
+    made = routes(Model(Odd()), heads=True)
+    assert {route.view for route in made} == {Whole()}

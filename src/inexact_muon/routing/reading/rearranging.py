@@ -53,7 +53,7 @@ def rearrange(
             return replace(rows, dims=rows.axes, open=True)  # as it was before a norm over channels
         case "transpose" | "swapaxes" | "swapdims", [int(a), int(b)]:
             return rows.transposed(a, b)
-        case "permute", _ if None not in numbers:
+        case "permute", _ if all(isinstance(n, int) for n in numbers):
             return rows.permuted(named.get("dims", numbers))
         case "unflatten", [int(dim), list(sizes)]:
             return rows.unflattened(dim, sizes)

@@ -33,8 +33,8 @@ class Tracking:
             return None
         try:
             parts = change(value.rows)
-        except Untracked:
-            self.used([value])
+        except (Untracked, TypeError, ValueError, ArithmeticError, LookupError):
+            self.used([value])  # also where arguments are not what a function of torch of this name takes
             return None
         if isinstance(parts, WeightRows):
             return Value(value.sources, rows=parts)
