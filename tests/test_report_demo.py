@@ -106,7 +106,7 @@ def test_one_command_ends_in_a_page(
     cli.main()
     said = capsys.readouterr().out
     assert f"page: {tmp_path.resolve() / 'report.html'}" in said
-    assert "optimizers: 5 of 5 runs were cut" in said
+    assert "Digits: Muon, Scion, SignSGD, SGD and AdamW: 5 of 5 runs were cut" in said
     assert f"to go on: inexact-muon demo --out {tmp_path}" in said
     assert "Every bound holds: confirmed" in said
     monkeypatch.setattr(demo, "STUDIES", ("optimizers",))
