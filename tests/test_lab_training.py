@@ -155,6 +155,9 @@ OTHER: dict[str, Any] = {
     "head_radius": 3.0,
     "constrained": True,
     "decay": 0.3,
+    "cautious": True,
+    "before": "second-moment",
+    "after": "row-moment + rms:0.5",
 }
 SECTIONS = [(kind, name) for kind in optimizers.BUILDERS for name in kind.__struct_fields__]
 WIDE = GPT | {"width": 96}
@@ -620,6 +623,7 @@ def test_every_problem_and_optimizer_of_the_spec_can_be_built() -> None:
     ("fields", "sentence"),
     [
         ({"optimizer": {"name": "muon", "polar": "polar-expres:5"}}, "optimizer.polar: unknown name 'polar-expres'"),
+        ({"optimizer": {"name": "muon", "after": "row-momnt"}}, "optimizer.after: unknown name 'row-momnt'"),
         ({"optimizer": {"name": "scion", "polar": "jordan(step=5)"}}, "jordan has no 'step'.*did you mean 'steps'"),
         ({"problem": {"name": "custom", "target": "lab_cases"}}, "problem.target must look like module:function"),
         (

@@ -92,7 +92,7 @@ def test_bad_keep(keep: float) -> None:
         Muon([{"params": [nn.Parameter(torch.ones(2, 2))], "keep": keep}])
 
 
-@pytest.mark.parametrize("option", ["foreach", "capturable", "differentiable", "fused"])
+@pytest.mark.parametrize("option", ["capturable", "differentiable"])
 def test_options_of_other_optimizers_are_refused_and_kept_in_groups(option: str) -> None:
     p = nn.Parameter(torch.ones(2, 2))
     with pytest.raises(TypeError, match=option):

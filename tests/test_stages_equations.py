@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+from inexact_muon import Muon
 from inexact_muon.optim import finite
 from ranks import on_ranks
 from stage_cases import CASES, VIEWED, trained, written_out
+from test_parallel_collectives import on_threads
 
 LAYOUTS: dict[str, tuple[int | None, ...]] = {"rows": (0,), "columns": (1,), "copies of rows": (None, 0)}
 ROUTES = (
@@ -95,5 +97,45 @@ def test_ranks_with_accelerators() -> None:
     compare(2, [("rows", "owner-rank"), ("ddp", "owner-rank")], masked=True)
 
 
+def messages(rank: int, world: int, cases: list[dict[str, Any]]) -> list[int]:
+    """Messages of a later step, of matrices that are one chunk."""
+    place, found = laid_out(world, (0,)), []
+    for options in cases:
+        params = [nn.Parameter(place(torch.eye(4, 6) + k)) for k in range(5)]
+        optimizer = Muon(params, **options)
+        for _ in range(2):
+            for p in params:
+                p.grad = place(torch.eye(4, 6))
+            optimizer.team.wire.reset()
+            optimizer.step()
+        found.append(optimizer.team.wire.messages)
+    return found
+
+
+def test_a_stage_adds_one_message_for_a_chunk_or_none() -> None:
+    names = ("row moment", "rms", "fixed norm", "second moment", "sign", "entry moment", "cautious", "independent")
+    for plain, *found in on_ranks(messages, 2, [{}, *(CASES[name] for name in names)]):
+        assert [count - plain for count in found] == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
 def test_two_ranks_in_short() -> None:
     compare(2, [("rows", "owner-rank")])
+
+
+@pytest.mark.filterwarnings("ignore:DTensor random operators")
+@pytest.mark.parametrize("name", ["row moment", "adamuon", "rows on spheres"])
+def test_where_only_collectives_work(name: str) -> None:
+    """Ranks of threads cannot send to each other: every rank has the whole matrices."""
+    pytest.importorskip("torch.testing._internal.distributed.multi_threaded_pg")
+
+    def run() -> list[Tensor]:
+        mesh = init_device_mesh("cpu", (2,))
+
+        def place(x: Tensor) -> Any:
+            return distribute_tensor(x.clone(), mesh, [Shard(0)], src_data_rank=None)
+
+        params, _ = trained(place, **CASES[name])
+        return [p.detach().full_tensor() for p in params]
+
+    for found in on_threads(2, run):
+        close(found, written_out(CASES[name]), 1e-12)

@@ -10,7 +10,18 @@ from torch import nn
 
 from inexact_muon import Muon, explain, lmo
 from inexact_muon.inexactness import measure
-from inexact_muon.optim import RMS, EF21Muon, RowMoment, Scion, SecondMoment, Signed, flat_stats, stages, to_torch
+from inexact_muon.optim import (
+    RMS,
+    EF21Muon,
+    LMOOptimizer,
+    RowMoment,
+    Scion,
+    SecondMoment,
+    Signed,
+    flat_stats,
+    stages,
+    to_torch,
+)
 from inexact_muon.optim.stages import AFTER, BEFORE, After, Before
 from inexact_muon_lab.plan.models import KNOWN
 from inexact_muon_lab.plan.step import Case, Layout, record
@@ -156,3 +167,19 @@ def test_a_stage_adds_few_launches_for_each_kind_of_matrix(gpus: int) -> None:
     plain = launches(Layout(gpus))
     for name, options in OPTIONS.items():
         assert launches(Layout(gpus), **options) - plain <= 12 * KINDS[gpus], name
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_vectors_and_parameters_without_entries_have_stages(options: dict[str, Any]) -> None:
+    vector, empty, flat = nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(0, 4)), nn.Parameter(torch.ones(3, 4))
+    for p in (vector, empty, flat):
+        p.grad = torch.full_like(p, 0.5)
+    optimizer = LMOOptimizer([vector, empty, flat], 0.1, 0.0, ball="sign", **options)
+    optimizer.step()
+    assert float(vector.detach().std()) == pytest.approx(0.0, abs=1e-6)
+    assert bool(vector.isfinite().all())
+    assert empty.shape == (0, 4)
+    if "fixed_norm" in options:
+        torch.testing.assert_close(vector.detach(), torch.ones(5))  # the direction is W's own
+    else:
+        assert float(vector.detach()[0]) < 1.0

@@ -24,6 +24,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "muon": {"name": "muon", "lr": 0.05},
     "muon, plain": {"name": "muon", "lr": 0.05, "nesterov": False, "weight_decay": 0.1, "polar": "zolotarev:2"},
     "hyperball": {"name": "hyperball", "lr": 0.05},
+    "staged": {"name": "muon", "before": "second-moment", "after": "row-moment", "cautious": True, "decay": 0.01},
     "scion": {"name": "scion", "lr": 0.01},
     "scion, constrained": {"name": "scion", "lr": 0.01, "constrained": True},
     "sign-sgd": {"name": "sign-sgd", "lr": 0.01},

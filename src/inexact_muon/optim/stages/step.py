@@ -172,10 +172,11 @@ def initialise(state: dict[str, Any], stages: Sequence[Stage], fixed_norm: bool,
     wanted = [(key, extent) for stage in stages for key, extent in stage.state.items()]
     for key, extent in [*wanted, (RADIUS, "matrices")] if fixed_norm else wanted:
         size = tuple(buffer.shape) if extent == "entries" else (sizes[extent],)
-        if key in state and tuple(state[key].shape) != size:
+        found = tuple(getattr(state[key], "shape", ())) if key in state else size
+        if found != size:
             raise ValueError(
-                f"{key} of a parameter of shape {tuple(buffer.shape)} has shape {tuple(state[key].shape)} instead of "
-                f"{size}: it was saved with another view; remove it from the checkpoint's state"
+                f"{key} of a parameter of shape {tuple(buffer.shape)} has shape {found} instead of {size}: it was "
+                "saved with another view; remove it from the checkpoint's state"
             )
         if key in state:
             continue
