@@ -22,8 +22,9 @@ class NorMuon(Muon):
 
     beta2 is 0.95. This is the form of dion, which keeps the norm, so that lr is that of `Muon`; its defaults are
     `NorMuon(params, 0.01, 0.01, nesterov=False, adjust_lr_fn="spectral")`. The paper's is
-    `NorMuon(params, lr, after="row-moment + rms:0.2", adjust_lr_fn="none")`. nanochat and modded-nanogpt take the
-    longer side for the rows, beta2 = 0.9 and 0.95, and cautious decay: `decay="cautious"`.
+    `NorMuon(params, lr, after="row-moment + rms:0.2", adjust_lr_fn="none")`. nanochat has beta2 = 0.9
+    and cautious decay, `decay="cautious"`; it takes the longer side for the rows, and equilibrates and rescales around
+    the oracle, which is not done here.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class AdaMuon(Muon):
 
         v <- beta2 v + (1 - beta2) z^2;  y = z / (sqrt(v) + eps);  z <- 0.2 sqrt(rows columns) y / ||y||_F
 
-    beta2 is 0.95 and there is no Nesterov term, as in its authors' code. Updates have the RMS of AdamW's, and lr its
+    beta2 is 0.95 and there is no Nesterov term. Updates have the RMS of AdamW's, and lr its
     size. Emerging-Optimizers' "adamuon" has no sign and no fixed RMS:
     `AdaMuon(params, lr, before=None, after="entry-moment", adjust_lr_fn=...)`.
     """

@@ -17,7 +17,7 @@ class RowMoment(After):
     """v_i <- beta2 v_i + (1 - beta2) mean_j z_ij^2, then z_ij / (sqrt(v_i) + eps), rescaled to the norm ||z||_F it had.
 
     NorMuon (arXiv 2510.05491) divides in this way and then has a fixed RMS: follow it by `RMS(0.2)`, which overrides
-    this norm. dion, nanochat and modded-nanogpt have this norm; the last two take the longer side for the rows.
+    this norm. dion and nanochat have this norm; nanochat takes the longer side for the rows.
     """
 
     name: ClassVar[str] = "row-moment"
