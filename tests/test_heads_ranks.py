@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -31,8 +32,8 @@ FLAGS = 100
 """Bytes in which ranks agree on finite gradients in three steps; a weight has 6400 or more."""
 
 
-def trained(p: nn.Parameter, view: str, gradients: list[Tensor]) -> Muon:
-    options = {"lr": 0.1, "polar": "exact-svd", "adjust_lr_fn": "spectral"}
+def trained(p: nn.Parameter, view: str, gradients: list[Tensor], stages: dict[str, Any]) -> Muon:
+    options = {"lr": 0.1, "polar": "exact-svd", "adjust_lr_fn": "spectral", **stages}
     optimizer = Muon([{"params": [p], "view": view}], **options)  # type: ignore[arg-type]
     for g in gradients:
         p.grad = g
@@ -40,16 +41,18 @@ def trained(p: nn.Parameter, view: str, gradients: list[Tensor]) -> Muon:
     return optimizer
 
 
-def steps(rank: int, world: int, shape: tuple[int, int], view: str) -> tuple[Tensor, Tensor, int]:
+def steps(
+    rank: int, world: int, shape: tuple[int, int], view: str, stages: dict[str, Any]
+) -> tuple[Tensor, Tensor, int]:
     """(the weight by ranks, by this process alone, bytes sent)"""
     torch.manual_seed(0)
     x, *gradients = torch.randn(4, *shape, dtype=torch.float64)
     mesh = init_device_mesh("cpu", (world,))
     sharded = [distribute_tensor(y, mesh, [Shard(0)], src_data_rank=None) for y in (x, *gradients)]
     p = nn.Parameter(sharded[0].clone())
-    optimizer = trained(p, view, sharded[1:])
+    optimizer = trained(p, view, sharded[1:], stages)
     sent, alone = optimizer.team.wire.sent, nn.Parameter(x.clone())
-    trained(alone, view, gradients)
+    trained(alone, view, gradients, stages)
     return p.full_tensor().detach(), alone.detach(), sent  # type: ignore[attr-defined]
 
 
@@ -58,9 +61,27 @@ def steps(rank: int, world: int, shape: tuple[int, int], view: str) -> tuple[Ten
 @pytest.mark.parametrize("name", VIEWS)
 def test_heads_that_lie_whole_on_a_rank_are_not_sent(name: str, world: int) -> None:
     shape, view, whole = VIEWS[name]
-    for by_ranks, alone, sent in on_ranks(steps, world, shape, view):
+    for by_ranks, alone, sent in on_ranks(steps, world, shape, view, {}):
         torch.testing.assert_close(by_ranks, alone, rtol=0.0, atol=1e-12)
         assert (sent < FLAGS) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heads", "keys and values", "heads across ranks"])
+@pytest.mark.parametrize(
+    "stages",
+    [
+        {"before": "second-moment", "after": "row-moment + rms:0.2"},
+        {"after": "entry-moment", "decay": "cautious"},
+        {"fixed_norm": True, "weight_decay": 0.0},
+    ],
+    ids=["moments", "cautious", "sphere"],
+)
+def test_heads_have_stages(name: str, stages: dict[str, Any]) -> None:
+    """Norms and moments are those of each head, wherever it lies."""
+    shape, view, _ = VIEWS[name]
+    for by_ranks, alone, _ in on_ranks(steps, 3, shape, view, stages):
+        torch.testing.assert_close(by_ranks, alone, rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
