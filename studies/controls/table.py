@@ -74,11 +74,18 @@ def best(runs: list[RunRecord]) -> tuple[float, float, float, str]:
     return lr, decay, min(means.values()), ", ".join(edges)
 
 
+def variant(run: RunRecord) -> str:
+    """The stages of a run, as its spec names them; empty for plain Muon."""
+    stages = {key: getattr(run.spec.optimizer, key, None) for key in ("before", "after", "cautious")}
+    words = [f"{key}={value}" for key, value in stages.items() if isinstance(value, str | bool)]
+    return ", ".join(words) if run.optimizer == "muon" else run.optimizer
+
+
 def tuning(study: StudyRecord) -> str:
-    """The best lr and decay of every oracle of a tuning study."""
+    """The best lr and decay of every oracle of a tuning study, or of every variant if it has stages."""
     by_oracle: dict[str, list[RunRecord]] = defaultdict(list)
     for run in study.runs:
-        by_oracle[str(run.spec.optimizer.polar)].append(run)
+        by_oracle[variant(run) or run.spec.polar or ""].append(run)
     lines = ["| oracle | best lr | best decay | mean loss | at an end of the grid |", "|---|---:|---:|---:|---|"]
     for oracle, runs in by_oracle.items():
         try:
