@@ -20,7 +20,7 @@ OPTIONS = {
     "LMOOptimizer": (
         *("params", "lr", "momentum", "ball", "length", "radius", "weight_decay", "nesterov", "scale", "constrained"),
         *("momentum_init", "state_dtype", "maximize", "sample_every", "sample_share", "on_nonfinite", "memory_limit"),
-        *("strategy", "wire", "process_group"),
+        *("strategy", "wire", "process_group", *arguments.StageOptions.__annotations__),
     ),
 }
 CONSTRUCTORS: dict[str, Callable[..., Any]] = {
@@ -75,7 +75,7 @@ def test_torchs_names_come_first_in_torchs_order() -> None:
 @pytest.mark.parametrize("cls", [Muon, EF21Muon])
 def test_for_model_takes_what_the_constructor_takes(cls: type[Muon]) -> None:
     ours, model = options(cls), options(cls.for_model)
-    assert set(model) - set(ours) == {"model", "adamw", "rules", "split"}
+    assert set(model) - set(ours) == {"model", "adamw", "rules", "split", "heads"}
     assert set(ours) - set(model) == {"params"}
 
 
@@ -92,7 +92,7 @@ def test_a_misspelt_option_and_one_of_groups_only_is_a_type_error(name: str, wor
 def test_ef21_takes_what_muon_takes_but_for_the_strategy() -> None:
     muon, ef21 = options(Muon), options(EF21Muon)
     assert set(ef21) - set(muon) == {"up", "down"}
-    assert set(muon) - set(ef21) == {"strategy", "wire"}
+    assert set(muon) - set(ef21) == {"strategy", "wire", *arguments.StageOptions.__annotations__}
     pairs = [(muon[name], ef21[name]) for name in set(muon) & set(ef21)]
     assert all(a.default == b.default for a, b in pairs if a is not None and b is not None)
     for option in ({"strategy": "owner-rank"}, {"wire": "state"}):

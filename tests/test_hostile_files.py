@@ -237,7 +237,7 @@ def test_an_ampersand_is_one_in_a_terminal(tmp_path: Path, capsys: pytest.Captur
     built = build(write(tmp_path, ladder({1: 2.0, 8: 1.5}, 3), name="a&b"), pictures=False)
     announce(built, console(200))
     said = capsys.readouterr().out
-    assert "a&b, polar-express" in said
+    assert "(a&b, Polar Express" in said
     assert "&amp;" not in said
     assert "a&amp;b" in built.page.read_text()
     assert "a&amp;b" in (tmp_path / "report.md").read_text()

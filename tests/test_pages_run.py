@@ -52,10 +52,7 @@ SHORTER = {
 }
 
 ELSEWHERE = {
-    "pip install -c constraints.txt '.[cli]'": ("tests/test_wheel.py", "an environment of its own"),
-    "pip install -c constraints.txt '.[lab]'": ("Makefile", "the set-up of every target"),
     "make demo": ("tests/test_report_demo.py", "minutes: there with fewer studies"),
-    "make test": (".ci/run", "CI itself"),
     "make test-slow": (".ci/run", "CI itself"),
     "make test-long": ("docs/releases.md", "an hour: by hand before a release"),
     "make test-oldest": ("docs/releases.md", "gigabytes: by hand before a release"),
