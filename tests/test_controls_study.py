@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from math import log
 from pathlib import Path
 
@@ -85,3 +86,12 @@ def test_seeds_without_the_whole_grid_take_no_part_in_tuning(tmp_path: Path) -> 
     assert table.best(runs(tmp_path, (0.02, 0.001), missing=3))[2] < 1.01, "seed 0 alone"
     with pytest.raises(LabError, match="no seed has the whole grid"):
         table.best(runs(tmp_path / "none", (0.02, 0.001), missing=17))
+
+
+def test_a_run_is_of_the_arm_that_says_most_about_it() -> None:
+    """The variant of an arm sets what it sets, and a stage."""
+    plan = study.load(ROOT / "studies/variants/tiny-fresh.toml")
+    assert plan.compare is not None
+    counts = Counter(arm.name for run in plan.runs if (arm := plan.compare.arm_of(run)) is not None)
+    assert set(counts) == {arm.name for arm in plan.compare.arm}
+    assert set(counts.values()) == {8}

@@ -52,7 +52,7 @@ def best(runs: list[RunRecord]) -> tuple[float, float, float, str]:
     """
     cells: dict[tuple[float, float], dict[int, float]] = defaultdict(dict)
     for run in runs:
-        cell = cells[run.lr, float(trained(run.spec)[DECAY])]  # a cell without a loss is part of the grid, too
+        cell = cells[run.lr, float(trained(run.spec).get(DECAY, 0.0))]  # one without a loss is part of the grid, too
         if (loss := run.value("loss")) is not None:
             cell[run.seed] = loss
     seeds = set.intersection(*(set(by_seed) for by_seed in cells.values()))

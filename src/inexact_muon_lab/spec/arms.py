@@ -76,9 +76,13 @@ class Compare(Section, frozen=True):
         return [field for field in differences(one, other) if field not in (*self.of, *self.own)]
 
     def arm_of(self, spec: RunSpec) -> Arm | None:
-        """The arm that a run belongs to; None for a run of no arm."""
+        """The arm that a run belongs to; None for a run of no arm.
+
+        An arm may set what another one sets and more: a run is of the one that says most about it.
+        """
         fields = trained(spec)
-        return next((arm for arm in self.arm if all(fields.get(f) == v for f, v in arm.fields.items())), None)
+        fitting = [arm for arm in self.arm if all(fields.get(f) == v for f, v in arm.fields.items())]
+        return max(fitting, key=lambda arm: len(arm.fields), default=None)
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
