@@ -17,20 +17,23 @@ from pages import ROOT, load_module
 from report_cases import GPT, Case, write
 
 STUDIES, PAGE = ROOT / "studies/controls", ROOT / "docs/which-oracle.md"
+VARIANTS = ROOT / "studies/variants"
 RATES, DECAYS = (0.01, 0.016, 0.0256, 0.041), (0.0, 0.001, 0.002, 0.004)
 
 table = load_module(STUDIES / "table.py")
 marks = sys.modules["marks"]
 
 
-def test_the_page_is_that_of_the_packed_evidence() -> None:
-    page = PAGE.read_text()
-    assert marks.between(page, table.made(STUDIES), table.COMMAND) == page
+@pytest.mark.parametrize(("folder", "page"), [(STUDIES, PAGE), (VARIANTS, ROOT / "docs/stages.md")])
+def test_the_page_is_that_of_the_packed_evidence(folder: Path, page: Path) -> None:
+    text = page.read_text()
+    assert marks.between(text, table.made(folder), table.COMMAND) == text
 
 
-def test_every_packed_study_is_that_of_a_file() -> None:
-    plans = {plan.name: plan for plan in map(study.load, STUDIES.glob("*.toml"))}
-    for packed in load(STUDIES).studies:
+@pytest.mark.parametrize("folder", [STUDIES, VARIANTS])
+def test_every_packed_study_is_that_of_a_file(folder: Path) -> None:
+    plans = {plan.name: plan for plan in map(study.load, folder.glob("*.toml"))}
+    for packed in load(folder).studies:
         assert {run.id for run in packed.runs} <= {run.id for run in plans[packed.name].runs}
         assert packed.compare == plans[packed.name].compare
 
