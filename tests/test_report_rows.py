@@ -201,7 +201,7 @@ def test_costs_are_of_the_seeds_that_a_claim_was_promised(tmp_path: Path) -> Non
     declared = Decide(family=("lower-loss",), width={"lower-loss": 1e-3}, pilot=(0, 1, 2, 3, 4, 5))
     results = load.Results(folder, (load.replace(study, declared=declared),), load.load(folder).tables)
     (item,) = [j for j in judge(results) if j.claim.id == "lower-loss"]
-    lacking = item.finding.wanted - 6
+    lacking = item.finding.required - 6
     assert lacking > 0
     of_a_seed = sum(sum(run.seconds.values()) for run in results.runs) / 6
     assert open_costs.seconds_needed(item, results.studies[0]) == pytest.approx(lacking * of_a_seed)

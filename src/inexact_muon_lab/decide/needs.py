@@ -28,7 +28,7 @@ class Need:
 
     Attributes:
         has: number of seeds that are complete for every arm of the claim.
-        wanted: number of seeds needed; 0 until the pilot is complete.
+        required: number of seeds; 0 until the pilot is complete.
         runs: runs to train; empty if nothing is missing, or if it cannot be decided (`why`).
         seconds: time that they take on this machine, estimated from ended runs of this study.
     """
@@ -36,7 +36,7 @@ class Need:
     study: str
     item: Judged
     has: int
-    wanted: int
+    required: int
     runs: tuple[RunSpec, ...]
     seconds: float | None
     why: str
@@ -54,7 +54,7 @@ class Need:
             "low": finding.interval.low,
             "high": finding.interval.high,
             "has": self.has,
-            "wanted": self.wanted,
+            "wanted": self.required,
             "runs": [spec.id for spec in self.runs],
             "seconds": self.seconds,
             "why": self.why,
@@ -75,13 +75,13 @@ def needs(
     mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
     unknown = [claim for claim in CLAIMS if claim.id in names and claim.id not in {item.claim.id for item in mine}]
     mine += [Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name) for claim in unknown]
-    found = []
+    statuses = []
     for item in mine:
         runs, why = _missing(item, plan, declared, cells, results)
-        left = tuple(spec for spec in runs if spec.id not in ended)
-        cost = len(left) * rate / slots if rate is not None else None
-        found.append(Need(plan.name, item, item.finding.interval.n, item.finding.wanted, left, cost, why))
-    return found
+        untrained = tuple(spec for spec in runs if spec.id not in ended)
+        cost = len(untrained) * rate / slots if rate is not None else None
+        statuses.append(Need(plan.name, item, item.finding.interval.n, item.finding.required, untrained, cost, why))
+    return statuses
 
 
 def seeds(declared: Decide, count: int) -> list[int]:
@@ -92,8 +92,8 @@ def seeds(declared: Decide, count: int) -> list[int]:
 
 def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec, ...]:
     """All cells with all seeds, seed by seed, so that an interrupted sweep has complete seeds."""
-    kept = list(cells)
-    return tuple(msgspec.structs.replace(cell, seed=seed) for seed in chosen for cell in kept)
+    listed = list(cells)
+    return tuple(msgspec.structs.replace(cell, seed=seed) for seed in chosen for cell in listed)
 
 
 def _missing(
@@ -103,23 +103,23 @@ def _missing(
     finding = item.finding
     if not finding.testable:
         return (), "not testable on this machine"
-    if not finding.wanted:
+    if not finding.required:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
     if finding.on_edge:
         more = _beyond(results, item, plan, declared)
         return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
-    if finding.wanted > declared.most:
-        return (), f"needs {finding.wanted} seeds, the study allows {declared.most}"
-    if finding.interval.n < finding.wanted:
-        return with_seeds(cells, seeds(declared, finding.wanted)), "seeds"
+    if finding.required > declared.most:
+        return (), f"needs {finding.required} seeds, the study allows {declared.most}"
+    if finding.interval.n < finding.required:
+        return with_seeds(cells, seeds(declared, finding.required)), "seeds"
     return (), ""
 
 
 def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
     """One run per cell, regardless of its seed."""
     first = declared.pilot[0]
-    found = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
-    return list(found.values())
+    by_id = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
+    return list(by_id.values())
 
 
 def _seconds(stored: Iterable[store.Run]) -> float | None:
@@ -130,7 +130,7 @@ def _seconds(stored: Iterable[store.Run]) -> float | None:
 
 def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
-    made: dict[str, RunSpec] = {}
+    beyond: dict[str, RunSpec] = {}
     for grid in grids(results, momenta=1):
         if grid.study == item.study and grid.title == item.finding.evidence:
             rates, alphas = _next(grid)
@@ -143,8 +143,8 @@ def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -
                 for lr, momentum in _new_cells(grid, rates, alphas):
                     options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
                     cell = msgspec.structs.replace(template, optimizer=options)
-                    made |= {spec.id: spec for spec in with_seeds([cell], chosen)}
-    return tuple(made.values())
+                    beyond |= {spec.id: spec for spec in with_seeds([cell], chosen)}
+    return tuple(beyond.values())
 
 
 def _next(grid: Grid) -> tuple[set[float], set[float]]:

@@ -165,15 +165,15 @@ def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]
     most: dict[str, int] = {}
     for item in items:
         if item.study in declared:
-            wanted = promised(item.finding, declared[item.study], item.claim.id) or 0
-            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), wanted)
-    found = []
+            required = promised(item.finding, declared[item.study], item.claim.id) or 0
+            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), required)
+    judged = []
     for item in items:
         finding = item.finding
         if item.study in declared:
             finding = planned(finding, declared[item.study], item.claim.id, most[item.study])
-        found.append(replace(item, finding=finding, p=finding.p))
-    return found
+        judged.append(replace(item, finding=finding, p=finding.p))
+    return judged
 
 
 def correct(judged: list[Judged], size: int = 0, withdrawn: int = 0) -> dict[int, PValues]:

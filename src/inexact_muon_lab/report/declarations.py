@@ -35,18 +35,18 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
     finding = _counting(finding, declared.margin.get(claim))
     if claim not in declared.width:
         return finding
-    wanted = promised(finding, declared, claim)
+    required = promised(finding, declared, claim)
     if finding.counted or not finding.statistic:
         return finding
     pilot, has = len(declared.pilot), finding.interval.n
-    if wanted is None:
+    if required is None:
         return replace(finding, p=OPEN, note=_join(f"the pilot has {has} of {pilot} seeds", finding.note))
-    if has < min(wanted, declared.most) or wanted > declared.most:
-        limit = f", more than the {declared.most} that the study allows" if wanted > declared.most else ""
-        status = f"promised {wanted} seeds from the pilot's spread{limit}, has {has}"
-        return replace(finding, p=OPEN, wanted=wanted, note=_join(status, finding.note))
+    if has < min(required, declared.most) or required > declared.most:
+        limit = f", more than the {declared.most} that the study allows" if required > declared.most else ""
+        status = f"promised {required} seeds from the pilot's spread{limit}, has {has}"
+        return replace(finding, p=OPEN, required=required, note=_join(status, finding.note))
     late = f"{has - most} seeds were added after looking" if has > most else ""
-    return replace(finding, wanted=wanted, note=_join(late, finding.note))
+    return replace(finding, required=required, note=_join(late, finding.note))
 
 
 def _counting(finding: Finding, margin: float | None) -> Finding:
