@@ -216,7 +216,7 @@ def test_runs_that_were_cut_are_said(tmp_path: Path) -> None:
     (tmp_path / open_costs.COMMAND).write_text("inexact-muon demo --out here\n")
     write(tmp_path / "gpt", cases, "gpt")
     built = build(tmp_path, pictures=False)
-    (sentence,) = built.left
+    (sentence,) = built.unfinished
     assert "gpt: 5 of 15 runs were cut or are running (seeds 2): about 51 s of one core" in sentence
     page = built.page.read_text()
     assert sentence in page

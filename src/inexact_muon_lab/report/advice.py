@@ -47,38 +47,38 @@ def advice(results: Results) -> list[str]:
     That is: no edge of what was tried, then most seeds.
     """
     titles = {study.name: study.title for study in results.studies}
-    found = [(titles[study], oracles, _chosen(oracles)) for study, oracles in tuned(results) if len(oracles) >= 2]
-    found.sort(key=lambda item: (bool(item[2].edge), -item[2].loss.n))
-    return [sentence(title, oracles, chosen) for title, oracles, chosen in found]
+    choices = [(titles[study], oracles, _chosen(oracles)) for study, oracles in tuned(results) if len(oracles) >= 2]
+    choices.sort(key=lambda item: (bool(item[2].edge), -item[2].loss.n))
+    return [sentence(title, oracles, chosen) for title, oracles, chosen in choices]
 
 
-def _chosen(found: list[Tuned]) -> Tuned:
+def _chosen(oracles: list[Tuned]) -> Tuned:
     """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
-    best = _best_of(found)
-    same = [t for t in found if t is not best and _no_worse(t, best, MARGIN * abs(best.loss.mean))]
+    best = _best_of(oracles)
+    same = [t for t in oracles if t is not best and _no_worse(t, best, MARGIN * abs(best.loss.mean))]
     return min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
 
 
-def _best_of(found: list[Tuned]) -> Tuned:
-    return min(found, key=lambda t: t.loss.mean)
+def _best_of(oracles: list[Tuned]) -> Tuned:
+    return min(oracles, key=lambda t: t.loss.mean)
 
 
-def sentence(study: str, found: list[Tuned], chosen: Tuned) -> str:
+def sentence(study: str, oracles: list[Tuned], chosen: Tuned) -> str:
     """What to use on this problem, its loss, and why."""
-    best, half = _best_of(found), chosen.loss.high - chosen.loss.mean
+    best, half = _best_of(oracles), chosen.loss.high - chosen.loss.mean
     seeds = f"{chosen.loss.n} seed{'' if chosen.loss.n == 1 else 's'}"
     loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {seeds}"
-    why = f"the best of {len(found)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
+    why = f"the best of {len(oracles)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
     if chosen is not best:
-        why = f"the cheapest of {len(found)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
-    moved = chosen.tied and len({t.at[0] for t in found}) > 1
+        why = f"the cheapest of {len(oracles)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
+    moved = chosen.tied and len({t.at[0] for t in oracles}) > 1
     decay = "; weight decay is tied to lr, so that oracles at other lr differ in decay, too" if moved else ""
-    return f"{study}: use {chosen.words} ({loss}): {why}{_edges(chosen, found)}{decay}"
+    return f"{study}: use {chosen.words} ({loss}): {why}{_edges(chosen, oracles)}{decay}"
 
 
-def _edges(chosen: Tuned, found: list[Tuned]) -> str:
+def _edges(chosen: Tuned, oracles: list[Tuned]) -> str:
     """What is open because an optimum is at an end of its grid."""
-    others = [t.oracle for t in found if t.edge and t is not chosen]
+    others = [t.oracle for t in oracles if t.edge and t is not chosen]
     own = f"; its {chosen.edge} is the first or last that was tried, so look beyond" if chosen.edge else ""
     return own + (f"; open for {', '.join(others)}: best at an end of what was tried" if others else "")
 

@@ -88,8 +88,8 @@ def markdown(shown: Shown) -> str:
     lines = [f"# {text(heading(results))}", ""]
     lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
     lines += [f"- {text(problem)}" for problem in shown.problems]
-    for name, found in tallies(shown):
-        board = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+    for name, counts in tallies(shown):
+        board = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
         lines.append(f"- {name}, {len(shown.counted)} claims: {board}")
     lines += [f"- {text(line(item))}" for item in findings(judged)]
     lines += [f"- {text(advised)}" for advised in (*advice(results), *cut(results))]

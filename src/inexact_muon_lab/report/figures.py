@@ -29,9 +29,9 @@ ORDER = ("convergence", "heatmaps", "cnn-loss", "accuracy", "table-1", "lmo-erro
 def figures(results: Results, reference: Results | None = None) -> list[Figure]:
     """All figures; panels and rows of reference evidence follow and are labelled as such."""
     own = _of(results)
-    made = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
-    place = next(k for k, figure in enumerate(made) if figure.section != made[0].section)
-    return [*made[:place], effects_by_size.figure(results, reference), *made[place:]]
+    drawn = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
+    end = next(k for k, figure in enumerate(drawn) if figure.section != drawn[0].section)
+    return [*drawn[:end], effects_by_size.figure(results, reference), *drawn[end:]]
 
 
 def _joined(own: Figure, theirs: Figure) -> Figure:
@@ -47,10 +47,10 @@ def _joined(own: Figure, theirs: Figure) -> Figure:
 
 def _of(results: Results) -> list[Figure]:
     tables = results.tables
-    found = language_figures.figures(results) | image_figures.figures(results)
+    by_id = language_figures.figures(results) | image_figures.figures(results)
     return [
-        *(found[name] for name in ORDER),
-        found["baselines"],
+        *(by_id[name] for name in ORDER),
+        by_id["baselines"],
         bound_ratios.figure(tables.theory, BEYOND),
         rule_regrets.figure(tables.cotuning, BEYOND),
         oracles(tables.oracles),

@@ -73,8 +73,8 @@ def first_steps(ladder: Ladder) -> Finding:
     return _share(ladder, 3, FIRST)
 
 
-def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
-    """(L_1 - L_count) - wanted (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
+def _share(ladder: Ladder, count: int, fraction: float) -> Finding:
+    """(L_1 - L_count) - fraction (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
     counts = ladder.counts
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
     if not first < middle < last:
@@ -86,11 +86,13 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
         return _none(ladder, _join("no seed finished for all three counts", lost))
     fewest, between, most = ({s: v[s] for s in seeds} for v in values)
     whole, part = (ladder.interval(paired(fewest, other)) for other in (most, between))
-    margin = ladder.interval({s: difference(fewest[s] - between[s], wanted * (fewest[s] - most[s])) for s in seeds})
+    margin = ladder.interval({s: difference(fewest[s] - between[s], fraction * (fewest[s] - most[s])) for s in seeds})
     if lost:
         whole, margin = (i.censored(below=True, above=True) for i in (whole, margin))
     share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
-    text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
+    text = (
+        f"{share} of the gain from {first} to {last} is there at {middle}; above {fraction:.0%} by {margin.mean:+.4f}"
+    )
     return Finding(ladder.title, text, margin, all_of(whole.above(), margin.above()), lost)
 
 
