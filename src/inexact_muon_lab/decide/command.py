@@ -123,9 +123,8 @@ def _cheapest(statuses: Sequence[Need], remaining: float) -> Need | None:
 
 def assess(plans: Sequence[StudyRuns], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:
     """Status and needs of every declared claim, from the stores."""
-    results = load.load(out)
-    judged = judge(results)
-    return [need for plan in plans for need in needs(results, judged, plan, out / plan.name, slots, claims)]
+    judged = judge(load.load(out))
+    return [need for plan in plans for need in needs(judged, plan, out / plan.name, slots, claims)]
 
 
 def show(statuses: Sequence[Need], console: Console) -> None:

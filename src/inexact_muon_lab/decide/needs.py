@@ -11,8 +11,7 @@ import msgspec
 
 from inexact_muon_lab.report.claims import CLAIMS, Judged
 from inexact_muon_lab.report.finding import Finding
-from inexact_muon_lab.report.ladders import Grid, grids
-from inexact_muon_lab.report.load import Results
+from inexact_muon_lab.report.ladders import Grid
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import Decide, StudyRuns
 from inexact_muon_lab.statistics import OPEN, extended, interval, optimum
@@ -61,9 +60,7 @@ class Need:
         }
 
 
-def needs(
-    results: Results, judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]
-) -> list[Need]:
+def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]) -> list[Need]:
     """Needs of every claim for which the study declares a width; its store is in the folder."""
     declared = plan.decide
     assert declared is not None
@@ -77,7 +74,7 @@ def needs(
     mine += [Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name) for claim in unknown]
     statuses = []
     for item in mine:
-        runs, why = _missing(item, plan, declared, cells, results)
+        runs, why = _missing(item, plan, declared, cells)
         untrained = tuple(spec for spec in runs if spec.id not in ended)
         cost = len(untrained) * rate / slots if rate is not None else None
         statuses.append(Need(plan.name, item, item.finding.interval.n, item.finding.required, untrained, cost, why))
@@ -97,7 +94,7 @@ def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec
 
 
 def _missing(
-    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec], results: Results
+    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec]
 ) -> tuple[tuple[RunSpec, ...], str]:
     """(runs, why): the pilot, or cells beyond an edge, or seeds."""
     finding = item.finding
@@ -106,7 +103,7 @@ def _missing(
     if not finding.required:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
     if finding.on_edge:
-        more = _beyond(results, item, plan, declared)
+        more = _beyond(item.series, plan, declared) if isinstance(item.series, Grid) else ()
         return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
     if finding.required > declared.most:
         return (), f"needs {finding.required} seeds, the study allows {declared.most}"
@@ -128,22 +125,20 @@ def _seconds(stored: Iterable[store.Run]) -> float | None:
     return sum(times) / len(times) if times else None
 
 
-def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
+def _beyond(grid: Grid, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
+    rates, alphas = _next(grid)
+    wide = len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS
+    if wide or len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
+        return ()
+    chosen = sorted(set(grid.seeds) | set(declared.pilot))
     beyond: dict[str, RunSpec] = {}
-    for grid in grids(results, momenta=1):
-        if grid.study == item.study and grid.title == item.finding.evidence:
-            rates, alphas = _next(grid)
-            wide = len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS
-            if wide or len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
-                continue
-            chosen = sorted(set(grid.seeds) | set(declared.pilot))
-            for count in grid.by_count:
-                template = grid.by_count[count][0].spec
-                for lr, momentum in _new_cells(grid, rates, alphas):
-                    options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
-                    cell = msgspec.structs.replace(template, optimizer=options)
-                    beyond |= {spec.id: spec for spec in with_seeds([cell], chosen)}
+    for runs in grid.by_count.values():
+        template = runs[0].spec
+        for lr, momentum in _new_cells(grid, rates, alphas):
+            options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
+            cell = msgspec.structs.replace(template, optimizer=options)
+            beyond |= {spec.id: spec for spec in with_seeds([cell], chosen)}
     return tuple(beyond.values())
 
 

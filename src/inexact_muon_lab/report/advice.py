@@ -24,8 +24,8 @@ class Tuned:
     iterations: float
     at: Setting
     losses: dict[int, float]
-    edge: str
-    """Which of step size and momentum is the first or last that was tried; empty if none is."""
+    edges: tuple[str, ...]
+    """Which of lr and momentum is the first or last that was tried."""
     tied: bool
     """Weight decay is tied to lr."""
 
@@ -48,7 +48,7 @@ def advice(results: Results) -> list[str]:
     """
     titles = {study.name: study.title for study in results.studies}
     choices = [(titles[study], oracles, _chosen(oracles)) for study, oracles in tuned(results) if len(oracles) >= 2]
-    choices.sort(key=lambda item: (bool(item[2].edge), -item[2].loss.n))
+    choices.sort(key=lambda item: (bool(item[2].edges), -item[2].loss.n))
     return [sentence(title, oracles, chosen) for title, oracles, chosen in choices]
 
 
@@ -78,8 +78,9 @@ def sentence(study: str, oracles: list[Tuned], chosen: Tuned) -> str:
 
 def _edges(chosen: Tuned, oracles: list[Tuned]) -> str:
     """What is open because an optimum is at an end of its grid."""
-    others = [t.oracle for t in oracles if t.edge and t is not chosen]
-    own = f"; its {chosen.edge} is the first or last that was tried, so look beyond" if chosen.edge else ""
+    others = [t.oracle for t in oracles if t.edges and t is not chosen]
+    ends = " and ".join(chosen.edges)
+    own = f"; its {ends} is the first or last that was tried, so look beyond" if ends else ""
     return own + (f"; open for {', '.join(others)}: best at an end of what was tried" if others else "")
 
 
@@ -110,9 +111,9 @@ def _best(oracle: str, runs: list[RunRecord]) -> Tuned | None:
         return None
     at = min(stable, key=lambda cell: sum(stable[cell][seed] for seed in shared))
     ends = ((name, sorted({cell[k] or 0.0 for cell in stable}), at[k]) for k, name in enumerate(("lr", "momentum")))
-    edge = " and ".join(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
+    edges = tuple(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
     count = runs[0].oracle.iterations if runs[0].oracle else None
-    return Tuned(oracle, inf if count is None else count, at, stable[at], edge, runs[0].tied)
+    return Tuned(oracle, inf if count is None else count, at, stable[at], edges, runs[0].tied)
 
 
 def _no_worse(t: Tuned, best: Tuned, margin: float) -> bool:

@@ -179,9 +179,9 @@ def unmatched(study: StudyRecord) -> list[str]:
     for k, (run, oracles) in enumerate(groups):
         for other, theirs in groups[:k]:
             if not oracles & theirs and study.compare is None:
+                if run.spec.problem != other.spec.problem or run.optimizer != other.optimizer:
+                    continue  # no comparison of oracles
                 fields = [f for f in differences(run.spec, other.spec) if f not in ("optimizer.polar", "optimizer.lr")]
-                if any(field.startswith("problem.") or field == "optimizer.name" for field in fields):
-                    continue  # different problems or optimizers: no comparison of oracles
                 mine = f"{min(oracles)} and {min(theirs)}"
                 lines.append(f"{study.name}: {mine} are not compared: they differ in {', '.join(fields)}")
     return lines

@@ -112,6 +112,8 @@ class Judged:
     p: PValues
     study: str = ""
     """The study of the runs; empty for tables."""
+    series: Series | None = None
+    """The runs; None for tables and without data."""
 
     @property
     def tested(self) -> bool:
@@ -161,7 +163,10 @@ def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
 
 def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]) -> list[Judged]:
     """Each row, taking its study's declaration into account."""
-    items = [Judged(claim, f, f.p, body.study if isinstance(body, Series) else "") for claim, body, f in rows]
+    items = [
+        Judged(claim, f, f.p, body.study, body) if isinstance(body, Series) else Judged(claim, f, f.p)
+        for claim, body, f in rows
+    ]
     most: dict[str, int] = {}
     for item in items:
         if item.study in declared:

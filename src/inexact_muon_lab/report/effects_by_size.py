@@ -80,7 +80,8 @@ def _row(name: str, s: Ladder | Grid, effect: Interval) -> Iterator[Row]:
 
 
 def _ladder(s: Ladder) -> dict[str, Interval]:
-    lost = s.lost(*({1, 3, 8} & s.rungs.keys()))  # the ratio of an arm that diverged is not known
+    counts = {1, 3, 8} & s.rungs.keys()
+    lost = s.lost_runs(*counts)  # the ratio of an arm that diverged is not known
     loss = {count: {} if lost else s.values(count, lambda run: run.value("loss")) for count in (1, 3, 8)}
     time = {count: s.values(count, lambda run: run.milliseconds) for count in (1, 8)}
     error = {count: s.values(count, _last) for count in (1, 8)}

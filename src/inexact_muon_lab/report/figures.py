@@ -38,11 +38,10 @@ def _joined(own: Figure, theirs: Figure) -> Figure:
     """Own and reference parts of a figure; the computed table of oracles is not evidence and stays as it is."""
     if own.id == "oracles" and own.panels:
         return own
-    caption = own.caption if own.caption.startswith(theirs.caption) else theirs.caption
     lines = Table(own.table.header or theirs.table.header, [*own.table.rows, *theirs.table.rows])
     if own.table.header != theirs.table.header and own.table.rows and theirs.table.rows:
         lines = own.table  # columns of other counts
-    return replace(own, panels=[*own.panels, *theirs.panels], table=lines, caption=caption)
+    return replace(own, panels=[*own.panels, *theirs.panels], table=lines, remarks=(*own.remarks, *theirs.remarks))
 
 
 def _of(results: Results) -> list[Figure]:
@@ -64,8 +63,7 @@ def oracles(table: tuple[OracleRow, ...]) -> Figure:
          "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}
         for r in table
     ]  # fmt: skip
-    plain = {r.method for r in table if r.family != "exact-svd" and r.square <= 25 and r.method.count("=") == 1}
-    shown = [row for row in rows if row["method"] in plain]
+    shown = [row for row, r in zip(rows, table, strict=True) if r.square <= 25 and parts(r.method).plain]
     panels: list[Panel] = []
     if shown:
         panels = [

@@ -51,15 +51,15 @@ def numbers(item: Judged) -> str:
     finding = item.finding
     if finding.count:
         return f"{finding.count.broken} of {finding.count.checked}"
-    span = interval_text(item).removesuffix(", ")
+    span = interval_text(item)
     return item.claim.unit.text(finding.interval.mean) + (f" ({span})" if span else "")
 
 
 def interval_text(item: Judged) -> str:
-    """ "0.1 to 0.2, "; empty if nothing is known of either end."""
-    i, unit = item.finding.interval, item.claim.unit
-    ends = [unit.text(end) if isfinite(end) else "unknown" for end in (i.low, i.high)]
-    return "" if ends == ["unknown", "unknown"] else f"{' to '.join(ends)}, "
+    """ "0.1 to 0.2"; empty if nothing is known of either end."""
+    unit, ends = item.claim.unit, (item.finding.interval.low, item.finding.interval.high)
+    words = [unit.text(end) if isfinite(end) else "unknown" for end in ends]
+    return " to ".join(words) if any(map(isfinite, ends)) else ""
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,10 @@ def _shift(
     ratio = f"{2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     text = f"best {name} at {iterations(few)} over that at {many}: {ratio}"
     on_edge = any(edge(best) for pair in optima.values() for best in pair)
-    lost = grid.lost(few, many) if _lost(grid, few) or _lost(grid, many) else ""
+    censored = bool(_lost(grid, few) or _lost(grid, many)) and grid.lost_runs(few, many) > 0
     zone = (-inf, 0.0) if side is Interval.below else (0.0, inf)
-    p = OPEN if on_edge or lost else side(shift)
+    p = OPEN if on_edge or censored else side(shift)
+    lost = grid.lost(few, many) if censored else ""
     note = _note(grid, optima, EDGE if on_edge else TIED if grid.runs[0].tied else "", lost)
     return Finding(grid.title, text if optima else "", shift, p, note, zone=zone, on_edge=on_edge)
 
@@ -164,7 +165,7 @@ def gap_shrinks(grid: Grid) -> Finding:
     few, many = grid.counts[0], grid.counts[-1]
     gaps = _pairs(grid, lambda count, seed: _gap(grid.table(count, seed, "accuracy")))
     shrink = grid.interval({seed: difference(a, b) for seed, (a, b) in gaps.items()})
-    shrink = shrink.censored(below=bool(grid.lost(many)), above=bool(grid.lost(few)))
+    shrink = shrink.censored(below=grid.lost_runs(many) > 0, above=grid.lost_runs(few) > 0)
     text = f"best minus worst accuracy: {_means(grid, gaps, '.3f')}"
     return Finding(grid.title, text if gaps else "", shrink, shrink.above(), _note(grid, gaps, grid.lost(few, many)))
 

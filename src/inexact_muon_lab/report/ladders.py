@@ -51,11 +51,14 @@ class Series(ABC):
         """Whether these runs have an accuracy."""
         return self.runs[0].problem == "cnn" or any("accuracy" in run.result for run in self.runs)
 
+    def lost_runs(self, *counts: int) -> int:
+        """Number of runs at these counts (default: all) that diverged or failed."""
+        return sum(run.state in LOST for count in counts or self.by_count for run in self.by_count[count])
+
     def lost(self, *counts: int) -> str:
         """A sentence on the runs at these counts (default: all) that diverged or failed; empty if there are none."""
-        by_count = {count: self.by_count[count] for count in counts or self.by_count}
-        numbers = {count: sum(run.state in LOST for run in runs) for count, runs in by_count.items()}
-        said = [f"{k} of {len(by_count[c])} runs at {iterations(c)}" for c, k in numbers.items() if k]
+        numbers = {count: self.lost_runs(count) for count in counts or self.by_count}
+        said = [f"{k} of {len(self.by_count[c])} runs at {iterations(c)}" for c, k in numbers.items() if k]
         return f"{', '.join(said)} diverged or failed, which counts against them" if said else ""
 
     @property

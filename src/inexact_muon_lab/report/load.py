@@ -54,11 +54,12 @@ def reference(folder: Path) -> Results | None:
     """The reference evidence in the folder "reference"; None if there is none."""
     lent = folder / REFERENCE
     there = lent.is_dir() and bool(store.places(lent) or tables.find(lent))
-    return load(lent, f"{REFERENCE}: ") if there else None
+    return load(lent, REFERENCE) if there else None
 
 
-def load(folder: Path, prefix: str = "") -> Results:
-    """All stores below a folder except reference evidence; names of studies get the prefix."""
+def load(folder: Path, origin: str = "") -> Results:
+    """All stores below a folder except reference evidence; names of studies begin with their origin, if any."""
+    prefix = f"{origin}: " if origin else ""
     stores = store.places(folder)
     if not stores and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
@@ -67,7 +68,7 @@ def load(folder: Path, prefix: str = "") -> Results:
         read = [
             study
             for path in stores
-            if (study := _study(path, prefix, alone=len(stores) == 1 and not prefix)) is not None
+            if (study := _study(path, prefix, alone=len(stores) == 1 and not origin)) is not None
         ]
         studies = [replace(study, runs=comparable.runs(study.name, study.runs)) for study in merged(read)]
         for run in (run for study in studies for run in study.runs):
@@ -76,7 +77,7 @@ def load(folder: Path, prefix: str = "") -> Results:
     for one in caught:
         if not issubclass(one.category, LabWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    beside = tables.read(folder, prefix.removesuffix(": "))
+    beside = tables.read(folder, origin)
     stuck = tuple(line for study in studies for line in _skipping(study))
     return Results(folder, tuple(studies), replace(beside, problems=(*beside.problems, *messages, *stuck)))
 
