@@ -155,7 +155,7 @@ def test_needs_as_plain_data(tmp_path: Path) -> None:
     records = json.loads(json.dumps(plain([need.record for need in found]), allow_nan=False))
     for need, record in zip(found, records, strict=True):
         assert (record["claim"], record["verdict"]) == (need.item.claim.id, need.item.verdict)
-        assert (record["has"], record["wanted"], len(record["runs"])) == (need.has, need.wanted, len(need.runs))
+        assert (record["has"], record["wanted"], len(record["runs"])) == (need.has, need.required, len(need.runs))
 
 
 def test_an_effect_of_twice_the_noise_is_decided_with_the_seeds_announced(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_an_effect_of_twice_the_noise_is_decided_with_the_seeds_announced(tmp_pa
         (need,), said = settle(path, out, last)
         trained = [spec.id for engine in (*engines, last) for spec in engine.trained]
         assert len(trained) == len(set(trained)) == 2 * announced
-        assert (need.has, need.wanted, need.runs) == (announced, announced, ())
+        assert (need.has, need.required, need.runs) == (announced, announced, ())
         assert need.item.finding.p.verdict() in (CONFIRMED, UNDECIDED)
         decided += need.item.verdict == CONFIRMED
         assert f"  {announced} " in said
@@ -234,7 +234,7 @@ def test_what_the_budget_does_not_reach_is_said_with_its_cost(tmp_path: Path) ->
     path = study_file(tmp_path)
     (need,), said = settle(path, tmp_path / "out", Simulated(ladder_loss(5), each=3600.0), budget=60.0)
     assert need.item.verdict == UNDECIDED
-    assert need.has == 6 < need.wanted
+    assert need.has == 6 < need.required
     assert need.seconds == len(need.runs) * 1800.0
     assert f"{len(need.runs) // 2}:00:00" in said
 
@@ -252,8 +252,8 @@ def test_more_seeds_than_allowed_are_not_trained(tmp_path: Path) -> None:
     engine = Simulated(ladder_loss(6, noise=0.1))
     (need,), said = settle(path, tmp_path / "out", engine)
     assert len(engine.trained) == 12
-    assert need.wanted > 8
-    assert f"needs {need.wanted} seeds, the study allows 8" in said
+    assert need.required > 8
+    assert f"needs {need.required} seeds, the study allows 8" in said
 
 
 def test_a_grid_goes_on_beyond_its_edge(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_it_goes_on_from_packed_evidence(tmp_path: Path) -> None:
     packing.pack_all([tmp_path / "a"], tmp_path / "a.pack", Console(quiet=True))
     second = Simulated(loss)
     (need,), _ = settle(path, tmp_path / "b", second, packed=[tmp_path / "a.pack"])
-    assert len(first.trained) + len(second.trained) == 2 * need.wanted
+    assert len(first.trained) + len(second.trained) == 2 * need.required
     assert not need.runs
 
 

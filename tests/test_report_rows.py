@@ -19,6 +19,7 @@ from inexact_muon_lab.report.build import TEXT, announce, build
 from inexact_muon_lab.report.charts import RAMP, clipped, of_iterations
 from inexact_muon_lab.report.claim_rows import claim_groups, lead, tallies
 from inexact_muon_lab.report.claims import CLAIMS, Judged, deciding, judge
+from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.effects_by_size import PAPER
 from inexact_muon_lab.report.figures import ORDER, figures
 from inexact_muon_lab.report.forest import SIDE, WIDTH, forest, strip
@@ -201,7 +202,7 @@ def test_costs_are_of_the_seeds_that_a_claim_was_promised(tmp_path: Path) -> Non
     declared = Decide(family=("lower-loss",), width={"lower-loss": 1e-3}, pilot=(0, 1, 2, 3, 4, 5))
     results = load.Results(folder, (load.replace(study, declared=declared),), load.load(folder).tables)
     (item,) = [j for j in judge(results) if j.claim.id == "lower-loss"]
-    lacking = item.finding.wanted - 6
+    lacking = item.finding.required - 6
     assert lacking > 0
     of_a_seed = sum(sum(run.seconds.values()) for run in results.runs) / 6
     assert open_costs.seconds_needed(item, results.studies[0]) == pytest.approx(lacking * of_a_seed)
@@ -216,7 +217,7 @@ def test_runs_that_were_cut_are_said(tmp_path: Path) -> None:
     (tmp_path / open_costs.COMMAND).write_text("inexact-muon demo --out here\n")
     write(tmp_path / "gpt", cases, "gpt")
     built = build(tmp_path, pictures=False)
-    (sentence,) = built.left
+    (sentence,) = built.unfinished
     assert "gpt: 5 of 15 runs were cut or are running (seeds 2): about 51 s of one core" in sentence
     page = built.page.read_text()
     assert sentence in page
@@ -304,3 +305,26 @@ def test_a_rule_that_moved_nothing_says_why(tmp_path: Path) -> None:
         (note,) = {j.finding.note for j in judge(load.load(tmp_path / name)) if j.claim.id == "paper-rule"}
         assert ("moved nothing, because" in note) == (name == "still")
         assert ("delta is 1 for every oracle here" in note) == (name == "still")
+
+
+def test_a_caption_is_followed_by_the_remarks_of_own_runs_and_of_reference_evidence(tmp_path: Path) -> None:
+    def stores(folder: Path, delta: float, title: str) -> Path:
+        write(folder / "ladder", ladder(seeds=2, error=lambda count, step: delta), "ladder")
+        write(folder / "heat", grid(bowl({2: (0.05, 0.8), 5: (0.1, 0.8)}, {2: 1.0, 5: 1.0}), 2), "heat", title)
+        return folder
+
+    for own_delta, lent_delta in ((0.5, 0.5), (0.5, 1.2), (1.2, 0.5), (1.2, 1.2)):
+        own = stores(tmp_path / f"{own_delta} {lent_delta}", own_delta, "Mine")
+        stores(own / "reference", lent_delta, "Lent")
+        drawn = {figure.id: figure for figure in figures(load.load(own), load.reference(own))}["heatmaps"]
+        named = [name for name, delta in (("Mine", own_delta), ("reference: Lent", lent_delta)) if delta > 1]
+        assert [remark.split(",")[0] for remark in drawn.remarks] == [f"In {name}" for name in named]
+        assert drawn.text == " ".join((drawn.caption, *drawn.remarks))
+
+
+def test_a_declaration_spells_claims_and_leaves_the_title_alone(tmp_path: Path) -> None:
+    declared = Decide(family=("lower-loss", "time"), pilot=(0, 1), width={"lower-loss": 0.1}, most=4)
+    (study,) = load.load(write(tmp_path, ladder(seeds=2), title="On lower-loss", decide=declared)).studies
+    (line,) = sentences(study)
+    assert line.startswith("On lower-loss declares: family lower loss, time; pilot")
+    assert "half-widths lower loss 0.1;" in line

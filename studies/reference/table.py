@@ -92,7 +92,7 @@ def chosen(items: list[Judged], studies: dict[str, StudyRecord]) -> Judged:
     def rank(item: Judged) -> tuple[bool, bool, int, int]:
         study, found = studies[item.study], item.finding
         planned = study.declared is not None and item.claim.id in study.declared.width
-        kept = planned and found.interval.n >= found.wanted > 0
+        kept = planned and found.interval.n >= found.required > 0
         return not found.on_edge, kept, study.runs[0].spec.steps, found.interval.n
 
     return max(items, key=rank)

@@ -150,6 +150,11 @@ class OracleText:
     options: tuple[str, ...] = ()
 
     @property
+    def plain(self) -> bool:
+        """Whether it is a family at a number of iterations, without other options."""
+        return self.iterations is not None and not self.options
+
+    @property
     def full(self) -> str:
         """The family, with all of its options."""
         return f"{self.family}({', '.join(self.options)})" if self.options else self.family

@@ -48,6 +48,8 @@ FAST = ("polar-express:5", "polar-express:2", "sign")
 """Oracles that the demo checks, on the quadratic only: all statements in ten seconds."""
 QUADRATIC, LOGISTIC, EXPONENTIAL = Quadratic(6, 4), Logistic(6, 4), Exponential(5, 4)
 STEPS, SHORT, RUNS, SIGMA = 200, 20, 64, 1.0
+KEYS = {"measured": "left"}
+"""Fields of a row that have another name in files: the measured value is the left side of its statement."""
 
 
 def cases(fast: bool = False) -> Iterator[tuple[str, Callable[[], Iterable[BoundRow]]]]:
@@ -70,5 +72,5 @@ def measure(chosen: Iterable[tuple[str, Callable[[], Iterable[BoundRow]]]]) -> l
     for oracle, case in chosen:
         for row in case():
             plain = asdict(row) | {"oracle": oracle, "holds": bool(row.holds), "sure": bool(row.sure)}
-            rows.append({key: None if value == inf else value for key, value in plain.items()})
+            rows.append({KEYS.get(key, key): None if value == inf else value for key, value in plain.items()})
     return rows

@@ -31,7 +31,7 @@ class BoundRow:
     """One statement on one run.
 
     Attributes:
-        left: the measured left side; the mean over the runs if there is noise.
+        measured: the left side, as measured; the mean over the runs if there is noise.
         margin: half of its 95 % confidence interval; 0 without noise.
         paper: the paper's bound; inf if delta reached 1, where the paper has none.
         ours: the two-number bound on the same left side.
@@ -40,20 +40,20 @@ class BoundRow:
     statement: str
     problem: str
     oracle: str
-    left: float
+    measured: float
     margin: float
     paper: float
     ours: float
 
     @property
     def holds(self) -> bool:
-        """left <= ours <= paper, up to rounding."""
-        return self.left <= self.ours * (1.0 + 1e-9) and self.ours <= self.paper * (1.0 + 1e-9)
+        """measured <= ours <= paper, up to rounding."""
+        return self.measured <= self.ours * (1.0 + 1e-9) and self.ours <= self.paper * (1.0 + 1e-9)
 
     @property
     def sure(self) -> bool:
-        """left + margin <= ours: the runs suffice to show it."""
-        return self.left + self.margin <= self.ours * (1.0 + 1e-9)
+        """measured + margin <= ours: the runs suffice to show it."""
+        return self.measured + self.margin <= self.ours * (1.0 + 1e-9)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _layouts(
     folder: Path, metadata: Any, select: Callable[[str], bool]
 ) -> Iterator[tuple[str, tuple[int, ...], list[Piece]]]:
     """(name, size, pieces) of every selected tensor; all pieces together are not longer than their files."""
-    places = {
+    storage = {
         (_text(key.state["fqn"]), _offset(key.state)): info.state
         for key, info in metadata.state["storage_data"].items()
     }
@@ -86,7 +86,7 @@ def _layouts(
         pieces = []
         for chunk in entry.state["chunks"]:
             offsets, sizes = _size(chunk.state["offsets"]), _size(chunk.state["sizes"])
-            info = places[name, offsets] if (name, offsets) in places else places[name, None]
+            info = storage[name, offsets] if (name, offsets) in storage else storage[name, None]
             if info.get("transform_descriptors"):
                 raise ValueError("stored through an extension of torch")
             file = _inside(folder, info["relative_path"])

@@ -25,6 +25,7 @@ from inexact_muon.polar import (
     You,
     Zolotarev,
 )
+from inexact_muon.schedules.oracles import parts
 from inexact_muon.schedules.spectra import SPECTRA
 
 LOWERS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -150,12 +151,12 @@ def _by_cost(alt: Any, table: list[CatalogueRow]) -> Any:
         {
             "family": r.family,
             "method": r.method,
-            "count": r.method.partition("=")[2].partition(",")[0].rstrip(")"),
+            "count": str(parts(r.method).iterations),
             "products": r.square,
             "delta": max(r.delta["1e-03"], FLOOR),
         }
         for r in table
-        if r.family != "exact-svd" and r.square <= 25 and "lower" not in r.method and "degree" not in r.method
+        if r.square <= 25 and parts(r.method).plain
     ]
     base = alt.Chart(alt.Data(values=values), title="Error bound at lower = 1e-3, by steps or poles").encode(
         x=alt.X("products:Q", title="cost of a square matrix, in n x n x n products"),

@@ -92,8 +92,8 @@ def reference_files() -> list[Path]:
     return _first(tables, "cotuning-study.json") + _first(packed, "*.pack")
 
 
-def _first(places: tuple[Path, ...], pattern: str) -> list[Path]:
-    return next((found for place in places if (found := sorted(place.glob(pattern)))), [])
+def _first(folders: tuple[Path, ...], pattern: str) -> list[Path]:
+    return next((files for folder in folders if (files := sorted(folder.glob(pattern)))), [])
 
 
 def plan(name: str) -> study.StudyRuns:
@@ -125,7 +125,7 @@ def show_oracles(out: Path, console: Console) -> None:
 def studies() -> Path:
     """The folder of the tiny studies, in an installed package or in the repository."""
     here = Path(__file__).parent.parent
-    for place in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
-        if place.is_dir():
-            return place
+    for folder in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
+        if folder.is_dir():
+            return folder
     raise LabError("the tiny studies are missing; install the package again")

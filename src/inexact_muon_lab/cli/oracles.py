@@ -172,7 +172,7 @@ def plan(
     """
     from inexact_muon_lab.plan import files
 
-    found = files.find(model, tokens)  # before torch is loaded
+    architecture = files.find(model, tokens)  # before torch is loaded
     from inexact_muon import polar
     from inexact_muon_lab.plan import choice, page, pricing, step
     from inexact_muon_lab.terminal import console as open_console
@@ -185,11 +185,11 @@ def plan(
         raise ValueError(f"--plot writes {', '.join(page.FORMATS)}, got {plot.name!r}")
     console = open_console(190, stderr=json)
     with console.status("recording steps on fake ranks") as status:
-        made = choice.plan(found, where, machine, oracle, strategies, status.update)
+        costs = choice.plan(architecture, where, machine, oracle, strategies, status.update)
     if json:
-        write_json(page.record(made))
+        write_json(page.record(costs))
     else:
-        page.show(made, console)
+        page.show(costs, console)
     if plot is not None:
-        page.draw(made, plot)
+        page.draw(costs, plot)
         console.print(f"written: {plot}", soft_wrap=True)

@@ -20,15 +20,15 @@ Word = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint=""
 
 def separate_settings(words: Sequence[str]) -> list[str]:
     """`--set a=1 b=2` as `--set a=1 --set b=2`: words with an equals sign after a setting are settings, too."""
-    found: list[str] = []
+    separated: list[str] = []
     setting = False
     for word in words:
-        if setting and found[-1] != "--set" and not word.startswith("-"):
+        if setting and separated[-1] != "--set" and not word.startswith("-"):
             if "=" in word:
-                found.append("--set")
+                separated.append("--set")
             else:
                 setting = False
         elif word.startswith("-"):
             setting = word == "--set" or word.startswith("--set=")
-        found.append(word)
-    return found
+        separated.append(word)
+    return separated

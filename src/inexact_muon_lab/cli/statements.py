@@ -82,21 +82,21 @@ def _about(s: Statement) -> dict[str, str]:
 def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console, as_json: bool = False) -> None:
     """One statement at the given values, and optionally its plot over delta."""
     s = find(name)
-    given = read_settings(s, settings)
-    values = {p: given.get(p, EXAMPLE[p]) for p in parameters(s)}
+    chosen = read_settings(s, settings)
+    values = {p: chosen.get(p, EXAMPLE[p]) for p in parameters(s)}
     result = evaluate(s, values)
     if plot:
         draw(s, values, plot)
     if as_json:
-        assumed = [p for p in values if p not in given]
+        assumed = [p for p in values if p not in chosen]
         write_json({**_about(s), "values": values, "assumed": assumed, "result": dict(fields(s, result))})
         return
     console.print(f"{s.name}: {s.source}, {s.kind}", markup=False, highlight=False)
     console.print(s.statement, markup=False, highlight=False, soft_wrap=True)
-    rows = [Row([p + ("" if p in given else " (assumed)"), text(value)]) for p, value in values.items()]
-    found = [Row([field, text(value)]) for field, value in fields(s, result)]
+    rows = [Row([p + ("" if p in chosen else " (assumed)"), text(value)]) for p, value in values.items()]
+    parts = [Row([field, text(value)]) for field, value in fields(s, result)]
     columns = ("quantity", "value")
-    Sheet("", columns, [*rows, *found], aligned_left=("quantity",), prose=("value",), closing=len(found)).print(console)
+    Sheet("", columns, [*rows, *parts], aligned_left=("quantity",), prose=("value",), closing=len(parts)).print(console)
     if isinstance(result, StochasticOptimum) and result.clipped:
         console.print("alpha is clipped to 1 (no momentum): the formula gives 1 or more, or there is no noise")
     if plot:
@@ -113,9 +113,9 @@ def evaluate(s: Statement, values: dict[str, Any]) -> Any:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             return s.function(**values)
     except (ArithmeticError, MemoryError, RuntimeError):
-        given = ", ".join(f"{p}={text(value)}" for p, value in values.items())
+        point = ", ".join(f"{p}={text(value)}" for p, value in values.items())
         raise ValueError(
-            f"{s.name} is outside the range of floating point numbers at {given}: choose values closer to 1"
+            f"{s.name} is outside the range of floating point numbers at {point}: choose values closer to 1"
         ) from None
 
 
@@ -134,7 +134,7 @@ def parameters(s: Statement) -> list[str]:
 
 def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
     """("delta=0.1", "deltas=0.1,0.2" or "deltas=[0.1, 0.2]") as values."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
@@ -151,10 +151,10 @@ def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
         if isinstance(numbers, list) and not isinstance(example, list):
             if len(numbers) != 1:
                 raise ValueError(f"{key} is one number, got {value!r}")
-            found[key] = numbers[0]
+            values[key] = numbers[0]
         else:
-            found[key] = numbers
-    return found
+            values[key] = numbers
+    return values
 
 
 def _inside(value: str) -> str:

@@ -70,19 +70,19 @@ def transfer(
     lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None, as_json: bool = False
 ) -> None:
     """The four rules compared, the chosen one marked, with the reason."""
-    made = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
-    taken, console = made[rules.find(rule).name], open_console(WIDTH)
+    transfers = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
+    taken, console = transfers[rules.find(rule).name], open_console(WIDTH)
     if as_json:
         write_json({"rule": rules.find(rule).name, "lr": taken.lr, "momentum": taken.momentum, "why": taken.why,
-                    "spectrum": taken.spectrum, "from": source, "to": target, "rules": made})  # fmt: skip
+                    "spectrum": taken.spectrum, "from": source, "to": target, "rules": transfers})  # fmt: skip
         return
     ends = (("from", source, taken.source), ("to", target, taken.target))
-    judged = [Row([f"{role} {parse(text)}", *_cells(found)]) for role, text, found in ends]
+    judged = [Row([f"{role} {parse(text)}", *_cells(inexactness)]) for role, text, inexactness in ends]
     _print(console, f"judged on {taken.spectrum}", ("oracle", *NUMBERS), judged)
     titles = ("rule", "lr", "momentum (PyTorch)", "alpha = 1 - momentum", "lr factor", "alpha factor")
     formulas = ("gamma_B/gamma_A", "alpha_B/alpha_A", "from")
     rows = []
-    for name, carried in made.items():
+    for name, carried in transfers.items():
         row = rules.RULES[name]
         values = (carried.lr, carried.momentum, carried.alpha, carried.lr_factor, carried.alpha_factor)
         cells = [f"{value:.4g}" for value in values]
@@ -102,60 +102,60 @@ def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool, plot: Pat
     """The answer; then each kind of layer, and the candidates."""
     console, matrices = open_console(WIDTH), checkpoints.read(path)
     hidden = as_json or not console.is_terminal
-    found = advice.advise_on(
+    answer = advice.advise_on(
         matrices, method, lambda ms: track(ms, description="decomposing", console=console, disable=hidden)
     )
     if plot is not None:
-        plotting.save(found, plot)
+        plotting.save(answer, plot)
     if as_json:
-        _print_json([_record(r.layer, r.oracle) for r in found.reports], _answer(found))
+        _print_json([_record(r.layer, r.oracle) for r in answer.reports], _answer(answer))
         return
-    for line in found.lines:
+    for line in answer.lines:
         console.print(Text(line), soft_wrap=True)  # a name may contain markup
     console.print()
-    _print_kinds(console, path, found)
-    _print_candidates(console, found)
-    for oracle in dict.fromkeys(r.oracle for r in found.reports if r.oracle is not None):
+    _print_kinds(console, path, answer)
+    _print_candidates(console, answer)
+    for oracle in dict.fromkeys(r.oracle for r in answer.reports if r.oracle is not None):
         console.print(_bound(oracle), soft_wrap=True)
     if plot is not None:
         console.print(f"written: {plot}", soft_wrap=True)
 
 
-def _answer(found: advice.Advice) -> dict[str, Any]:
+def _answer(answer: advice.Advice) -> dict[str, Any]:
     """The answer as plain data."""
-    oracle = None if found.oracle is None else advice.text(found.oracle)
-    lr = None if found.lr is None else found.lr * found.lr_factor
-    numbers = {"exact_enough": found.exact_enough, "polar": oracle, "lr": lr, "lr_factor": found.lr_factor}
-    return {"answer": {"lines": found.lines, **numbers, "cost": found.cost}}
+    oracle = None if answer.oracle is None else advice.text(answer.oracle)
+    lr = None if answer.lr is None else answer.lr * answer.lr_factor
+    numbers = {"exact_enough": answer.exact_enough, "polar": oracle, "lr": lr, "lr_factor": answer.lr_factor}
+    return {"answer": {"lines": answer.lines, **numbers, "cost": answer.cost}}
 
 
-def _print_kinds(console: Console, path: Path, found: advice.Advice) -> None:
+def _print_kinds(console: Console, path: Path, answer: advice.Advice) -> None:
     """What the oracle in use makes of each kind of layer."""
     rows = []
-    for kind in found.kinds:
+    for kind in answer.kinds:
         first, (n, m) = kind.reports[0], kind.reports[0].layer.shape
         numbers = _cells(kind.in_use) if kind.in_use is not None else [""] * len(NUMBERS)
         spread = max(r.layer.values[0] / r.layer.values[-1] for r in kind.reports)
         rank = min(r.layer.values.size for r in kind.reports)
         size = [f"{n} x {m}", str(len(kind.reports)), f"{spread:.0e}", str(rank)]
         rows.append(Row([kind.name, *size, str(first.oracle or "not named"), *numbers]))
-    if found.in_use is not None:
-        rows.append(Row(["together", "", str(len(found.reports)), "", "", "", *_cells(found.in_use)], "bold"))
+    if answer.in_use is not None:
+        rows.append(Row(["together", "", str(len(answer.reports)), "", "", "", *_cells(answer.in_use)], "bold"))
     titles = ("layers", "shape", "matrices", "sigma_1/sigma_r", "rank", "oracle in use", *NUMBERS)
     title = f"momentum in {path}: the worst of each kind of layer"
-    _print(console, title, titles, rows, closing=int(found.in_use is not None))
+    _print(console, title, titles, rows, closing=int(answer.in_use is not None))
 
 
-def _print_candidates(console: Console, found: advice.Advice) -> None:
+def _print_candidates(console: Console, answer: advice.Advice) -> None:
     """Every candidate on all layers, by cost."""
     rows = []
-    for one in found.candidates:
+    for one in answer.candidates:
         numbers, enough = worst(one.each), sum(map(advice.is_exact_enough, one.each))
         assert numbers is not None
-        cost = f"{one.price / (found.paid or found.candidates[0].price):.2f}"
-        style = "bold" if one is found.chosen else ""
+        cost = f"{one.price / (answer.paid or answer.candidates[0].price):.2f}"
+        style = "bold" if one is answer.chosen else ""
         rows.append(Row([advice.text(one.oracle), cost, f"{enough} of {len(one.each)}", *_cells(numbers)], style))
-    title = f"candidates: the worst numbers of any layer; cost over {'yours' if found.paid else 'the cheapest'}"
+    title = f"candidates: the worst numbers of any layer; cost over {'yours' if answer.paid else 'the cheapest'}"
     _print(console, title, ("oracle", "cost", "exact enough in", *NUMBERS), rows)
 
 
@@ -168,10 +168,10 @@ def _bound(method: PolarMethod) -> str:
 
 def read_shape(text: str) -> tuple[int, int]:
     """ "768x3072" -> (768, 3072)."""
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
-    if not found:
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if not match:
         raise ValueError(f"shape must look like 768x3072, got {text!r}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _record(layer: spectra.Layer, method: PolarMethod | None) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 def examples(seed: int, step: int, batch: int, size: int) -> NDArray[np.int64]:
     """Indices below `size` of the `batch` examples of a step; a pure function."""
-    places = np.arange(step * batch, (step + 1) * batch)
-    epochs = places // size
-    return np.array([permutation(seed, int(e), size)[p] for e, p in zip(epochs, places % size, strict=True)])
+    positions = np.arange(step * batch, (step + 1) * batch)
+    epochs = positions // size
+    return np.array([permutation(seed, int(e), size)[p] for e, p in zip(epochs, positions % size, strict=True)])
 
 
 @lru_cache(maxsize=2)

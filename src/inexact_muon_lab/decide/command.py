@@ -74,13 +74,13 @@ def decide(
             for plan in plans:
                 console.print(f"{plan.name}: pilot, {len(plan.runs)} runs", highlight=False)
                 _sweep(plan, out, engine, console, until)
-            found = _spend(plans, out, engine, console, claims, until)
+            statuses = _spend(plans, out, engine, console, claims, until)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
-    show(found, console)
+    show(statuses, console)
     if page:
         announce(build(out, console), console)
-    return found
+    return statuses
 
 
 def _import(plans: Sequence[StudyRuns], out: Path, packed: Sequence[Path]) -> None:
@@ -98,45 +98,53 @@ def _spend(
     plans: Sequence[StudyRuns], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float
 ) -> list[Need]:
     """Repeatedly run what the cheapest undecided claim within the budget needs."""
-    found = assess(plans, out, engine.slots, claims)
-    show(found, console)
-    while cheapest := _cheapest(found, until - time.monotonic()):
+    statuses = assess(plans, out, engine.slots, claims)
+    show(statuses, console)
+    while cheapest := _cheapest(statuses, until - time.monotonic()):
         plan = next(p for p in plans if p.name == cheapest.study)
         cost = clock(cheapest.seconds)
         sentence = f"{cheapest.study}, {cheapest.item.claim.id}: {cheapest.why}: {len(cheapest.runs)} runs, {cost}"
         console.print(sentence, highlight=False, soft_wrap=True)
         more = msgspec.structs.replace(plan, runs=tuple({s.id: s for s in (*plan.runs, *cheapest.runs)}.values()))
         _sweep(more, out, engine, console, until)
-        found = assess(plans, out, engine.slots, claims)
-    return found
+        statuses = assess(plans, out, engine.slots, claims)
+    return statuses
 
 
 def _sweep(plan: StudyRuns, out: Path, engine: Engine, console: Console, until: float) -> None:
     sweep(plan, out / plan.name, lambda: engine, console, enough=lambda: time.monotonic() >= until, close=False)
 
 
-def _cheapest(found: Sequence[Need], left: float) -> Need | None:
+def _cheapest(statuses: Sequence[Need], remaining: float) -> Need | None:
     """The need with the lowest cost that fits into the seconds left; an unknown cost fits only if there is no limit."""
-    fitting = [n for n in found if n.runs and (inf if n.seconds is None else n.seconds) <= left]
+    fitting = [n for n in statuses if n.runs and (inf if n.seconds is None else n.seconds) <= remaining]
     return min(fitting, key=lambda n: n.seconds or 0.0, default=None)
 
 
 def assess(plans: Sequence[StudyRuns], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:
     """Status and needs of every declared claim, from the stores."""
-    results = load.load(out)
-    judged = judge(results)
-    return [need for plan in plans for need in needs(results, judged, plan, out / plan.name, slots, claims)]
+    judged = judge(load.load(out))
+    return [need for plan in plans for need in needs(judged, plan, out / plan.name, slots, claims)]
 
 
-def show(found: Sequence[Need], console: Console) -> None:
+def show(statuses: Sequence[Need], console: Console) -> None:
     """A table with one row per claim: verdict, seeds, needs and their cost on this machine."""
     rows = []
-    for need in found:
-        wanted = str(need.wanted) if need.wanted else "?"
+    for need in statuses:
+        required = str(need.required) if need.required else "?"
         cost = clock(need.seconds) if need.runs else ""
         verdict = need.item.verdict if need.item.verdict != UNDECIDED else "open"
-        left = str(len(need.runs)) if need.runs else ""
-        cells = (need.item.claim.id, need.item.finding.evidence, verdict, str(need.has), wanted, left, cost, need.why)
+        missing = str(len(need.runs)) if need.runs else ""
+        cells = (
+            need.item.claim.id,
+            need.item.finding.evidence,
+            verdict,
+            str(need.has),
+            required,
+            missing,
+            cost,
+            need.why,
+        )
         rows.append(Row(cells))
     columns = ("claim", "evidence", "verdict", "seeds", "wanted", "runs left", "cost", "why")
     words = ("claim", "evidence", "verdict", "why")

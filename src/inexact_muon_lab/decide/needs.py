@@ -11,8 +11,7 @@ import msgspec
 
 from inexact_muon_lab.report.claims import CLAIMS, Judged
 from inexact_muon_lab.report.finding import Finding
-from inexact_muon_lab.report.ladders import Grid, grids
-from inexact_muon_lab.report.load import Results
+from inexact_muon_lab.report.ladders import Grid
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import Decide, StudyRuns
 from inexact_muon_lab.statistics import OPEN, extended, interval, optimum
@@ -28,7 +27,7 @@ class Need:
 
     Attributes:
         has: number of seeds that are complete for every arm of the claim.
-        wanted: number of seeds needed; 0 until the pilot is complete.
+        required: number of seeds; 0 until the pilot is complete.
         runs: runs to train; empty if nothing is missing, or if it cannot be decided (`why`).
         seconds: time that they take on this machine, estimated from ended runs of this study.
     """
@@ -36,7 +35,7 @@ class Need:
     study: str
     item: Judged
     has: int
-    wanted: int
+    required: int
     runs: tuple[RunSpec, ...]
     seconds: float | None
     why: str
@@ -54,16 +53,14 @@ class Need:
             "low": finding.interval.low,
             "high": finding.interval.high,
             "has": self.has,
-            "wanted": self.wanted,
+            "wanted": self.required,
             "runs": [spec.id for spec in self.runs],
             "seconds": self.seconds,
             "why": self.why,
         }
 
 
-def needs(
-    results: Results, judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]
-) -> list[Need]:
+def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]) -> list[Need]:
     """Needs of every claim for which the study declares a width; its store is in the folder."""
     declared = plan.decide
     assert declared is not None
@@ -75,13 +72,13 @@ def needs(
     mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
     unknown = [claim for claim in CLAIMS if claim.id in names and claim.id not in {item.claim.id for item in mine}]
     mine += [Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name) for claim in unknown]
-    found = []
+    statuses = []
     for item in mine:
-        runs, why = _missing(item, plan, declared, cells, results)
-        left = tuple(spec for spec in runs if spec.id not in ended)
-        cost = len(left) * rate / slots if rate is not None else None
-        found.append(Need(plan.name, item, item.finding.interval.n, item.finding.wanted, left, cost, why))
-    return found
+        runs, why = _missing(item, plan, declared, cells)
+        untrained = tuple(spec for spec in runs if spec.id not in ended)
+        cost = len(untrained) * rate / slots if rate is not None else None
+        statuses.append(Need(plan.name, item, item.finding.interval.n, item.finding.required, untrained, cost, why))
+    return statuses
 
 
 def seeds(declared: Decide, count: int) -> list[int]:
@@ -92,34 +89,34 @@ def seeds(declared: Decide, count: int) -> list[int]:
 
 def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec, ...]:
     """All cells with all seeds, seed by seed, so that an interrupted sweep has complete seeds."""
-    kept = list(cells)
-    return tuple(msgspec.structs.replace(cell, seed=seed) for seed in chosen for cell in kept)
+    listed = list(cells)
+    return tuple(msgspec.structs.replace(cell, seed=seed) for seed in chosen for cell in listed)
 
 
 def _missing(
-    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec], results: Results
+    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec]
 ) -> tuple[tuple[RunSpec, ...], str]:
     """(runs, why): the pilot, or cells beyond an edge, or seeds."""
     finding = item.finding
     if not finding.testable:
         return (), "not testable on this machine"
-    if not finding.wanted:
+    if not finding.required:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
     if finding.on_edge:
-        more = _beyond(results, item, plan, declared)
+        more = _beyond(item.series, plan, declared) if isinstance(item.series, Grid) else ()
         return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
-    if finding.wanted > declared.most:
-        return (), f"needs {finding.wanted} seeds, the study allows {declared.most}"
-    if finding.interval.n < finding.wanted:
-        return with_seeds(cells, seeds(declared, finding.wanted)), "seeds"
+    if finding.required > declared.most:
+        return (), f"needs {finding.required} seeds, the study allows {declared.most}"
+    if finding.interval.n < finding.required:
+        return with_seeds(cells, seeds(declared, finding.required)), "seeds"
     return (), ""
 
 
 def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
     """One run per cell, regardless of its seed."""
     first = declared.pilot[0]
-    found = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
-    return list(found.values())
+    by_id = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
+    return list(by_id.values())
 
 
 def _seconds(stored: Iterable[store.Run]) -> float | None:
@@ -128,23 +125,21 @@ def _seconds(stored: Iterable[store.Run]) -> float | None:
     return sum(times) / len(times) if times else None
 
 
-def _beyond(results: Results, item: Judged, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
+def _beyond(grid: Grid, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
-    made: dict[str, RunSpec] = {}
-    for grid in grids(results, momenta=1):
-        if grid.study == item.study and grid.title == item.finding.evidence:
-            rates, alphas = _next(grid)
-            wide = len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS
-            if wide or len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
-                continue
-            chosen = sorted(set(grid.seeds) | set(declared.pilot))
-            for count in grid.by_count:
-                template = grid.by_count[count][0].spec
-                for lr, momentum in _new_cells(grid, rates, alphas):
-                    options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
-                    cell = msgspec.structs.replace(template, optimizer=options)
-                    made |= {spec.id: spec for spec in with_seeds([cell], chosen)}
-    return tuple(made.values())
+    rates, alphas = _next(grid)
+    wide = len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS
+    if wide or len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
+        return ()
+    chosen = sorted(set(grid.seeds) | set(declared.pilot))
+    beyond: dict[str, RunSpec] = {}
+    for runs in grid.by_count.values():
+        template = runs[0].spec
+        for lr, momentum in _new_cells(grid, rates, alphas):
+            options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
+            cell = msgspec.structs.replace(template, optimizer=options)
+            beyond |= {spec.id: spec for spec in with_seeds([cell], chosen)}
+    return tuple(beyond.values())
 
 
 def _next(grid: Grid) -> tuple[set[float], set[float]]:

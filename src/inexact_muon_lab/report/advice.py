@@ -24,8 +24,8 @@ class Tuned:
     iterations: float
     at: Setting
     losses: dict[int, float]
-    edge: str
-    """Which of step size and momentum is the first or last that was tried; empty if none is."""
+    edges: tuple[str, ...]
+    """Which of lr and momentum is the first or last that was tried."""
     tied: bool
     """Weight decay is tied to lr."""
 
@@ -47,39 +47,40 @@ def advice(results: Results) -> list[str]:
     That is: no edge of what was tried, then most seeds.
     """
     titles = {study.name: study.title for study in results.studies}
-    found = [(titles[study], oracles, _chosen(oracles)) for study, oracles in tuned(results) if len(oracles) >= 2]
-    found.sort(key=lambda item: (bool(item[2].edge), -item[2].loss.n))
-    return [sentence(title, oracles, chosen) for title, oracles, chosen in found]
+    choices = [(titles[study], oracles, _chosen(oracles)) for study, oracles in tuned(results) if len(oracles) >= 2]
+    choices.sort(key=lambda item: (bool(item[2].edges), -item[2].loss.n))
+    return [sentence(title, oracles, chosen) for title, oracles, chosen in choices]
 
 
-def _chosen(found: list[Tuned]) -> Tuned:
+def _chosen(oracles: list[Tuned]) -> Tuned:
     """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
-    best = _best_of(found)
-    same = [t for t in found if t is not best and _no_worse(t, best, MARGIN * abs(best.loss.mean))]
+    best = _best_of(oracles)
+    same = [t for t in oracles if t is not best and _no_worse(t, best, MARGIN * abs(best.loss.mean))]
     return min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
 
 
-def _best_of(found: list[Tuned]) -> Tuned:
-    return min(found, key=lambda t: t.loss.mean)
+def _best_of(oracles: list[Tuned]) -> Tuned:
+    return min(oracles, key=lambda t: t.loss.mean)
 
 
-def sentence(study: str, found: list[Tuned], chosen: Tuned) -> str:
+def sentence(study: str, oracles: list[Tuned], chosen: Tuned) -> str:
     """What to use on this problem, its loss, and why."""
-    best, half = _best_of(found), chosen.loss.high - chosen.loss.mean
+    best, half = _best_of(oracles), chosen.loss.high - chosen.loss.mean
     seeds = f"{chosen.loss.n} seed{'' if chosen.loss.n == 1 else 's'}"
     loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {seeds}"
-    why = f"the best of {len(found)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
+    why = f"the best of {len(oracles)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
     if chosen is not best:
-        why = f"the cheapest of {len(found)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
-    moved = chosen.tied and len({t.at[0] for t in found}) > 1
+        why = f"the cheapest of {len(oracles)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
+    moved = chosen.tied and len({t.at[0] for t in oracles}) > 1
     decay = "; weight decay is tied to lr, so that oracles at other lr differ in decay, too" if moved else ""
-    return f"{study}: use {chosen.words} ({loss}): {why}{_edges(chosen, found)}{decay}"
+    return f"{study}: use {chosen.words} ({loss}): {why}{_edges(chosen, oracles)}{decay}"
 
 
-def _edges(chosen: Tuned, found: list[Tuned]) -> str:
+def _edges(chosen: Tuned, oracles: list[Tuned]) -> str:
     """What is open because an optimum is at an end of its grid."""
-    others = [t.oracle for t in found if t.edge and t is not chosen]
-    own = f"; its {chosen.edge} is the first or last that was tried, so look beyond" if chosen.edge else ""
+    others = [t.oracle for t in oracles if t.edges and t is not chosen]
+    ends = " and ".join(chosen.edges)
+    own = f"; its {ends} is the first or last that was tried, so look beyond" if ends else ""
     return own + (f"; open for {', '.join(others)}: best at an end of what was tried" if others else "")
 
 
@@ -110,9 +111,9 @@ def _best(oracle: str, runs: list[RunRecord]) -> Tuned | None:
         return None
     at = min(stable, key=lambda cell: sum(stable[cell][seed] for seed in shared))
     ends = ((name, sorted({cell[k] or 0.0 for cell in stable}), at[k]) for k, name in enumerate(("lr", "momentum")))
-    edge = " and ".join(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
+    edges = tuple(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
     count = runs[0].oracle.iterations if runs[0].oracle else None
-    return Tuned(oracle, inf if count is None else count, at, stable[at], edge, runs[0].tied)
+    return Tuned(oracle, inf if count is None else count, at, stable[at], edges, runs[0].tied)
 
 
 def _no_worse(t: Tuned, best: Tuned, margin: float) -> bool:

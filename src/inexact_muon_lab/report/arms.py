@@ -109,7 +109,7 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
         arm = compare.arm_of(run.spec)
         if arm is not None and run.state in MEASURED:
             runs[arm.name][run.seed] = run
-    found = []
+    declared = []
     for arm in compare.arm:
         names = (arm.against, *arm.controls)
         if arm.against:
@@ -118,8 +118,10 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
             level = sum(losses) / max(1, len(losses))
             held = _held(arm, compare, study.runs[0])
             margin = compare.margin * level
-            found.append(Comparison(study.name, study.title, arm.name, parts[0], tuple(parts[1:]), level, margin, held))
-    return found
+            declared.append(
+                Comparison(study.name, study.title, arm.name, parts[0], tuple(parts[1:]), level, margin, held)
+            )
+    return declared
 
 
 def _against(name: str, mine: dict[int, RunRecord], theirs: dict[int, RunRecord], compare: Compare) -> Against:
@@ -150,18 +152,20 @@ def _held(arm: Arm, compare: Compare, run: RunRecord) -> str:
     return f"{arm.name}: tuned for each arm on other seeds: {own}; held equal: {values or 'the rest'}"
 
 
-def tables(found: Iterable[Comparison]) -> list[Table]:
+def tables(compared: Iterable[Comparison]) -> list[Table]:
     """For each comparison: the differences of losses, and under it what differs between the arms."""
-    made = []
-    for one in found:
+    output = []
+    for one in compared:
         parts = (one.first, *one.controls)
         rows = tuple((part.other, _signed(part.loss), f"{part.loss.n} seeds") for part in parts)
-        made.append(Table(("minus", "loss, 95 % interval", "sample"), rows, f"{one.arm}: {one.sentence} ({one.held})"))
+        output.append(
+            Table(("minus", "loss, 95 % interval", "sample"), rows, f"{one.arm}: {one.sentence} ({one.held})")
+        )
         fields = tuple(
             (part.other, field, _short(a), _short(b), role) for part in parts for field, a, b, role in part.differs
         )
-        made.append(Table(("against", "field", one.arm, "the other", "declared as"), fields, "what differs"))
-    return made
+        output.append(Table(("against", "field", one.arm, "the other", "declared as"), fields, "what differs"))
+    return output
 
 
 def unmatched(study: StudyRecord) -> list[str]:
@@ -175,9 +179,9 @@ def unmatched(study: StudyRecord) -> list[str]:
     for k, (run, oracles) in enumerate(groups):
         for other, theirs in groups[:k]:
             if not oracles & theirs and study.compare is None:
+                if run.spec.problem != other.spec.problem or run.optimizer != other.optimizer:
+                    continue  # no comparison of oracles
                 fields = [f for f in differences(run.spec, other.spec) if f not in ("optimizer.polar", "optimizer.lr")]
-                if any(field.startswith("problem.") or field == "optimizer.name" for field in fields):
-                    continue  # different problems or optimizers: no comparison of oracles
                 mine = f"{min(oracles)} and {min(theirs)}"
                 lines.append(f"{study.name}: {mine} are not compared: they differ in {', '.join(fields)}")
     return lines

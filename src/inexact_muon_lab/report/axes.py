@@ -17,8 +17,8 @@ class PlotAxis:
 
     Attributes:
         title: quantity and unit, as written over the axis.
-        text: a place on the axis in the unit of the title.
-        ticks: places of ticks between two ends.
+        text: a position on the axis in the unit of the title.
+        ticks: positions of ticks between two ends.
     """
 
     title: str
@@ -28,14 +28,14 @@ class PlotAxis:
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of a claim's statistic: its axis, and the place on it of a value of the statistic."""
+    """The unit of a claim's statistic: its axis, and the position on it of a value of the statistic."""
 
     axis: PlotAxis
-    place: Callable[[float], float] = float
+    position: Callable[[float], float] = float
 
     def text(self, value: float) -> str:
         """A value of the statistic, in the unit of the axis."""
-        return self.axis.text(self.place(value))
+        return self.axis.text(self.position(value))
 
 
 def _linear(low: float, high: float) -> list[float]:

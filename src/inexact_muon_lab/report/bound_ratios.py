@@ -33,33 +33,33 @@ def figure(tables: tuple[Theory, ...], section: str) -> Figure:
 def _rows(row: Bound) -> Iterator[Row]:
     """Both bounds, if they and the measured value are positive: the axis is logarithmic."""
     for name, value in (("paper", row.paper), ("two numbers", row.ours)):
-        if value is not None and value > 0.0 and row.left > 0.0:
+        if value is not None and value > 0.0 and row.measured > 0.0:
             yield {"statement": row.statement, "problem": row.problem, "oracle": row.oracle, "bound": name,
-                   "measured": row.left, "margin": row.margin, "value": value,
-                   "ratio": value / row.left}  # fmt: skip
+                   "measured": row.measured, "margin": row.margin, "value": value,
+                   "ratio": value / row.measured}  # fmt: skip
 
 
 def _lines(rows: list[Row]) -> Iterator[tuple[str, ...]]:
     for statement in dict.fromkeys(row["statement"] for row in rows):
         cells, runs = [], 0
         for name in ("paper", "two numbers"):
-            found = [row["ratio"] for row in rows if row["statement"] == statement and row["bound"] == name]
-            runs = max(runs, len(found))
-            cells += [f"{min(found):.3g}", f"{quantile(found, 0.5):.3g}"] if found else ["-", "-"]
+            ratios = [row["ratio"] for row in rows if row["statement"] == statement and row["bound"] == name]
+            runs = max(runs, len(ratios))
+            cells += [f"{min(ratios):.3g}", f"{quantile(ratios, 0.5):.3g}"] if ratios else ["-", "-"]
         yield statement, str(runs), *cells
 
 
 def every_bound_holds(table: Theory) -> Finding:
-    """left <= bound for both bounds of every row, up to the noise of the left side."""
+    """measured <= bound for both bounds of every row, up to the noise of the measurement."""
     broken, close, checked = [], 0, 0
     for row in table.rows:
         for bound in (row.paper, row.ours):
             if bound is not None:
                 checked += 1
                 limit = bound + ROUNDING * abs(bound)
-                if row.left - row.margin > limit:
+                if row.measured - row.margin > limit:
                     broken.append(f"{row.statement} on {row.problem} with {row.oracle}")
-                close += row.left - row.margin <= limit < row.left + row.margin
+                close += row.measured - row.margin <= limit < row.measured + row.margin
     text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
     note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
     p = FALSE if broken else OPEN if close or not checked else TRUE

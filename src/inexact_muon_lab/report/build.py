@@ -30,7 +30,7 @@ class Built:
     counted: frozenset[str]
     """The claims that are counted."""
     problems: tuple[str, ...]
-    left: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
     """Interrupted runs, and what undecided claims would need."""
     advice: tuple[str, ...] = ()
     command_line: str = ""
@@ -66,10 +66,10 @@ def build(
             progress.update(task, description=f"writing {figure.id}", advance=1)
             export.save_figure(figure, out / FILES, pictures)
     prices = costs(results, judged).items()
-    left = (*cut(results), *(f"{SENTENCES[name]}: {price}" for name, price in prices))
+    unfinished = (*cut(results), *(f"{SENTENCES[name]}: {price}" for name, price in prices))
     compared = tuple(f"{one.title}, {one.arm} against {one.first.other}: {one.sentence}" for one in shown.comparisons)
     advised, counted = tuple(advice(results)), frozenset(shown.counted)
-    return Built(out / PAGE, judged, counted, tuple(shown.problems), left, advised, shown.command_line, compared)
+    return Built(out / PAGE, judged, counted, tuple(shown.problems), unfinished, advised, shown.command_line, compared)
 
 
 def announce(built: Built, console: Console) -> None:
@@ -79,8 +79,8 @@ def announce(built: Built, console: Console) -> None:
     counts = tally(built.judged, built.counted)
     board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
     lines = [*map(export.line, findings(built.judged)), f"{len(built.counted)} claims: {board}"]
-    lines += [*_decided(built.judged), *built.comparisons, *built.advice, *built.left]
-    lines += [f"to go on: {built.command_line} --budget 10m"] if built.command_line and built.left else []
+    lines += [*_decided(built.judged), *built.comparisons, *built.advice, *built.unfinished]
+    lines += [f"to go on: {built.command_line} --budget 10m"] if built.command_line and built.unfinished else []
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     size = built.page.stat().st_size / 1e6
@@ -95,6 +95,6 @@ def _decided(judged: list[Judged]) -> list[str]:
     verdicts = overall(judged)
     lines = []
     for verdict in (CONFIRMED, REFUTED):
-        found = [sentences[name] for name, one in verdicts.items() if one == verdict]
-        lines += [f"{verdict}: {'; '.join(found)}"] if found else []
+        decided = [sentences[name] for name, one in verdicts.items() if one == verdict]
+        lines += [f"{verdict}: {'; '.join(decided)}"] if decided else []
     return lines

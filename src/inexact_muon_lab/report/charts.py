@@ -80,7 +80,7 @@ def heat_map(title: str, rows: Sequence[Row], value: str, low_is_good: bool, dom
     for row in rows:
         if row.get(value) is not None:
             cells.setdefault((row["lr"], row["momentum"]), []).append(row[value])
-    means = [sum(found) / len(found) for found in cells.values()]
+    means = [sum(values) / len(values) for values in cells.values()]
     colour = alt.Color(
         f"mean({value}):Q",
         title=f"{value}{clipped(means, domain)}",
@@ -166,10 +166,10 @@ def chart() -> Any:
 
 def spec(altair_chart: Any, height: int = HEIGHT) -> dict[str, Any]:
     """The spec that the page embeds, as wide as its container."""
-    found = altair_chart.properties(width="container", height=height).to_dict()
-    found.pop("config", None)
-    found["autosize"] = {"type": "fit-x", "contains": "padding"}
-    return found
+    content = altair_chart.properties(width="container", height=height).to_dict()
+    content.pop("config", None)
+    content["autosize"] = {"type": "fit-x", "contains": "padding"}
+    return content
 
 
 def by_shape(field: str, names: Iterable[str]) -> Any:
@@ -181,10 +181,10 @@ def by_shape(field: str, names: Iterable[str]) -> Any:
 
 def clipped(values: Iterable[float], domain: tuple[float, float]) -> str:
     """Legend note about values outside of the scale; empty if there are none."""
-    found = list(values)
+    numbers = list(values)
     slack = 1e-9 * (abs(domain[0]) + abs(domain[1]))
-    notes = [f"above {domain[1]:.3g}"] if any(v > domain[1] + slack for v in found) else []
-    notes += [f"below {domain[0]:.3g}"] if any(v < domain[0] - slack for v in found) else []
+    notes = [f"above {domain[1]:.3g}"] if any(v > domain[1] + slack for v in numbers) else []
+    notes += [f"below {domain[0]:.3g}"] if any(v < domain[0] - slack for v in numbers) else []
     return f" ({' and '.join(notes)}: drawn alike)" if notes else ""
 
 

@@ -113,5 +113,5 @@ def sentence(item: Judged) -> str:
     """Statistic, interval, sample and the paper's value."""
     finding, unit = item.finding, item.claim.unit
     paper = "" if item.claim.paper is None else f"; the paper: {unit.text(item.claim.paper)}"
-    span = f" ({interval_text(item)}{finding.sample})"
+    span = f" ({', '.join(filter(None, (interval_text(item), finding.sample)))})"
     return f"{finding.statistic}{'' if finding.count else span}{paper}"

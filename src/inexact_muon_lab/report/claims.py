@@ -112,6 +112,8 @@ class Judged:
     p: PValues
     study: str = ""
     """The study of the runs; empty for tables."""
+    series: Series | None = None
+    """The runs; None for tables and without data."""
 
     @property
     def tested(self) -> bool:
@@ -121,8 +123,8 @@ class Judged:
     @property
     def verdict(self) -> Verdict:
         """The verdict after the correction, which may leave a claim undecided but never reverses it."""
-        found = self.p.verdict()
-        return UNDECIDED if found == CONFIRMED and self.finding.verdict == REFUTED else found
+        corrected = self.p.verdict()
+        return UNDECIDED if corrected == CONFIRMED and self.finding.verdict == REFUTED else corrected
 
     @property
     def changed(self) -> str:
@@ -150,30 +152,33 @@ def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
     rows: list[tuple[Claim, Any, Finding]] = []
     for claim in CLAIMS:
         about = [b for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
-        found = [(claim, b, claim.judge(b)) for b in about]
-        rows += [row for row in found if row[2].statistic] or found[:1] or [(claim, None, _nothing(claim))]
+        candidates = [(claim, b, claim.judge(b)) for b in about]
+        rows += [row for row in candidates if row[2].statistic] or candidates[:1] or [(claim, None, _nothing(claim))]
     declared = {study.name: study.declared for study in results.studies if study.declared}
-    kept = _planned(rows, declared)
+    items = _planned(rows, declared)
     size = len({name for one in declared.values() for name in one.family})
-    corrected = correct(kept, size, withdrawn)
-    return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in kept]
+    corrected = correct(items, size, withdrawn)
+    return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in items]
 
 
 def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]) -> list[Judged]:
     """Each row, taking its study's declaration into account."""
-    items = [Judged(claim, f, f.p, body.study if isinstance(body, Series) else "") for claim, body, f in rows]
+    items = [
+        Judged(claim, f, f.p, body.study, body) if isinstance(body, Series) else Judged(claim, f, f.p)
+        for claim, body, f in rows
+    ]
     most: dict[str, int] = {}
     for item in items:
         if item.study in declared:
-            wanted = promised(item.finding, declared[item.study], item.claim.id) or 0
-            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), wanted)
-    found = []
+            required = promised(item.finding, declared[item.study], item.claim.id) or 0
+            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), required)
+    judged = []
     for item in items:
         finding = item.finding
         if item.study in declared:
             finding = planned(finding, declared[item.study], item.claim.id, most[item.study])
-        found.append(replace(item, finding=finding, p=finding.p))
-    return found
+        judged.append(replace(item, finding=finding, p=finding.p))
+    return judged
 
 
 def correct(judged: list[Judged], size: int = 0, withdrawn: int = 0) -> dict[int, PValues]:
@@ -188,17 +193,17 @@ def correct(judged: list[Judged], size: int = 0, withdrawn: int = 0) -> dict[int
     for item in (item for item in judged if item.tested):
         members.setdefault(item.claim.id, []).append(item.finding)
     family = max(size, len(members) + withdrawn)
-    adjusted = holm([ClaimPValues(name, tuple(f.p for f in found)) for name, found in members.items()], family)
-    return {id(f): p for name, found in members.items() for f, p in zip(found, adjusted[name], strict=True)}
+    adjusted = holm([ClaimPValues(name, tuple(f.p for f in bodies)) for name, bodies in members.items()], family)
+    return {id(f): p for name, bodies in members.items() for f, p in zip(bodies, adjusted[name], strict=True)}
 
 
 def overall(judged: list[Judged]) -> dict[str, Verdict]:
     """One verdict per claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
-    found: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     for item in judged:
-        verdicts = (found.get(item.claim.id, UNDECIDED), item.verdict)
-        found[item.claim.id] = REFUTED if REFUTED in verdicts else CONFIRMED if CONFIRMED in verdicts else UNDECIDED
-    return found
+        known = (verdicts.get(item.claim.id, UNDECIDED), item.verdict)
+        verdicts[item.claim.id] = REFUTED if REFUTED in known else CONFIRMED if CONFIRMED in known else UNDECIDED
+    return verdicts
 
 
 def asked(results: Results, judged: list[Judged]) -> set[str]:
@@ -210,10 +215,10 @@ def asked(results: Results, judged: list[Judged]) -> set[str]:
 def tally(judged: list[Judged], counted: Iterable[str]) -> dict[Verdict, int]:
     """{verdict: number of these claims}; one without data is undecided, so that the numbers add up to theirs."""
     verdicts = overall(judged)
-    found = dict.fromkeys((CONFIRMED, REFUTED, UNDECIDED), 0)
+    counts = dict.fromkeys((CONFIRMED, REFUTED, UNDECIDED), 0)
     for name in counted:
-        found[verdicts.get(name, UNDECIDED)] += 1
-    return found
+        counts[verdicts.get(name, UNDECIDED)] += 1
+    return counts
 
 
 def deciding(judged: Iterable[Judged]) -> Judged | None:

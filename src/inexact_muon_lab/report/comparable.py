@@ -31,9 +31,9 @@ def _alike(study: str, every: Sequence[RunRecord]) -> set[str]:
             groups.setdefault((run.setting, run.seed), {}).setdefault(key, []).append(run)
     out: set[str] = set()
     for (_, seed), by_environment in groups.items():
-        (kept, _), *others = sorted(by_environment.items(), key=lambda item: -len(item[1]))
+        (common, _), *others = sorted(by_environment.items(), key=lambda item: -len(item[1]))
         for other, runs in others:
-            first, second = dict(kept), dict(other)
+            first, second = dict(common), dict(other)
             names = [n for n in sorted(first.keys() | second.keys()) if first.get(n) != second.get(n)]
             what = ", ".join(f"{n} {_short(second.get(n))} instead of {_short(first.get(n))}" for n in names)
             warn(f"{study}: {len(runs)} of the runs of seed {seed} do not compare and are left out: {what}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -35,18 +36,18 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
     finding = _counting(finding, declared.margin.get(claim))
     if claim not in declared.width:
         return finding
-    wanted = promised(finding, declared, claim)
+    required = promised(finding, declared, claim)
     if finding.counted or not finding.statistic:
         return finding
     pilot, has = len(declared.pilot), finding.interval.n
-    if wanted is None:
+    if required is None:
         return replace(finding, p=OPEN, note=_join(f"the pilot has {has} of {pilot} seeds", finding.note))
-    if has < min(wanted, declared.most) or wanted > declared.most:
-        limit = f", more than the {declared.most} that the study allows" if wanted > declared.most else ""
-        status = f"promised {wanted} seeds from the pilot's spread{limit}, has {has}"
-        return replace(finding, p=OPEN, wanted=wanted, note=_join(status, finding.note))
+    if has < min(required, declared.most) or required > declared.most:
+        limit = f", more than the {declared.most} that the study allows" if required > declared.most else ""
+        status = f"promised {required} seeds from the pilot's spread{limit}, has {has}"
+        return replace(finding, p=OPEN, required=required, note=_join(status, finding.note))
     late = f"{has - most} seeds were added after looking" if has > most else ""
-    return replace(finding, wanted=wanted, note=_join(late, finding.note))
+    return replace(finding, required=required, note=_join(late, finding.note))
 
 
 def _counting(finding: Finding, margin: float | None) -> Finding:
@@ -61,26 +62,25 @@ def _counting(finding: Finding, margin: float | None) -> Finding:
 
 def sentences(study: StudyRecord) -> list[str]:
     """The study's declaration, for the page; empty if there is none."""
-    lines = [_spelled(declaration(study.title, study.declared), study.declared)] if study.declared else []
+    lines = [declaration(study.title, study.declared, spelled)] if study.declared else []
     return [*lines, f"{study.title}: this declaration was changed after runs had ended"] if study.redeclared else lines
 
 
-def declaration(name: str, d: Decide) -> str:
-    """Family, pilot, widths, margins and stopping rule in one sentence."""
-    widths = ", ".join(f"{claim} {width:g}" for claim, width in d.width.items())
-    margins = ", ".join(f"{claim} {margin:g}" for claim, margin in d.margin.items())
+def declaration(name: str, d: Decide, spell: Callable[[str], str] = str) -> str:
+    """Family, pilot, widths, margins and stopping rule in one sentence; `spell` writes the name of a claim."""
+    family = ", ".join(map(spell, d.family))
+    widths = ", ".join(f"{spell(claim)} {width:g}" for claim, width in d.width.items())
+    margins = ", ".join(f"{spell(claim)} {margin:g}" for claim, margin in d.margin.items())
     return (
-        f"{name} declares: family {', '.join(d.family)}; pilot of seeds {', '.join(map(str, d.pilot))}; "
+        f"{name} declares: family {family}; pilot of seeds {', '.join(map(str, d.pilot))}; "
         f"half-widths {widths}{'; margins ' + margins if margins else ''}; then as many seeds as Stein's rule gives "
         f"from the pilot's spread at a one-sided level of {level(d):.2%}, at most {d.most}, and no look before"
     )
 
 
-def _spelled(text: str, d: Decide) -> str:
-    """Names of claims in words: "lower loss" for "lower-loss"."""
-    for name in sorted(d.family, key=len, reverse=True):
-        text = text.replace(name, name.replace("-", " "))
-    return text
+def spelled(claim: str) -> str:
+    """ "lower loss" for "lower-loss"."""
+    return claim.replace("-", " ")
 
 
 def _join(*notes: str) -> str:

@@ -34,7 +34,7 @@ THEIRS = {
 
 def figure(results: Results, reference: Results | None) -> Figure:
     """A panel per effect, with sizes in ascending order and intervals over seeds."""
-    rows = [row for found in (results, reference) if found for row in _rows(found)]
+    rows = [row for source in (results, reference) if source for row in _rows(source)]
     panels: list[Panel] = []
     for name, label in EFFECTS.items():
         mine = sorted((row for row in rows if row["effect"] == name), key=lambda row: row["parameters"])
@@ -63,24 +63,25 @@ def _range(row: Row) -> str:
 def _rows(results: Results) -> Iterator[Row]:
     for s in ladders(results):
         if s.runs[0].problem == "nanogpt" and s.family == "polar-express":
-            for name, found in _ladder(s).items():
-                yield from _row(name, s, found)
+            for name, effect in _ladder(s).items():
+                yield from _row(name, s, effect)
     for grid in grids(results, momenta=1):
         if grid.runs[0].problem == "nanogpt" and grid.family == "polar-express" and {2, 5} <= grid.cells.keys():
             yield from _row("lr", grid, interval(_shift(grid)))
 
 
-def _row(name: str, s: Ladder | Grid, found: Interval) -> Iterator[Row]:
-    if found.n:
-        known = found.n > 1
+def _row(name: str, s: Ladder | Grid, effect: Interval) -> Iterator[Row]:
+    if effect.n:
+        known = effect.n > 1
         size, parameters = _size(s.runs[0])
-        yield {"effect": name, "size": size, "parameters": parameters, "runs": s.study, "value": found.mean,
-               "low": found.low if known else None, "high": found.high if known else None,
-               "seeds": found.n}  # fmt: skip
+        yield {"effect": name, "size": size, "parameters": parameters, "runs": s.study, "value": effect.mean,
+               "low": effect.low if known else None, "high": effect.high if known else None,
+               "seeds": effect.n}  # fmt: skip
 
 
 def _ladder(s: Ladder) -> dict[str, Interval]:
-    lost = s.lost(*({1, 3, 8} & s.rungs.keys()))  # the ratio of an arm that diverged is not known
+    counts = {1, 3, 8} & s.rungs.keys()
+    lost = s.lost_runs(*counts)  # the ratio of an arm that diverged is not known
     loss = {count: {} if lost else s.values(count, lambda run: run.value("loss")) for count in (1, 3, 8)}
     time = {count: s.values(count, lambda run: run.milliseconds) for count in (1, 8)}
     error = {count: s.values(count, _last) for count in (1, 8)}
@@ -118,8 +119,8 @@ def _size(run: RunRecord) -> tuple[str, float]:
 
 
 def _panel(title: str, rows: list[Row]) -> Panel:
-    kept = [{**row, "place": f"{row['size']}, {row['runs']}"} for row in rows]
-    order = list(dict.fromkeys(row["place"] for row in kept))
+    labelled = [{**row, "place": f"{row['size']}, {row['runs']}"} for row in rows]
+    order = list(dict.fromkeys(row["place"] for row in labelled))
     base = chart().encode(y=alt.Y("place:N", title=None, sort=order, axis=alt.Axis(labelLimit=150)))
     x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False))
     tips = ["size:N", "runs:N", "seeds:Q", *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in ("value", "low", "high"))]
@@ -128,4 +129,4 @@ def _panel(title: str, rows: list[Row]) -> Panel:
         ranges.encode(x=alt.X("low:Q", scale=alt.Scale(zero=False), title=None), x2="high:Q"),
         base.mark_point(size=70, filled=True, opacity=1, color=GREY).encode(x=x, tooltip=tips),
     ]
-    return Panel(title, kept, spec(alt.layer(*layers), max(90, 34 * len(order))))
+    return Panel(title, labelled, spec(alt.layer(*layers), max(90, 34 * len(order))))

@@ -23,6 +23,8 @@ from inexact_muon_lab.report.open_costs import costs, cut
 from inexact_muon_lab.report.page import SIGNS, Shown, heading, sections
 from inexact_muon_lab.store.files import replace
 
+ROWS = {"name": "rows"}
+"""The data of a panel in its chart."""
 WIDTH = 460
 """Width of a panel in files."""
 
@@ -42,8 +44,7 @@ def picture(figure: Figure) -> dict[str, Any]:
     panels, data = [], {}
     for index, panel in enumerate(figure.panels):
         spec = {k: v for k, v in panel.spec.items() if k not in ("$schema", "autosize", "config")}
-        own = json.dumps(spec).replace('{"name": "rows"}', json.dumps({"name": f"rows {index}"}))
-        panels.append(json.loads(own) | {"width": WIDTH, "title": panel.title})
+        panels.append(_on(f"rows {index}", spec) | {"width": WIDTH, "title": panel.title})
         data[f"rows {index}"] = list(panel.rows)
     apart = {"resolve": {"scale": {"color": "independent", "shape": "independent"}}}
     return {
@@ -54,6 +55,12 @@ def picture(figure: Figure) -> dict[str, Any]:
         **apart,
         "background": "white",
     }
+
+
+def _on(dataset: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """A chart and its layers over this dataset instead of the one named "rows"."""
+    own = spec | {"data": {"name": dataset}} if spec.get("data") == ROWS else dict(spec)
+    return own | {"layer": [_on(dataset, layer) for layer in spec["layer"]]} if "layer" in spec else own
 
 
 def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> list[Path]:
@@ -88,8 +95,8 @@ def markdown(shown: Shown) -> str:
     lines = [f"# {text(heading(results))}", ""]
     lines += [", ".join([f"{len(results.runs)} runs", *(f"{count} {state}" for state, count in states.items())]), ""]
     lines += [f"- {text(problem)}" for problem in shown.problems]
-    for name, found in tallies(shown):
-        board = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+    for name, counts in tallies(shown):
+        board = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
         lines.append(f"- {name}, {len(shown.counted)} claims: {board}")
     lines += [f"- {text(line(item))}" for item in findings(judged)]
     lines += [f"- {text(advised)}" for advised in (*advice(results), *cut(results))]
@@ -112,7 +119,7 @@ def markdown(shown: Shown) -> str:
         for figure in members:
             lines += ["", f"### {figure.title} ({figure.paper})", ""]
             if figure.panels:
-                lines += [figure.caption, "", f"![{figure.title}](report/{figure.id}.svg)"]
+                lines += [figure.text, "", f"![{figure.title}](report/{figure.id}.svg)"]
             else:
                 lines += [f"No data for this picture yet: `{figure.missing}`"]
             for one in figure.tables:

@@ -38,7 +38,7 @@ class Figure:
     Attributes:
         id: base name of its files.
         paper: its number in the paper, or what it adds.
-        caption: what is plotted and how to read it.
+        caption: what is plotted and how to read it, the same for all data.
         missing: the command that produces its data, if there are none.
         printed: numbers of the paper, in a separate table because they are of another problem.
     """
@@ -52,6 +52,13 @@ class Figure:
     table: Table = Table()
     missing: str = ""
     printed: Table = Table()
+    remarks: tuple[str, ...] = ()
+    """Sentences about these data, which follow the caption."""
+
+    @property
+    def text(self) -> str:
+        """The caption and the remarks."""
+        return " ".join((self.caption, *self.remarks))
 
     @property
     def tables(self) -> list[Table]:

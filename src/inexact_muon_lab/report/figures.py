@@ -29,28 +29,27 @@ ORDER = ("convergence", "heatmaps", "cnn-loss", "accuracy", "table-1", "lmo-erro
 def figures(results: Results, reference: Results | None = None) -> list[Figure]:
     """All figures; panels and rows of reference evidence follow and are labelled as such."""
     own = _of(results)
-    made = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
-    place = next(k for k, figure in enumerate(made) if figure.section != made[0].section)
-    return [*made[:place], effects_by_size.figure(results, reference), *made[place:]]
+    drawn = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
+    end = next(k for k, figure in enumerate(drawn) if figure.section != drawn[0].section)
+    return [*drawn[:end], effects_by_size.figure(results, reference), *drawn[end:]]
 
 
 def _joined(own: Figure, theirs: Figure) -> Figure:
     """Own and reference parts of a figure; the computed table of oracles is not evidence and stays as it is."""
     if own.id == "oracles" and own.panels:
         return own
-    caption = own.caption if own.caption.startswith(theirs.caption) else theirs.caption
     lines = Table(own.table.header or theirs.table.header, [*own.table.rows, *theirs.table.rows])
     if own.table.header != theirs.table.header and own.table.rows and theirs.table.rows:
         lines = own.table  # columns of other counts
-    return replace(own, panels=[*own.panels, *theirs.panels], table=lines, caption=caption)
+    return replace(own, panels=[*own.panels, *theirs.panels], table=lines, remarks=(*own.remarks, *theirs.remarks))
 
 
 def _of(results: Results) -> list[Figure]:
     tables = results.tables
-    found = language_figures.figures(results) | image_figures.figures(results)
+    by_id = language_figures.figures(results) | image_figures.figures(results)
     return [
-        *(found[name] for name in ORDER),
-        found["baselines"],
+        *(by_id[name] for name in ORDER),
+        by_id["baselines"],
         bound_ratios.figure(tables.theory, BEYOND),
         rule_regrets.figure(tables.cotuning, BEYOND),
         oracles(tables.oracles),
@@ -64,8 +63,7 @@ def oracles(table: tuple[OracleRow, ...]) -> Figure:
          "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}
         for r in table
     ]  # fmt: skip
-    plain = {r.method for r in table if r.family != "exact-svd" and r.square <= 25 and r.method.count("=") == 1}
-    shown = [row for row in rows if row["method"] in plain]
+    shown = [row for row, r in zip(rows, table, strict=True) if r.square <= 25 and parts(r.method).plain]
     panels: list[Panel] = []
     if shown:
         panels = [

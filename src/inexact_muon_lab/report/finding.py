@@ -42,7 +42,7 @@ class Finding:
     zone: tuple[float, float] = (0.0, inf)
     testable: bool = True
     """Whether evidence of this kind can decide the claim at all."""
-    wanted: int = 0
+    required: int = 0
     """Number of seeds that the study's declaration requires for this claim; 0 without one."""
 
     @property

@@ -33,12 +33,12 @@ class Strip:
         return [(item, item is self.reference) for item in (self.own, self.reference) if item is not None]
 
     @property
-    def places(self) -> list[float]:
+    def positions(self) -> list[float]:
         """Means, ends of the region in which the claim is true, and the paper's value, on the axis."""
-        place = self.claim.unit.place
+        position = self.claim.unit.position
         values = [v for item, _ in self.bodies for v in (item.finding.interval.mean, *item.finding.zone)]
         values += [self.claim.paper] if self.claim.paper is not None and self.bodies else []
-        return [x for value in values if isfinite(x := place(value))]
+        return [x for value in values if isfinite(x := position(value))]
 
 
 def strip(claim: Claim, own: Iterable[Judged], reference: Iterable[Judged]) -> Strip:
@@ -51,15 +51,15 @@ def numbers(item: Judged) -> str:
     finding = item.finding
     if finding.count:
         return f"{finding.count.broken} of {finding.count.checked}"
-    span = interval_text(item).removesuffix(", ")
+    span = interval_text(item)
     return item.claim.unit.text(finding.interval.mean) + (f" ({span})" if span else "")
 
 
 def interval_text(item: Judged) -> str:
-    """ "0.1 to 0.2, "; empty if nothing is known of either end."""
-    i, unit = item.finding.interval, item.claim.unit
-    ends = [unit.text(end) if isfinite(end) else "unknown" for end in (i.low, i.high)]
-    return "" if ends == ["unknown", "unknown"] else f"{' to '.join(ends)}, "
+    """ "0.1 to 0.2"; empty if nothing is known of either end."""
+    unit, ends = item.claim.unit, (item.finding.interval.low, item.finding.interval.high)
+    words = [unit.text(end) if isfinite(end) else "unknown" for end in ends]
+    return " to ".join(words) if any(map(isfinite, ends)) else ""
 
 
 @dataclass(frozen=True)
@@ -103,49 +103,49 @@ class Forest:
         return f'<g class="{kind}"><title>{escape(item.finding.statistic)}</title>{mark}</g>'
 
     def _interval(self, item: Judged, top: int) -> str:
-        finding, place = item.finding, item.claim.unit.place
+        finding, position = item.finding, item.claim.unit.position
         middle = top + HEIGHT / 2
-        begin, end = (self._x(place(edge) if isfinite(edge) else edge) for edge in finding.zone)
+        begin, end = (self._x(position(edge) if isfinite(edge) else edge) for edge in finding.zone)
         parts = [f'<rect class="zone" x="{begin:.1f}" y="{top + 1}" width="{end - begin:.1f}" height="{HEIGHT - 2}"/>']
-        edges = [self._x(place(edge)) for edge in finding.zone if isfinite(edge) and isfinite(place(edge))]
+        edges = [self._x(position(edge)) for edge in finding.zone if isfinite(edge) and isfinite(position(edge))]
         parts += [f'<line class="edge" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + HEIGHT}"/>' for x in edges]
         i = finding.interval
         if isfinite(i.low) or isfinite(i.high):
-            low, high = (place(x) if isfinite(x) else x for x in (i.low, i.high))
+            low, high = (position(x) if isfinite(x) else x for x in (i.low, i.high))
             parts.append(
                 f'<line class="range" x1="{self._x(low):.1f}" x2="{self._x(high):.1f}" y1="{middle}" y2="{middle}"/>'
             )
             parts += [self._arrow(x, middle) for x in (low, high) if not self.low <= x <= self.high]
-        return "".join([*parts, f'<circle cx="{self._x(place(i.mean)):.1f}" cy="{middle}" r="4"/>'])
+        return "".join([*parts, f'<circle cx="{self._x(position(i.mean)):.1f}" cy="{middle}" r="4"/>'])
 
-    def _arrow(self, place: float, middle: float) -> str:
+    def _arrow(self, position: float, middle: float) -> str:
         """The interval goes on beyond the axis."""
-        x, tip = (SIDE, -7) if place < self.low else (WIDTH - SIDE, 7)
+        x, tip = (SIDE, -7) if position < self.low else (WIDTH - SIDE, 7)
         return f'<path class="beyond" d="M{x} {middle - 4} l{tip} 4 l{-tip} 4 z"/>'
 
     def _paper(self, claim: Claim, height: int) -> str:
         if claim.paper is None:
             return ""
-        x, middle = self._x(claim.unit.place(claim.paper)), height / 2
+        x, middle = self._x(claim.unit.position(claim.paper)), height / 2
         title = f"<title>the paper: {escape(claim.unit.text(claim.paper))}</title>"
         return f'<path class="paper" d="M{x:.1f} {middle - 6} l5 6 l-5 6 l-5 -6 z">{title}</path>'
 
-    def _x(self, place: float) -> float:
-        inside = min(max(place, self.low), self.high)
+    def _x(self, position: float) -> float:
+        inside = min(max(position, self.low), self.high)
         return SIDE + (inside - self.low) / (self.high - self.low) * (WIDTH - 2 * SIDE)
 
 
 def forest(axis: PlotAxis, strips: Sequence[Strip]) -> Forest:
     """The axis that holds all means, ends and values of the paper; intervals may widen it by half on either side."""
-    places = [x for one in strips for x in one.places]
-    low, high = min(places, default=0.0), max(places, default=0.0)
+    positions = [x for one in strips for x in one.positions]
+    low, high = min(positions, default=0.0), max(positions, default=0.0)
     room = 0.5 * (high - low) or 1.0
     ends = [
         end
         for one in strips
         for item, _ in one.bodies
         for value in (item.finding.interval.low, item.finding.interval.high)
-        if isfinite(value) and isfinite(end := one.claim.unit.place(value))
+        if isfinite(value) and isfinite(end := one.claim.unit.position(value))
     ]
     low, high = max(low - room, min([low, *ends])), min(high + room, max([high, *ends]))
     pad = 0.06 * (high - low) or 1.0

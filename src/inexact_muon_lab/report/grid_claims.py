@@ -26,8 +26,8 @@ EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> dict[int, tuple[T, T]]:
     """of(iterations, seed) for the crudest and the most precise oracle, for each seed whose runs have all ended."""
     few, many = grid.counts[0], grid.counts[-1]
-    found = {seed: (of(few, seed), of(many, seed)) for seed in grid.seeds if grid.whole(seed, few, many)}
-    return {seed: (a, b) for seed, (a, b) in found.items() if a is not None and b is not None}
+    values = {seed: (of(few, seed), of(many, seed)) for seed in grid.seeds if grid.whole(seed, few, many)}
+    return {seed: (a, b) for seed, (a, b) in values.items() if a is not None and b is not None}
 
 
 def _note(grid: Grid, pairs: Mapping[int, object], *more: str) -> str:
@@ -65,17 +65,18 @@ def _shift(
     edge: Callable[[GridOptimum], bool],
     side: Callable[[Interval], PValues],
 ) -> Finding:
-    found = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "loss")))
-    shift = grid.interval({seed: _log_ratio(of(a), of(b)) for seed, (a, b) in found.items()})
+    optima = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "loss")))
+    shift = grid.interval({seed: _log_ratio(of(a), of(b)) for seed, (a, b) in optima.items()})
     few, many = grid.counts[0], grid.counts[-1]
     ratio = f"{2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
     text = f"best {name} at {iterations(few)} over that at {many}: {ratio}"
-    on_edge = any(edge(best) for pair in found.values() for best in pair)
-    lost = grid.lost(few, many) if _lost(grid, few) or _lost(grid, many) else ""
+    on_edge = any(edge(best) for pair in optima.values() for best in pair)
+    censored = bool(_lost(grid, few) or _lost(grid, many)) and grid.lost_runs(few, many) > 0
     zone = (-inf, 0.0) if side is Interval.below else (0.0, inf)
-    p = OPEN if on_edge or lost else side(shift)
-    note = _note(grid, found, EDGE if on_edge else TIED if grid.runs[0].tied else "", lost)
-    return Finding(grid.title, text if found else "", shift, p, note, zone=zone, on_edge=on_edge)
+    p = OPEN if on_edge or censored else side(shift)
+    lost = grid.lost(few, many) if censored else ""
+    note = _note(grid, optima, EDGE if on_edge else TIED if grid.runs[0].tied else "", lost)
+    return Finding(grid.title, text if optima else "", shift, p, note, zone=zone, on_edge=on_edge)
 
 
 def _log_ratio(a: float, b: float) -> float:
@@ -142,14 +143,14 @@ def best_accuracy_rises(grid: Grid) -> Finding:
     A best on the edge of the grid may be higher outside, and nothing is known of the best where every run diverged.
     """
     few, many = grid.counts[0], grid.counts[-1]
-    found = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "accuracy"), sign=-1.0))
-    rise = grid.interval({seed: difference(b.value, a.value) for seed, (a, b) in found.items()})
-    edges = [any(_outside(grid, pair[i]) for pair in found.values()) for i in (0, 1)]
+    optima = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "accuracy"), sign=-1.0))
+    rise = grid.interval({seed: difference(b.value, a.value) for seed, (a, b) in optima.items()})
+    edges = [any(_outside(grid, pair[i]) for pair in optima.values()) for i in (0, 1)]
     rise = rise.censored(below=edges[0] or bool(_lost(grid, many)), above=edges[1] or bool(_lost(grid, few)))
     text = f"best accuracy at {many} iterations minus at {few}: {rise.mean:+.4f}"
     lost = grid.lost(few, many) if _lost(grid, few) or _lost(grid, many) else ""
-    note = _note(grid, found, EDGE if any(edges) else "", lost)
-    return Finding(grid.title, text if found else "", rise, rise.above(), note, on_edge=any(edges))
+    note = _note(grid, optima, EDGE if any(edges) else "", lost)
+    return Finding(grid.title, text if optima else "", rise, rise.above(), note, on_edge=any(edges))
 
 
 def _outside(grid: Grid, best: GridOptimum) -> bool:
@@ -164,7 +165,7 @@ def gap_shrinks(grid: Grid) -> Finding:
     few, many = grid.counts[0], grid.counts[-1]
     gaps = _pairs(grid, lambda count, seed: _gap(grid.table(count, seed, "accuracy")))
     shrink = grid.interval({seed: difference(a, b) for seed, (a, b) in gaps.items()})
-    shrink = shrink.censored(below=bool(grid.lost(many)), above=bool(grid.lost(few)))
+    shrink = shrink.censored(below=grid.lost_runs(many) > 0, above=grid.lost_runs(few) > 0)
     text = f"best minus worst accuracy: {_means(grid, gaps, '.3f')}"
     return Finding(grid.title, text if gaps else "", shrink, shrink.above(), _note(grid, gaps, grid.lost(few, many)))
 

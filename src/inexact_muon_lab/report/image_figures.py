@@ -14,18 +14,18 @@ from inexact_muon_lab.store.curves import thin
 
 def figures(results: Results) -> dict[str, Figure]:
     """All figures by id, including empty ones."""
-    found = [s for s in ladders(results) if s.images]
+    series = [s for s in ladders(results) if s.images]
     planes = [g for g in grids(results) if g.images]
-    long = [s for s in found if any(len(run.records("train")) > 8 for run in s.runs)] or found
-    made = [training(long), accuracy(planes), accuracy_maps(planes), baselines(results)]
-    return {figure.id: figure for figure in made}
+    long = [s for s in series if any(len(run.records("train")) > 8 for run in s.runs)] or series
+    drawn = [training(long), accuracy(planes), accuracy_maps(planes), baselines(results)]
+    return {figure.id: figure for figure in drawn}
 
 
-def training(found: list[Ladder]) -> Figure:
+def training(series: list[Ladder]) -> Figure:
     """Training loss over steps, by precision."""
     panels = [
         charts.curves(s.title, rows, "loss", log=True, label="training loss")
-        for s in found
+        for s in series
         if (rows := curve_rows(s, "train", "loss", "loss"))
     ]
     caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."
@@ -42,8 +42,8 @@ def accuracy(planes: list[Grid]) -> Figure:
             means = mean_table(grid, count, "accuracy")
             for lr in grid.rates:
                 row = sorted((value, momentum) for (rate, momentum), value in means.items() if rate == lr)
-                for end, place in (("best", -1), ("worst", 0)) if row else ():
-                    value, momentum = row[place]
+                for end, index in (("best", -1), ("worst", 0)) if row else ():
+                    value, momentum = row[index]
                     rows.append({"iterations": count, "lr": lr, "end": end, "accuracy": value, "momentum": momentum})
         if rows:
             panels.append(charts.envelope(grid.title, rows))

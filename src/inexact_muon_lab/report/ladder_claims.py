@@ -60,7 +60,7 @@ def lower_loss(ladder: Ladder) -> Finding:
     note = _join(said, ladder.lost(), _left_out(ladder, of))
     text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: "
     text += f"{gain.mean:+.4f}" if gain.n else "no seed has both"
-    return Finding(ladder.title, text if gain.n or ladder.lost() else "", gain, p, note)
+    return Finding(ladder.title, text if gain.n or ladder.lost_runs() else "", gain, p, note)
 
 
 def saturates(ladder: Ladder) -> Finding:
@@ -73,8 +73,8 @@ def first_steps(ladder: Ladder) -> Finding:
     return _share(ladder, 3, FIRST)
 
 
-def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
-    """(L_1 - L_count) - wanted (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
+def _share(ladder: Ladder, count: int, fraction: float) -> Finding:
+    """(L_1 - L_count) - fraction (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
     counts = ladder.counts
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
     if not first < middle < last:
@@ -86,11 +86,13 @@ def _share(ladder: Ladder, count: int, wanted: float) -> Finding:
         return _none(ladder, _join("no seed finished for all three counts", lost))
     fewest, between, most = ({s: v[s] for s in seeds} for v in values)
     whole, part = (ladder.interval(paired(fewest, other)) for other in (most, between))
-    margin = ladder.interval({s: difference(fewest[s] - between[s], wanted * (fewest[s] - most[s])) for s in seeds})
-    if lost:
+    margin = ladder.interval({s: difference(fewest[s] - between[s], fraction * (fewest[s] - most[s])) for s in seeds})
+    if ladder.lost_runs(first, middle, last):
         whole, margin = (i.censored(below=True, above=True) for i in (whole, margin))
     share = f"{part.mean / whole.mean:.0%}" if whole.mean > 0 else "no gain to share:"
-    text = f"{share} of the gain from {first} to {last} is there at {middle}; above {wanted:.0%} by {margin.mean:+.4f}"
+    text = (
+        f"{share} of the gain from {first} to {last} is there at {middle}; above {fraction:.0%} by {margin.mean:+.4f}"
+    )
     return Finding(ladder.title, text, margin, all_of(whole.above(), margin.above()), lost)
 
 
@@ -149,7 +151,7 @@ def error_ordered(ladder: Ladder) -> Finding:
     whole = {seed: min(values) for seed, values in falls.items() if len(values) == len(neighbours)}
     if not whole:
         return _none(ladder, _join("no LMO error was recorded for every count: telemetry.every", ladder.lost()))
-    least = ladder.interval(whole).censored(below=bool(ladder.lost()), above=False)
+    least = ladder.interval(whole).censored(below=ladder.lost_runs() > 0, above=False)
     text = f"smallest mean fall of log LMO error from one count to the next: {least.mean:+.3f}"
     missing = len(falls) - len(whole)
     note = _join(f"{missing} seeds without every count are left out" if missing else "", ladder.lost())
@@ -165,7 +167,7 @@ def error_constant(ladder: Ladder) -> Finding:
             spread[run.seed] = max(spread.get(run.seed, 0.0), quantile(late, 0.9) / quantile(late, 0.1))
     if not spread:
         return _none(ladder, "needs three records of the LMO error after the first tenth of training")
-    ratio = ladder.interval(spread).censored(below=False, above=bool(ladder.lost()))
+    ratio = ladder.interval(spread).censored(below=False, above=ladder.lost_runs() > 0)
     text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
     note = _join(f"constant: below {CONSTANT:g}", ladder.lost())
     return Finding(ladder.title, text, ratio, ratio.below(CONSTANT), note, zone=(0.0, CONSTANT))

@@ -51,11 +51,14 @@ class Series(ABC):
         """Whether these runs have an accuracy."""
         return self.runs[0].problem == "cnn" or any("accuracy" in run.result for run in self.runs)
 
+    def lost_runs(self, *counts: int) -> int:
+        """Number of runs at these counts (default: all) that diverged or failed."""
+        return sum(run.state in LOST for count in counts or self.by_count for run in self.by_count[count])
+
     def lost(self, *counts: int) -> str:
         """A sentence on the runs at these counts (default: all) that diverged or failed; empty if there are none."""
-        by_count = {count: self.by_count[count] for count in counts or self.by_count}
-        found = {count: sum(run.state in LOST for run in runs) for count, runs in by_count.items()}
-        said = [f"{k} of {len(by_count[c])} runs at {iterations(c)}" for c, k in found.items() if k]
+        numbers = {count: self.lost_runs(count) for count in counts or self.by_count}
+        said = [f"{k} of {len(self.by_count[c])} runs at {iterations(c)}" for c, k in numbers.items() if k]
         return f"{', '.join(said)} diverged or failed, which counts against them" if said else ""
 
     @property
@@ -79,14 +82,14 @@ class Ladder(Series):
 
     def values(self, count: int, of: Callable[[RunRecord], float | None]) -> dict[int, float]:
         """{seed: value} of the runs that have one."""
-        found = {run.seed: of(run) for run in self.rungs.get(count, ())}
-        return {seed: value for seed, value in found.items() if value is not None}
+        by_seed = {run.seed: of(run) for run in self.rungs.get(count, ())}
+        return {seed: value for seed, value in by_seed.items() if value is not None}
 
     def gain(self, a: int, b: int, of: Callable[[RunRecord], float | None]) -> Interval:
         """Value at `a` iterations minus that at `b`, by seed; the worst is assumed of seeds that only one arm lost."""
         first, second = self.values(a, of), self.values(b, of)
-        found = self.interval(paired(first, second))
-        return found.censored(below=bool(self._lost(b) & first.keys()), above=bool(self._lost(a) & second.keys()))
+        gain = self.interval(paired(first, second))
+        return gain.censored(below=bool(self._lost(b) & first.keys()), above=bool(self._lost(a) & second.keys()))
 
     def _lost(self, count: int) -> set[int]:
         return {run.seed for run in self.rungs.get(count, ()) if run.state in LOST}
@@ -158,7 +161,7 @@ def ladders(results: Results) -> list[Ladder]:
     Longest ladder first, language before images. Most complete: most counts, then most finished runs, then the lowest
     mean loss over all of them, which favours no count.
     """
-    found = []
+    series = []
     about = _about(results)
     for (study, _, family), runs in _families(results).items():
         by_cell: dict[tuple[float, float | None], list[RunRecord]] = defaultdict(list)
@@ -170,8 +173,8 @@ def ladders(results: Results) -> list[Ladder]:
             rungs[_count(run)].append(run)
         if len(rungs) >= 2:
             ordered = {count: tuple(sorted(rungs[count], key=lambda run: run.seed)) for count in sorted(rungs)}
-            found.append(Ladder(study, family, *about[study], lr, momentum, ordered))
-    return sorted(found, key=lambda s: (-len(s.rungs), s.images, s.study, s.family))
+            series.append(Ladder(study, family, *about[study], lr, momentum, ordered))
+    return sorted(series, key=lambda s: (-len(s.rungs), s.images, s.study, s.family))
 
 
 def grids(results: Results, momenta: int = 2) -> list[Grid]:
@@ -179,7 +182,7 @@ def grids(results: Results, momenta: int = 2) -> list[Grid]:
 
     One momentum makes a grid of the counts with at least three step sizes: those of a parabola.
     """
-    found = []
+    series = []
     about = _about(results)
     for (study, _, family), runs in _families(results).items():
         cells: dict[int, dict[Cell, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
@@ -188,11 +191,11 @@ def grids(results: Results, momenta: int = 2) -> list[Grid]:
                 cells[_count(run)][run.lr, run.momentum].append(run)
         line = len({momentum for by_cell in cells.values() for _, momentum in by_cell}) == 1
         least = 3 if line else 1
-        kept = {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells) if len(cells[c]) >= least}
-        grid = Grid(study, family, *about[study], kept)
-        if kept and len(grid.rates) >= 2 and len(grid.momenta) >= momenta:
-            found.append(grid)
-    return found
+        filled = {c: {cell: tuple(r) for cell, r in cells[c].items()} for c in sorted(cells) if len(cells[c]) >= least}
+        grid = Grid(study, family, *about[study], filled)
+        if filled and len(grid.rates) >= 2 and len(grid.momenta) >= momenta:
+            series.append(grid)
+    return series
 
 
 def _about(results: Results) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -202,14 +205,16 @@ def _about(results: Results) -> dict[str, tuple[tuple[int, ...], str]]:
 
 def _families(results: Results) -> dict[tuple[str, str, str], list[RunRecord]]:
     """Runs by study, setting and family; its label names the normaliser if others of the study have another."""
-    found: dict[tuple[str, str, str], list[RunRecord]] = defaultdict(list)
+    families: dict[tuple[str, str, str], list[RunRecord]] = defaultdict(list)
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in results.runs:
         if run.oracle is not None and run.oracle.iterations is not None:
-            found[run.study, run.setting, run.oracle.full].append(run)
+            families[run.study, run.setting, run.oracle.full].append(run)
             names[run.study, run.oracle.label].add(run.oracle.full)
     labels = {name: label for (study, label), full in names.items() if len(full) == 1 for name in [(study, *full)]}
-    return {(study, setting, labels.get((study, full), full)): runs for (study, setting, full), runs in found.items()}
+    return {
+        (study, setting, labels.get((study, full), full)): runs for (study, setting, full), runs in families.items()
+    }
 
 
 def _count(run: RunRecord) -> int:

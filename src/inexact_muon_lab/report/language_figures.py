@@ -29,19 +29,19 @@ SATURATED = 0.95
 
 def figures(results: Results) -> dict[str, Figure]:
     """All figures by id, including empty ones."""
-    found = [s for s in ladders(results) if not s.images]
+    series = [s for s in ladders(results) if not s.images]
     planes = [g for g in grids(results) if not g.images]
     measured = [s for s in ladders(results) if any(run.records("lmo") for run in s.runs)]
-    longest = [s for s in found if any(len(run.records("validation")) > 1 for run in s.runs)]
-    made = [convergence(longest), heat_maps(results, planes), table_one(found), lmo_error(measured), layers(measured)]
-    return {figure.id: figure for figure in made}
+    longest = [s for s in series if any(len(run.records("validation")) > 1 for run in s.runs)]
+    drawn = [convergence(longest), heat_maps(results, planes), table_one(series), lmo_error(measured), layers(measured)]
+    return {figure.id: figure for figure in drawn}
 
 
-def convergence(found: list[Ladder]) -> Figure:
+def convergence(series: list[Ladder]) -> Figure:
     """Validation loss over steps."""
     panels = [
         charts.curves(_at(s), rows, "loss", label="validation loss")
-        for s in found
+        for s in series
         if (rows := curve_rows(s, "validation", "loss", "loss"))
     ]
     caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
@@ -96,19 +96,16 @@ def heat_maps(results: Results, planes: list[Grid]) -> Figure:
         "optimum of the most precise oracle; × diverged. Best lr and alpha in the table are those of a "
         "quadratic fitted around the best cell."
     )
-    if still:
-        caption += (
-            f" In {', '.join(still)} the paper's rule moves next to nothing, because delta is 1 for every oracle here."
-        )
-    return Figure(
-        "heatmaps", PAPER, "Step size and momentum", "Figure 1b", caption, panels, Table(head, lines), GPT_HEATMAP
-    )
+    why = "the paper's rule moves next to nothing, because delta is 1 for every oracle here."
+    remarks = (f"In {', '.join(still)} {why}",) if still else ()
+    return Figure("heatmaps", PAPER, "Step size and momentum", "Figure 1b", caption, panels, Table(head, lines),
+                  GPT_HEATMAP, remarks=remarks)  # fmt: skip
 
 
 def _all_near_one(results: Results, grid: Grid) -> bool:
     """Whether the mean delta of every oracle of a grid is near 1, measured in any study of its problem."""
-    found = [inexactness(results, grid, count) for count in grid.cells]
-    return all(one is not None and one.delta > SATURATED for one in found)
+    means = [inexactness(results, grid, count) for count in grid.cells]
+    return all(one is not None and one.delta > SATURATED for one in means)
 
 
 def cell_rows(grid: Grid, count: int, metric: str) -> Iterator[Row]:
@@ -126,28 +123,28 @@ def mean_table(grid: Grid, count: int, metric: str) -> dict[tuple[float, float],
     for seed in grid.seeds:
         for cell, value in grid.table(count, seed, metric).items():
             values[cell].append(value)
-    return {cell: sum(found) / len(found) for cell, found in values.items()}
+    return {cell: sum(by_seed) / len(by_seed) for cell, by_seed in values.items()}
 
 
 def _marks(grid: Grid, count: int, best: GridOptimum | None, carried: dict[str, Cell]) -> list[Row]:
     if best is None:
         return []
     lr, momentum = best.cell
-    place = {"iterations": count, "lr": lr, "momentum": momentum}
-    rows = [{"kind": "optimum", **place, "note": f"loss {best.value:.4f}, lr {best.lr:.3g}, alpha {best.alpha:.3g}"}]
+    cell = {"iterations": count, "lr": lr, "momentum": momentum}
+    rows = [{"kind": "optimum", **cell, "note": f"loss {best.value:.4f}, lr {best.lr:.3g}, alpha {best.alpha:.3g}"}]
     for rule, (lr, momentum) in carried.items():
-        place |= {"lr": min(grid.rates, key=lambda rate: max(rate / lr, lr / rate))}
-        place |= {"momentum": min(grid.momenta, key=lambda known: abs(known - momentum))}
-        rows.append({"kind": rule, **place, "note": f"lr {lr:.3g}, momentum {momentum:.3g}"})
+        cell |= {"lr": min(grid.rates, key=lambda rate: max(rate / lr, lr / rate))}
+        cell |= {"momentum": min(grid.momenta, key=lambda known: abs(known - momentum))}
+        rows.append({"kind": rule, **cell, "note": f"lr {lr:.3g}, momentum {momentum:.3g}"})
     return rows
 
 
-def table_one(found: list[Ladder]) -> Figure:
+def table_one(series: list[Ladder]) -> Figure:
     """Final loss and time by iterations, with the paper's table."""
     rows = [
         {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.value("loss"),
          "milliseconds": run.milliseconds, "run": run.id}
-        for s in found
+        for s in series
         for count, runs in s.rungs.items()
         for run in runs
         if run.value("loss") is not None
@@ -162,7 +159,7 @@ def table_one(found: list[Ladder]) -> Figure:
         if timed:
             panels.append(charts.ladder(f"{title}: time of a training step", timed, "milliseconds", "ms per step"))
     head = ("runs", "iterations", "seeds", "loss", "± 95 %", "ms per step")
-    lines = tuple(_line(s, count) for s in found for count in s.rungs)
+    lines = tuple(_line(s, count) for s in series for count in s.rungs)
     caption = (
         "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
     )
@@ -183,10 +180,10 @@ def _line(s: Ladder, count: int) -> tuple[str, ...]:
     )
 
 
-def lmo_error(found: list[Ladder]) -> Figure:
+def lmo_error(series: list[Ladder]) -> Figure:
     """The LMO error, summed over layers, over training."""
     panels, lines = [], []
-    for s in found:
+    for s in series:
         rows = curve_rows(s, "lmo", "sum", "lmo_error")
         summed = max((len(r["delta"]) for run in s.runs for r in run.records("lmo")), default=0)
         panels.append(charts.curves(_at(s), rows, "lmo_error", label=f"sum of delta over {summed} matrices"))
@@ -203,12 +200,12 @@ def lmo_error(found: list[Ladder]) -> Figure:
                   GPT_ITERATIONS, theirs)  # fmt: skip
 
 
-def layers(found: list[Ladder]) -> Figure:
+def layers(series: list[Ladder]) -> Figure:
     """delta by layer, and the layer that determines the bound."""
     panels: list[Panel] = []
     lines: list[tuple[str, ...]] = []
-    counts = sorted({count for s in found for count in s.rungs})
-    for s in found:
+    counts = sorted({count for s in series for count in s.rungs})
+    for s in series:
         rows = [row for count, runs in s.rungs.items() for row in _by_layer(runs, {"iterations": count})]
         if not rows:
             continue
@@ -239,12 +236,12 @@ def _factor(value: float | None, bottleneck: bool) -> str:
 
 def _by_layer(runs: tuple[RunRecord, ...], where: Row, step: int | None = None) -> Iterator[Row]:
     """Mean delta and largest factor of each layer, over all records or those of a step."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
         for record in run.records("lmo"):
             for layer, delta, eta, nu in triples(record) if step in (None, record["step"]) else ():
-                found[layer].append((delta, nu / (1 - eta) if eta < 1 else 1e9))
-    for layer, values in found.items():
+                pairs[layer].append((delta, nu / (1 - eta) if eta < 1 else 1e9))
+    for layer, values in pairs.items():
         deltas, factors = zip(*values, strict=True)
         yield {"layer": layer, **where, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
 

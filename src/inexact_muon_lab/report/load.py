@@ -52,33 +52,34 @@ class Results:
 
 def reference(folder: Path) -> Results | None:
     """The reference evidence in the folder "reference"; None if there is none."""
-    place = folder / REFERENCE
-    there = place.is_dir() and bool(store.places(place) or tables.find(place))
-    return load(place, f"{REFERENCE}: ") if there else None
+    lent = folder / REFERENCE
+    there = lent.is_dir() and bool(store.places(lent) or tables.find(lent))
+    return load(lent, REFERENCE) if there else None
 
 
-def load(folder: Path, prefix: str = "") -> Results:
-    """All stores below a folder except reference evidence; names of studies get the prefix."""
-    places = store.places(folder)
-    if not places and not tables.find(folder):
+def load(folder: Path, origin: str = "") -> Results:
+    """All stores below a folder except reference evidence; names of studies begin with their origin, if any."""
+    prefix = f"{origin}: " if origin else ""
+    stores = store.places(folder)
+    if not stores and not tables.find(folder):
         raise LabError(f"{folder} holds no store; make one with `inexact-muon sweep STUDY.toml --out {folder}/NAME`")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LabWarning)
-        found_here = [
-            made
-            for place in places
-            if (made := _study(place, prefix, alone=len(places) == 1 and not prefix)) is not None
+        read = [
+            study
+            for path in stores
+            if (study := _study(path, prefix, alone=len(stores) == 1 and not origin)) is not None
         ]
-        studies = [replace(made, runs=comparable.runs(made.name, made.runs)) for made in merged(found_here)]
-        for run in (run for made in studies for run in made.runs):
+        studies = [replace(study, runs=comparable.runs(study.name, study.runs)) for study in merged(read)]
+        for run in (run for study in studies for run in study.runs):
             _ = run.curves  # read now, to detect damage before plotting
     messages = tuple(str(one.message) for one in caught if issubclass(one.category, LabWarning))
     for one in caught:
         if not issubclass(one.category, LabWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    found = tables.read(folder, prefix.removesuffix(": "))
-    stuck = tuple(line for made in studies for line in _skipping(made))
-    return Results(folder, tuple(studies), replace(found, problems=(*found.problems, *messages, *stuck)))
+    beside = tables.read(folder, origin)
+    stuck = tuple(line for study in studies for line in _skipping(study))
+    return Results(folder, tuple(studies), replace(beside, problems=(*beside.problems, *messages, *stuck)))
 
 
 def merged(studies: Iterable[StudyRecord]) -> list[StudyRecord]:
@@ -99,19 +100,19 @@ def _warn_of_two(run: RunRecord, other: RunRecord) -> None:
     warn(f"{run.study}: run {run.id} ended otherwise in {other.folder} than in {run.folder}, which counts")
 
 
-def _skipping(made: StudyRecord) -> list[str]:
+def _skipping(study: StudyRecord) -> list[str]:
     """A sentence if runs of a study skipped steps."""
-    runs = [run for run in made.runs if run.outcome and run.outcome.skipped]
+    runs = [run for run in study.runs if run.outcome and run.outcome.skipped]
     if not runs:
         return []
-    where = f"the first is {runs[0].id}, by `inexact-muon show {made.folder} {runs[0].id}`"
-    return [f"{made.name}: {len(runs)} runs skipped steps because a gradient was not finite; {where}"]
+    where = f"the first is {runs[0].id}, by `inexact-muon show {study.folder} {runs[0].id}`"
+    return [f"{study.name}: {len(runs)} runs skipped steps because a gradient was not finite; {where}"]
 
 
 def _study(folder: Path, prefix: str, alone: bool) -> StudyRecord | None:
     """The records of a store; None, with a warning, if one of several cannot be read."""
     try:
-        about, found = store.read(folder)
+        about, stored = store.read(folder)
         declared = msgspec.json.decode(about["decide"], type=Decide) if "decide" in about else None
         compare = msgspec.json.decode(about["compare"], type=Compare) if "compare" in about else None
     except (LabError, msgspec.MsgspecError) as error:
@@ -121,7 +122,7 @@ def _study(folder: Path, prefix: str, alone: bool) -> StudyRecord | None:
         return None
     name = prefix + (about.get("name") or folder.name)
     runs = []
-    for run in found:
+    for run in stored:
         outcome = run.outcome
         runs.append(
             RunRecord(

@@ -18,22 +18,21 @@ COMMAND = "command.txt"
 
 def command(folder: Path) -> str:
     """The command that continues; empty if unknown."""
-    place = folder / COMMAND
-    return place.read_text(errors="replace").strip() if place.is_file() else ""
+    file = folder / COMMAND
+    return file.read_text(errors="replace").strip() if file.is_file() else ""
 
 
 def cut(results: Results) -> list[str]:
     """A sentence on each study with unfinished runs: how many, of which seeds, at what cost."""
     sentences = []
     for study in results.studies:
-        left = [run for run in study.runs if run.state not in ENDED]
-        if left:
-            seeds = ", ".join(map(str, sorted({run.seed for run in left})))
+        unfinished = [run for run in study.runs if run.state not in ENDED]
+        if unfinished:
+            seeds = ", ".join(map(str, sorted({run.seed for run in unfinished})))
             each = _mean(study.runs)
-            cost = duration(len(left) * each) if each else "their cost is not known yet"
-            sentences.append(
-                f"{study.title}: {len(left)} of {len(study.runs)} runs were cut or are running (seeds {seeds}): {cost}"
-            )
+            cost = duration(len(unfinished) * each) if each else "their cost is not known yet"
+            share = f"{len(unfinished)} of {len(study.runs)} runs"
+            sentences.append(f"{study.title}: {share} were cut or are running (seeds {seeds}): {cost}")
     return sentences
 
 
@@ -41,18 +40,18 @@ def costs(results: Results, judged: list[Judged]) -> dict[str, str]:
     """{claim: what an undecided one still needs}, for those whose study declares it."""
     studies = {study.name: study for study in results.studies if study.declared}
     verdicts = overall(judged)
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for item in judged:
         study = studies.get(item.study)
         if study and verdicts[item.claim.id] == UNDECIDED and (sentence := _needed(item, study)):
-            found.setdefault(item.claim.id, sentence)
-    return found
+            sentences.setdefault(item.claim.id, sentence)
+    return sentences
 
 
 def seconds_needed(item: Judged, study: StudyRecord) -> float:
     """Core seconds for the seeds that a claim still needs."""
-    has, wanted = item.finding.interval.n, item.finding.wanted
-    return max(0, wanted - has) * _seed(study.runs)
+    has, required = item.finding.interval.n, item.finding.required
+    return max(0, required - has) * _seed(study.runs)
 
 
 def duration(seconds: float) -> str:
@@ -72,17 +71,17 @@ def _needed(item: Judged, study: StudyRecord) -> str:
         return (
             f"more values beyond the edge of the grid: {duration(_seed(study.runs) * finding.interval.n / 2)} or more"
         )
-    if finding.wanted > declared.most:
-        return f"{finding.wanted} seeds by the pilot's spread, more than the {declared.most} that the study allows"
-    if finding.wanted > finding.interval.n:
-        more = finding.wanted - finding.interval.n
+    if finding.required > declared.most:
+        return f"{finding.required} seeds by the pilot's spread, more than the {declared.most} that the study allows"
+    if finding.required > finding.interval.n:
+        more = finding.required - finding.interval.n
         return (
             f"{more} more seed{'' if more == 1 else 's'} by the pilot's spread: {duration(seconds_needed(item, study))}"
         )
-    if not finding.wanted:
+    if not finding.required:
         return ""  # the pilot is not complete: `cut` says so
-    found = f"it has its {finding.wanted} seeds, which find a difference of {finding.interval.detectable:.2g}"
-    return f"{found}; to find a smaller one, declare a smaller width"
+    complete = f"it has its {finding.required} seeds, which find a difference of {finding.interval.detectable:.2g}"
+    return f"{complete}; to find a smaller one, declare a smaller width"
 
 
 def _mean(runs: Sequence[RunRecord]) -> float:

@@ -117,10 +117,10 @@ def about(results: Results) -> str:
 
 def sections(figures: list[Figure]) -> list[tuple[str, list[Figure]]]:
     """Figures by section, in order."""
-    found: dict[str, list[Figure]] = {}
+    by_section: dict[str, list[Figure]] = {}
     for figure in figures:
-        found.setdefault(figure.section, []).append(figure)
-    return list(found.items())
+        by_section.setdefault(figure.section, []).append(figure)
+    return list(by_section.items())
 
 
 def slug(name: str) -> str:

@@ -38,14 +38,14 @@ def inexactness(results: Results, grid: Grid, count: int) -> Inexact | None:
     return Inexact(*(float(np.mean(values)) for values in sums.values()))
 
 
-def predicted(results: Results, grid: Grid, found: dict[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
+def predicted(results: Results, grid: Grid, optima: dict[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
     """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle transferred to the others."""
     carried: dict[int, dict[str, Cell]] = {}
-    if not found:
+    if not optima:
         return carried
-    source = max(found)
-    a, best = inexactness(results, grid, source), found[source]
-    for count in found.keys() - {source}:
+    source = max(optima)
+    a, best = inexactness(results, grid, source), optima[source]
+    for count in optima.keys() - {source}:
         b = inexactness(results, grid, count)
         if a and b and b.gap < 1:
             factors = {name: RULES[name](a, b) for name in SHOWN}

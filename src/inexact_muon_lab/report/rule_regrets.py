@@ -62,8 +62,8 @@ def _lines(p: Cotuned) -> Iterator[tuple[str, ...]]:
     for t in p.targets:
         best = f"{t.best.lr:.3g}, {t.best.alpha:.3g}{' (edge)' if t.on_edge else ''}"
         for r in t.rules:
-            found = ("-" if v is None else f"{v:.4f}" for v in (r.loss, r.regret))
-            yield title(p), p.source, t.target, best, r.rule, f"{r.lr:.3g}, {r.alpha:.3g}", *found
+            numbers = ("-" if v is None else f"{v:.4f}" for v in (r.loss, r.regret))
+            yield title(p), p.source, t.target, best, r.rule, f"{r.lr:.3g}, {r.alpha:.3g}", *numbers
 
 
 def paper_beats_keep(p: Cotuned) -> Finding:
@@ -102,8 +102,8 @@ def a_third_of_keep(p: Cotuned) -> Finding:
         else f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
     )
     note = "; ".join(filter(None, (less, _left_out(p, known[best].n))))
-    found = all_of(there.above(), any_of(*(m.above() for m in known.values())))
-    return Finding(title(p), text, known[best], found, note, "target")
+    pvalues = all_of(there.above(), any_of(*(m.above() for m in known.values())))
+    return Finding(title(p), text, known[best], pvalues, note, "target")
 
 
 def _less(targets: list[Target], first: str, second: str, share: float = 1.0) -> Interval:
@@ -112,8 +112,8 @@ def _less(targets: list[Target], first: str, second: str, share: float = 1.0) ->
     Where one of them diverged its regret is larger than any.
     """
     one, two = (_by_target(targets, rule) for rule in (first, second))
-    found = interval(paired({target: share * regret for target, regret in one.items()}, two))
-    return found.censored(bool(_lost(targets, second) & one.keys()), bool(_lost(targets, first) & two.keys()))
+    gain = interval(paired({target: share * regret for target, regret in one.items()}, two))
+    return gain.censored(bool(_lost(targets, second) & one.keys()), bool(_lost(targets, first) & two.keys()))
 
 
 def _lost(targets: list[Target], rule: str) -> set[str]:

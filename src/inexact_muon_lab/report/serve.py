@@ -25,11 +25,11 @@ TYPES = {".html": "text/html", ".md": "text/plain", ".csv": "text/csv", ".svg": 
 def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     """Changes when a run begins, records something or ends, and when a table is written."""
     files = tables.find(folder)
-    for place in store.places(folder):
+    for path in store.places(folder):
         files += (
-            (place, place.parent)
-            if is_packed(place)
-            else (place / store.INDEX, place / f"{store.INDEX}-wal", *place.glob(f"runs/*/{store.CURVES}"))
+            (path, path.parent)
+            if is_packed(path)
+            else (path / store.INDEX, path / f"{store.INDEX}-wal", *path.glob(f"runs/*/{store.CURVES}"))
         )
     # readers leave an empty log behind: ignore it
     return tuple((str(f), f.stat().st_mtime_ns) for f in files if f.is_file() and f.stat().st_size)

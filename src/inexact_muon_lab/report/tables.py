@@ -21,12 +21,12 @@ Positive = Annotated[float, Meta(gt=0.0)]
 
 
 class Bound(Struct, frozen=True):
-    """One statement on one run: the measured left side, half of its 95 % interval, the paper's bound and ours."""
+    """One statement on one run: the measured left side ("left" in the file), half of its 95 % interval, both bounds."""
 
     statement: str
     problem: str
     oracle: str
-    left: float
+    measured: float = field(name="left")
     margin: float
     paper: float | None
     ours: float | None
@@ -141,8 +141,8 @@ def find(folder: Path, names: Iterable[str] = NAMES) -> list[Path]:
     """The tables in a folder and up to two levels below it, except reference evidence; none in a packed file."""
     if not folder.is_dir():
         return []
-    found = (path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name)))
-    return [path for path in found if folder / REFERENCE not in path.parents]
+    paths = (path for name in names for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(depth + name)))
+    return [path for path in paths if folder / REFERENCE not in path.parents]
 
 
 def read(folder: Path, origin: str = "") -> Tables:
@@ -161,8 +161,8 @@ def read(folder: Path, origin: str = "") -> Tables:
                 why = str(error).splitlines()[0] if str(error) else type(error).__name__
                 problems.append(f"{path} is left out: {why}. What makes it: {NAMES[name]}")
                 continue
-            place = str(path.parent.relative_to(folder))
-            yield getattr(table, "origin", "") or origin or (place if place != "." else ""), table
+            subfolder = str(path.parent.relative_to(folder))
+            yield getattr(table, "origin", "") or origin or (subfolder if subfolder != "." else ""), table
 
     return Tables(
         theory=tuple(replace(t, origin=o) for o, t in every("theory.json", Theory)),

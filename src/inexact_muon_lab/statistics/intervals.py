@@ -175,7 +175,7 @@ def difference(a: float, b: float) -> float:
 def quantile(values: Sequence[float], q: float) -> float:
     """Linear interpolation between order statistics."""
     ordered = sorted(values)
-    place = q * (len(ordered) - 1)
-    low = int(place)
+    position = q * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])

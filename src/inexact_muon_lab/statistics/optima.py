@@ -59,7 +59,7 @@ def _fit(values: Mapping[Cell, float], best: Cell) -> GridOptimum:
     """The optimum near a best cell."""
     rates, alphas = _axis(values, 0), [1.0 - m for m in reversed(_axis(values, 1))]
     here = (best[0], 1.0 - best[1])
-    near = [_near(axis, place) for axis, place in zip((rates, alphas), here, strict=True)]
+    near = [_near(axis, value) for axis, value in zip((rates, alphas), here, strict=True)]
     points = {(lr, alpha): v for (lr, m), v in values.items() if (lr in near[0]) and (alpha := 1.0 - m) in near[1]}
     fitted = _quadratic(points, here) if len(points) == 9 else None
     rows = [sorted((p[k], v) for p, v in points.items() if p[1 - k] == here[1 - k]) for k in (0, 1)]
@@ -73,12 +73,12 @@ def _mean(values: Sequence[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-def extended(axis: Sequence[float], place: float, most: float = float("inf")) -> float | None:
-    """The next value beyond the end of an ascending axis at which `place` lies, in the same ratio; None inside."""
-    if len(axis) < 2 or place not in (axis[0], axis[-1]):
+def extended(axis: Sequence[float], end: float, most: float = float("inf")) -> float | None:
+    """The next value beyond an end of an ascending axis, in the same ratio; None if `end` is no end of it."""
+    if len(axis) < 2 or end not in (axis[0], axis[-1]):
         return None
-    ratio = axis[0] / axis[1] if place == axis[0] else axis[-1] / axis[-2]
-    value = min(most, float(f"{place * ratio:.3g}"))
+    ratio = axis[0] / axis[1] if end == axis[0] else axis[-1] / axis[-2]
+    value = min(most, float(f"{end * ratio:.3g}"))
     return value if value not in axis else None
 
 
@@ -87,8 +87,8 @@ def _axis(table: Mapping[Cell, float], index: int) -> list[float]:
 
 
 def _near(axis: Sequence[float], value: float) -> Sequence[float]:
-    place = axis.index(value)
-    return axis[max(0, place - 1) : place + 2]
+    index = axis.index(value)
+    return axis[max(0, index - 1) : index + 2]
 
 
 def _quadratic(points: Mapping[Cell, float], centre: Cell) -> Cell | None:

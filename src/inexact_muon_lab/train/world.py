@@ -58,13 +58,13 @@ def join(device: str, batch: int, accumulate: int) -> Iterator[World]:
         raise LabError('device = "cuda": this machine has no usable GPU; use "auto" or "cpu"')
     if cuda and "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    place = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    torch_device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     if size == 1:
-        yield World(0, 1, place)
+        yield World(0, 1, torch_device)
         return
     dist.init_process_group("nccl" if cuda else "gloo")
     try:
-        yield World(rank, size, place)
+        yield World(rank, size, torch_device)
     finally:
         dist.destroy_process_group()
 

@@ -120,7 +120,7 @@ class Advice:
     def kinds(self) -> tuple[Kind, ...]:
         """Layers of equal names but for numbers, equal shapes and oracles as one."""
         rows = grouped([(r.layer.name, (r.layer.shape, str(r.oracle))) for r in self.reports])
-        return tuple(Kind(name, tuple(self.reports[i] for i in places)) for name, places in rows)
+        return tuple(Kind(name, tuple(self.reports[i] for i in indices)) for name, indices in rows)
 
     def by_parameter(self) -> dict[str, Inexactness]:
         """The oracle in use on each parameter; the parts of a fused weight count as one."""

@@ -129,7 +129,7 @@ def _changes(
     model: nn.Module, loss: Callable[[nn.Module], Tensor], optimizer: Callable[[nn.Module], Any], steps: int
 ) -> dict[str, list[float]]:
     """Layer -> rms(h_t - h_0) after each step."""
-    update, found = optimizer(model), dict[str, list[float]]()
+    update, changes = optimizer(model), dict[str, list[float]]()
     first: dict[str, Tensor] = {}
     for step in range(steps + 1):
         with _outputs(model) as outputs:
@@ -138,12 +138,12 @@ def _changes(
         if step:
             for name in first.keys() & outputs.keys():
                 change = (outputs[name] - first[name]).double().square().mean().sqrt()
-                found.setdefault(name, []).append(float(change))
+                changes.setdefault(name, []).append(float(change))
         if step < steps:
             update.zero_grad()
             value.backward()  # type: ignore[no-untyped-call]
             update.step()
-    return {name: found[name] for name in first if name in found}
+    return {name: changes[name] for name in first if name in changes}
 
 
 @contextmanager

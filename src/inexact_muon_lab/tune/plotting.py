@@ -68,11 +68,11 @@ def _points(kind: Kind, recommended: PolarMethod | None, names: list[str]) -> li
     oracles = (report.oracle, None if recommended is None else recommended.at(*layer.shape))
     curves = [layer.values / layer.values[0], *(_lengths(oracle, layer) for oracle in oracles if oracle is not None)]
     names = [names[0], *(name for name, oracle in zip(names[1:], oracles, strict=True) if oracle is not None)]
-    places = (at + 1) / min(layer.shape)
+    fractions = (at + 1) / min(layer.shape)
     return [
         {"direction": float(x), "value": float(value), "curve": name}
         for name, curve in zip(names, curves, strict=True)
-        for x, value in zip(places, curve[at], strict=True)
+        for x, value in zip(fractions, curve[at], strict=True)
     ]
 
 
