@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from inexact_muon._text import read
-from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.optim.arguments import EF21Common, EF21Options
 from inexact_muon.optim.batches import Member
 from inexact_muon.optim.exchange import Exchange
@@ -18,10 +17,11 @@ from inexact_muon.optim.ranks import Ranks
 from inexact_muon.optim.stepplan import Entry, StepPlan
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor
 from inexact_muon.parallel.team import Team
-from inexact_muon.routing.groups import Recipe
-from inexact_muon.routing.per_head import Heads
-from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.strategies import OwnerRank
+
+if TYPE_CHECKING:
+    from inexact_muon.routing.per_head import Heads
+    from inexact_muon.routing.routes import Rules, Splits
 
 
 class EF21Muon(Muon):
@@ -74,8 +74,8 @@ class EF21Muon(Muon):
         **options: Unpack[EF21Options],
     ) -> Self:
         """`Muon.for_model` with compressors and without a strategy."""
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, heads=heads)
-        return cls._routed(model, lr, recipe, **{"polar": "auto", "up": up, "down": down, **options})
+        named: Any = {"polar": "auto", "up": up, "down": down, **options}
+        return cls._routed(model, lr, adamw, rules, split, heads, **named)
 
     def _join(self) -> Ranks:
         return Exchange(Team(OwnerRank(), self._given[1], all=True), up=self.up, down=self.down)

@@ -39,7 +39,7 @@ COLUMNS = (
 WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle")
 LATER = "Which oracle: optimizer.advice(), after some steps, says what is lost on this momentum and what to use."
 OPTIONAL = ("flops", "scale", "matrices")
-WRAPPERS = ("optimizer", "_optimizer", "optim")
+INNER = ("optimizer", "_optimizer", "optim")
 """Attributes that hold a wrapped optimizer: Accelerate, Lightning, torch's ZeroRedundancyOptimizer."""
 
 
@@ -210,7 +210,7 @@ def unwrap(optimizer: Any) -> LMOOptimizer:
     inner: Any = optimizer
     while inner is not None:
         found = inner
-        inside = (getattr(found, name, None) for name in WRAPPERS)
+        inside = (getattr(found, name, None) for name in INNER)
         inner = next((value for value in inside if isinstance(value, Optimizer) and value is not found), None)
     if not isinstance(found, LMOOptimizer):
         name = type(found).__name__

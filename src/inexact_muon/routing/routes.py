@@ -20,11 +20,12 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from inexact_muon.routing.layers import WRAPPERS, Site, sites
+from inexact_muon.routing.layers import Site, sites
 from inexact_muon.routing.layouts import within
 from inexact_muon.routing.per_head import Heads, check_heads, per_head
 from inexact_muon.routing.roles import Decision, Facts, decide
 from inexact_muon.views import Flatten, Split, View, Whole, parse
+from inexact_muon.wrappers import bare_name
 
 Rules = Sequence[tuple[str, str | Mapping[str, Any]]]
 Splits = Mapping[str, int | tuple[int, ...] | str | View]
@@ -116,8 +117,7 @@ def undecayed(model: nn.Module) -> set[str]:
 
 def matches(name: str, glob: str) -> bool:
     """Whether a glob matches a parameter name, with or without the parts that wrappers insert."""
-    bare = ".".join(part for part in name.split(".") if part not in WRAPPERS)
-    return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare, glob)
+    return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare_name(name), glob)
 
 
 def _call_if_defined(module: nn.Module, name: str) -> Iterable[str]:
