@@ -24,18 +24,18 @@ from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.loading import matched, restore_buffers
 from inexact_muon.optim.members import member_of
+from inexact_muon.optim.observers import Entry
 from inexact_muon.optim.options import check_gradient
 from inexact_muon.optim.stages import Given
 from inexact_muon.optim.stages.staged import Staged
-from inexact_muon.optim.stepplan import Entry, StepPlan, alike, dependencies, interleaved, single
-from inexact_muon.optim.structure import check_structure
+from inexact_muon.optim.stepplan import StepPlan, alike, dependencies, interleaved, single
+from inexact_muon.optim.structure import check_entries
 from inexact_muon.optim.telemetry import SHARE, Telemetry
 from inexact_muon.polar.batching import limit_on
 
 if TYPE_CHECKING:
     from inexact_muon.optim.ranks import Ranks
     from inexact_muon.strategies import Strategy
-
 
 KEEP = itemgetter("keep")
 
@@ -278,11 +278,11 @@ class LMOOptimizer(Groups):
         fit raises before anything changes. Buffers keep the dtype they were saved in. For checkpoints of other
         optimizers see `load_foreign`.
         """
-        check_structure(state_dict)
+        check_entries(state_dict)  # torch copies it before its hooks
         mapped: dict[str, Any] = {}
 
-        def by_name(_: Any, given: dict[str, Any]) -> dict[str, Any]:
-            mapped.update(matched(self, given))
+        def by_name(_: Any, saved: dict[str, Any]) -> dict[str, Any]:
+            mapped.update(matched(self, saved))
             return mapped
 
         handle = self.register_load_state_dict_pre_hook(by_name)  # after the caller's own

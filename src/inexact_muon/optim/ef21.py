@@ -12,9 +12,10 @@ from inexact_muon._text import read
 from inexact_muon.optim.arguments import EF21Common, EF21Options
 from inexact_muon.optim.batches import Member
 from inexact_muon.optim.exchange import Exchange
+from inexact_muon.optim.observers import Entry
 from inexact_muon.optim.presets import Muon
 from inexact_muon.optim.ranks import Ranks
-from inexact_muon.optim.stepplan import Entry, StepPlan
+from inexact_muon.optim.stepplan import StepPlan
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor
 from inexact_muon.parallel.team import Team
 from inexact_muon.strategies import OwnerRank

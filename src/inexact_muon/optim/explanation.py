@@ -20,7 +20,7 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.scales import SCALES, conventions
-from inexact_muon.optim.stages.notes import is_cheap, stage_notes, stages_of
+from inexact_muon.optim.stages.notes import can_decompose, stage_notes, stages_of
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import Auto, PolarMethod
 from inexact_muon.polar.kernel import FEWEST, uses_kernel
@@ -65,6 +65,7 @@ class Line:
         runs: dtype and form of the oracle's products on an accelerator, and the kernel of symmetric ones; empty on a
             CPU. Printed below the table.
         stages: around the oracle, in words. Printed below the table.
+        role: by which routing decided; empty if a rule or the caller did.
     """
 
     parameter: str
@@ -83,6 +84,7 @@ class Line:
     bound: str = ""
     runs: str = ""
     stages: str = ""
+    role: str = ""
 
     @property
     def equal(self) -> tuple[Any, ...]:
@@ -186,7 +188,7 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
     """
     found = unwrap(optimizer)
     samples = found.inexactness() if found.telemetry.every else {}
-    answer = found.advice() if is_cheap(found) else None
+    answer = found.advice() if can_decompose(found) else None
     judged = {} if answer is None else answer.by_parameter()
     lines = [_line(found, name, p, group, judged.get(name, samples.get(name))) for name, p, group in found.named()]
     total = sum(line.flops for line in lines) or 1
@@ -245,6 +247,7 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], 
         bound=_bound(polar) if polar else "",
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
         stages=stages_of(group),
+        role=optimizer.roles.get(name, ""),
     )
 
 
@@ -271,7 +274,7 @@ def _suspicious(lines: list[Line]) -> Iterator[str]:
         yield f"only {lmo / max(1, sum(entries.values())):.1%} of the entries get an LMO: is this the model you meant?"
     for line in lines:
         count = entries[line.parameter]
-        if line.algorithm == "adamw" and line.why.startswith("1-D") and count > 10**6:
+        if line.algorithm == "adamw" and line.role == "vector" and len(line.shape) == 1 and count > 10**6:
             yield f"{line.parameter} is 1-D with {count} entries: a flattened (FSDP1) parameter gets no LMO"
 
 

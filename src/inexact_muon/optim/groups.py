@@ -23,7 +23,7 @@ from inexact_muon.optim.decay import PLAIN_STAGES, check_stages, is_independent
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.observation import Observed
-from inexact_muon.optim.observers import Observer
+from inexact_muon.optim.observers import Entry, Observer
 from inexact_muon.optim.options import (
     GROUP_ONLY,
     check_names,
@@ -60,6 +60,7 @@ class Groups(Observed):
 
     Attributes:
         why: parameter name -> reason for its algorithm; `unsure`: names for which it is a guess.
+        roles: parameter name -> role, if that decided and no rule.
         ordered: groups are in the order in which the caller gave them.
     """
 
@@ -82,6 +83,7 @@ class Groups(Observed):
         self._values: dict[str, Any] = {f"{kind.__name__} {NONE}": () for kind in (Before, After)}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
+        self.roles: dict[str, str] = {}
         self.ordered = True
         self.telemetry = telemetry
         self.observers: list[Observer] = []
@@ -217,7 +219,7 @@ class Groups(Observed):
                 group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
             self._resolved[i] = (group["ball"], len(group["params"]))
 
-    def _selected(self) -> list[tuple[dict[str, Any], Tensor]]:
+    def _selected(self) -> list[Entry]:
         """Parameters updated in this step, each with probability `keep`; seeded by `turn` and the position."""
         entries, position = [], 0
         for group in self.param_groups:
@@ -238,7 +240,7 @@ class Groups(Observed):
 
     def _options(self) -> dict[str, Any]:
         """Attributes of a copy: options are kept; samples, which refer to other parameters, are not."""
-        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "rates")
+        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "roles", "rates")
         telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
         fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}}
         return {key: getattr(self, key) for key in kept} | fresh

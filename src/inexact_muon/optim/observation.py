@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.observers import Answer, Observer
+from inexact_muon.optim.observers import Answer, Entry, Observer
 from inexact_muon.optim.telemetry import Telemetry, combine, costs, stats_of
 from inexact_muon.views import View
 
@@ -42,7 +42,7 @@ class Observed(Optimizer):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
 
-    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]], plan: Any) -> None:
+    def _begin(self, entries: Sequence[Entry], plan: Any) -> None:
         """Choose the parameters to measure or observe in this step, without those that are skipped."""
         self.telemetry.begin(lambda: costs(self, entries))
         self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))

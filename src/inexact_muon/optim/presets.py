@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from torch import Tensor, nn
@@ -14,13 +14,14 @@ from inexact_muon.optim.arguments import Common, MuonOptions
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
+from inexact_muon.optim.structure import check_ns_steps
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 
 if TYPE_CHECKING:
     from inexact_muon.routing.groups import Recipe
     from inexact_muon.routing.per_head import Heads
-    from inexact_muon.routing.routes import Rules, Splits
+    from inexact_muon.routing.routes import Route, Rules, Splits
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
 
@@ -132,8 +133,7 @@ class Muon(LMOOptimizer):
             raise ValueError("the model has no parameter that requires a gradient")
         warn_of_doubts(routes)
         optimizer = cls(recipe.groups(routes), lr, **options)
-        optimizer.why = {route.name: route.reason for route in routes}
-        optimizer.unsure = {route.name for route in routes if not route.sure}
+        optimizer._explain_by(routes)
         optimizer.ordered, optimizer.recipe = False, recipe
         return optimizer
 
@@ -157,9 +157,13 @@ class Muon(LMOOptimizer):
                 self._check_parameter(p, group)
                 group["params"].append(p)
                 group["param_names"].append(name)
+        self._explain_by(routes)
+        return [route.name for route in routes]
+
+    def _explain_by(self, routes: Sequence[Route]) -> None:
         self.why |= {route.name: route.reason for route in routes}
         self.unsure |= {route.name for route in routes if not route.sure}
-        return [route.name for route in routes]
+        self.roles |= {route.name: route.role for route in routes if not route.settled}
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "recipe": self.recipe}
@@ -235,7 +239,5 @@ def _oracle(
         return parse(polar) if isinstance(polar, str) else polar
     if polar is not None:
         raise ValueError("give either polar= or ns_steps=/ns_coefficients=, not both: each names the oracle")
-    count = TORCH_STEPS if steps is None else steps
-    if not 1 <= count < 100:
-        raise ValueError(f"ns_steps must lie between 1 and 99, got {count}")
+    count = check_ns_steps(TORCH_STEPS if steps is None else steps)
     return Polynomial((tuple(JORDAN if coefficients is None else coefficients),) * count)

@@ -15,10 +15,8 @@ from inexact_muon.optim import finite
 from inexact_muon.optim.adamw import NUMBERS, by_options
 from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks
 from inexact_muon.optim.finite import Flags, usable
+from inexact_muon.optim.observers import Entry
 from inexact_muon.polar.batching import limit_on, within
-
-Entry = tuple[dict[str, Any], Tensor]
-"""(group, parameter)"""
 
 
 @dataclass

@@ -18,6 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from inexact_muon.inexactness import SMALL, Inexactness, assess
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.decay import PLAIN_STAGES
+from inexact_muon.optim.observers import Entry
 
 SHARE = 0.1
 """Default fraction of the oracles' work that measuring may add to a sampled step."""
@@ -128,7 +129,7 @@ class Telemetry:
         self.samples[p] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio, after)
 
 
-def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[Tensor, float, float]]:
+def costs(optimizer: Any, entries: Iterable[Entry]) -> Iterator[tuple[Tensor, float, float]]:
     """(parameter, cost of measuring, work of the oracle) of each."""
     for group, p in entries:
         shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
