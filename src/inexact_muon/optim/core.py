@@ -165,7 +165,7 @@ class LMOOptimizer(Groups):
                 ranks.reduce_samples(self)
         for member in members:
             member.gradient = None
-        self.wanted = set()
+        self.observed = frozenset()
         for group in self.param_groups:
             group["turn"] += 1
         return loss
@@ -216,13 +216,13 @@ class LMOOptimizer(Groups):
                 zs = batch.stacks.split(directions)  # type: ignore[union-attr]
             else:
                 inputs, stacks = batch.route.allocate(batch.members[0].buffers[0])
-                made = batch.route.made_here(batch)
-                equations.lmo_inputs(made, inputs)
-                staged = Staged(batch, made, inputs) if batch.staged else None
+                prepared = batch.route.prepared_here(batch)
+                equations.lmo_inputs(prepared, inputs)
+                staged = Staged(batch, prepared, inputs) if batch.staged else None
                 zs, lengths = yield from batch.route.directions(batch, inputs, stacks, self)
             if staged is not None:
                 yield from staged.finish(zs, lengths, self)
-            elif self.wanted and zs:
+            elif self.observed and zs:
                 self._record_sizes(batch, zs, lengths)
             updates.append((batch, inputs, zs, lengths, staged))
         for batch, inputs, zs, lengths, staged in updates:
@@ -257,7 +257,7 @@ class LMOOptimizer(Groups):
         assert batch.stacks is not None
         ms = batch.stacks.fill(stacks, inputs)
         directions = self.directions(batch.members[0].ball, ms)
-        if self.wanted:
+        if self.observed:
             self._observe_batch(batch, ms, directions, exact)
         return directions, step_lengths(batch, ms, directions, scaled)
 

@@ -112,8 +112,8 @@ class EF21Muon(Muon):
             buffer = state["momentum_buffer"]
             buffer.copy_(wire.reduce(buffer.clone(), place.groups) / len(place.ranks))
             for key in ("server_estimate", "server_weight"):
-                kept = state.get(key)
-                value = kept if server == place.me and kept is not None else torch.zeros_like(state["worker_estimate"])
+                mine = state.get(key) if server == place.me else None
+                value = torch.zeros_like(state["worker_estimate"]) if mine is None else mine
                 state[key] = wire.reduce(value.clone(), place.groups)
             state["worker_estimate"].copy_(state["server_estimate"])
 
@@ -130,8 +130,8 @@ class EF21Muon(Muon):
         return {**super()._options(), "up": self.up, "down": self.down}
 
 
-def _compressor(given: Compressor | str) -> Compressor:
-    found = read(given, COMPRESSORS) if isinstance(given, str) else given
-    if not isinstance(found, Compressor):
-        raise TypeError(f"expected a compressor or its text, such as low-rank:8, got {type(given).__name__}")
-    return found
+def _compressor(choice: Compressor | str) -> Compressor:
+    compressor = read(choice, COMPRESSORS) if isinstance(choice, str) else choice
+    if not isinstance(compressor, Compressor):
+        raise TypeError(f"expected a compressor or its text, such as low-rank:8, got {type(choice).__name__}")
+    return compressor

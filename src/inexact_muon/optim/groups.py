@@ -87,7 +87,6 @@ class Groups(Observed):
         self.ordered = True
         self.telemetry = telemetry
         self.observers: list[Observer] = []
-        self.wanted: set[int] = set()
         self._names: dict[int, str] = {}
         self.rates = Rates()
         self.memory_limit, self.on_nonfinite = memory_limit, check_on_nonfinite(on_nonfinite)
@@ -101,19 +100,19 @@ class Groups(Observed):
         }
         super().__init__(check_parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
 
-    def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
+    def _register(self, choice: Any, kind: type, read: Callable[[str], Any]) -> str:
         """Text of a ball, length or view. The value is kept: a user-defined one cannot be parsed from text."""
-        value = read(given) if isinstance(given, str) else given
+        value = read(choice) if isinstance(choice, str) else choice
         if not isinstance(value, kind):
             name = kind.__name__
-            raise TypeError(f"{name.lower()} must be a {name} or its text, got {type(given).__name__}")
+            raise TypeError(f"{name.lower()} must be a {name} or its text, got {type(choice).__name__}")
         text = write(value, full=True)
         self._values[text] = value
         return text
 
-    def _register_stages(self, given: Any, kind: type) -> str:
+    def _register_stages(self, choice: Any, kind: type) -> str:
         """Text of stages, whose values are kept like those of balls."""
-        stages = parse_stages(given, kind)
+        stages = parse_stages(choice, kind)
         text = text_of(stages)
         self._values[f"{kind.__name__} {text}"] = stages
         return text
@@ -215,8 +214,8 @@ class Groups(Observed):
             if group["algorithm"] == "lmo" and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
                 view = self.view(group)
                 seen = ((shape, p.device) for p in group["params"] for shape in view.shapes(p.shape) if 0 not in shape)
-                found = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
-                group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
+                resolved = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
+                group["ball"] = self._register(replace(ball, polar=resolved), Ball, parse)
             self._resolved[i] = (group["ball"], len(group["params"]))
 
     def _selected(self) -> list[Entry]:
@@ -240,7 +239,7 @@ class Groups(Observed):
 
     def _options(self) -> dict[str, Any]:
         """Attributes of a copy: options are kept; samples, which refer to other parameters, are not."""
-        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "roles", "rates")
+        names = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "roles", "rates")
         telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
-        fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}}
-        return {key: getattr(self, key) for key in kept} | fresh
+        fresh = {"telemetry": telemetry, "observers": [], "observed": frozenset(), "_names": {}}
+        return {key: getattr(self, key) for key in names} | fresh

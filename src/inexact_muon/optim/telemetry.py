@@ -92,15 +92,15 @@ class Telemetry:
         # Cap credit at the most expensive sample.
         self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
 
-    def record(self, key: int, found: Inexactness) -> None:
+    def record(self, key: int, inexactness: Inexactness) -> None:
         """Record the inexactness of a parameter; called on one of the ranks that hold it."""
-        lifted = nan if found.lifted is None else found.lifted
-        numbers = (1.0, found.delta, found.gap, found.overshoot, lifted)
+        lifted = nan if inexactness.lifted is None else inexactness.lifted
+        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot, lifted)
         self.partial_sums.setdefault(key, [0.0] * COLUMNS)[:5] = map(float, numbers)
 
-    def record_applied(self, key: int, found: Inexactness) -> None:
+    def record_applied(self, key: int, inexactness: Inexactness) -> None:
         """Record the inexactness of what is applied after the stages; called on one of the ranks that hold it."""
-        numbers = (1.0, found.delta, found.gap, found.overshoot)
+        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot)
         self.partial_sums.setdefault(key, [0.0] * COLUMNS)[7:] = map(float, numbers)
 
     def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
@@ -165,13 +165,13 @@ def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False)
     delta = overshoot = total = achieved = 0.0
     lifted = directions = 0.0
     for ball, m, d_hat in answers:
-        found, dual, descent = assess(ball, m, d_hat, exact)
-        delta = max(delta, float(torch.as_tensor(found.delta).max()))
-        overshoot = max(overshoot, float(torch.as_tensor(found.overshoot).max()))
+        inexactness, dual, descent = assess(ball, m, d_hat, exact)
+        delta = max(delta, float(torch.as_tensor(inexactness.delta).max()))
+        overshoot = max(overshoot, float(torch.as_tensor(inexactness.overshoot).max()))
         total += float(dual.sum())
         achieved += float(descent.sum())
-        if found.lifted is not None:
-            lifted += min(m.shape[-2:]) * float(torch.as_tensor(found.lifted).sum())
+        if inexactness.lifted is not None:
+            lifted += min(m.shape[-2:]) * float(torch.as_tensor(inexactness.lifted).sum())
             directions += min(m.shape[-2:]) * prod(m.shape[:-2])
     gap = 1.0 - achieved / total if total > 0 else 0.0
     return Inexactness(delta, gap, overshoot, lifted / directions if directions else None)

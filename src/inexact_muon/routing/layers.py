@@ -96,8 +96,8 @@ def sites(model: nn.Module) -> Iterator[Site]:
 
 
 def _int(module: Any, *names: str) -> tuple[int, ...] | None:
-    found = tuple(getattr(module, name, None) for name in names)
-    return found if all(isinstance(value, int) for value in found) else None  # type: ignore[return-value]
+    values = tuple(getattr(module, name, None) for name in names)
+    return values if all(isinstance(value, int) for value in values) else None  # type: ignore[return-value]
 
 
 def is_embedding(module: nn.Module) -> bool:

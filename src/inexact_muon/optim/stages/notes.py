@@ -28,8 +28,8 @@ def stage_notes(optimizer: LMOOptimizer, stages: Sequence[str]) -> Iterator[str]
     """Sentences on the stages of each parameter, and on what they make of the oracle's answers if it was sampled."""
     for text, count in Counter(filter(None, stages)).items():
         yield f"{count} parameter{'s' * (count > 1)} with stages: {text}."
-    found = optimizer.inexactness(applied=True) if any(stages) and optimizer.telemetry.every else {}
-    most = worst(list(found.values()))
+    applied = optimizer.inexactness(applied=True) if any(stages) and optimizer.telemetry.every else {}
+    most = worst(list(applied.values()))
     if most is not None:
         yield f"gap_applied {most.gap:.4f}, overshoot_applied {most.overshoot:.4f}: the worst after the stages."
 
