@@ -18,12 +18,13 @@ CORE = {
     "polar": ("_text", "schedules"),
     "lmo": ("_text", "polar", "schedules"),
     "views": ("_text",),
-    "routing": ("views",),
+    "wrappers": (),
+    "routing": ("views", "wrappers"),
     "inexactness": ("lmo", "polar", "schedules"),
     "parallel": ("dtensors", "lmo", "polar", "strategies", "views"),
     "optim": (
         *("_text", "defaults", "dtensors", "inexactness", "lmo", "parallel", "polar", "routing", "schedules"),
-        *("sheet", "strategies", "views"),
+        *("sheet", "strategies", "views", "wrappers"),
     ),
     "testing": ("lmo", "polar", "schedules"),
     "integrations": ("optim",),
@@ -63,13 +64,14 @@ NAMES_OF_THE_LAB = (
 """Files of `inexact_muon` that pass on what is typed under its name; they import the lab when it is asked for."""
 
 INSIDE_FUNCTIONS = (
-    *("__init__.py", "optim/__init__.py", "optim/groups.py", "polar/kernel.py"),
+    *("__init__.py", "optim/__init__.py", "optim/groups.py", "optim/presets.py", "polar/kernel.py"),
     *("__main__.py", "cli/evidence.py", "cli/oracles.py", "cli/runs.py", "cli/catalogue.py", "cli/statements.py"),
     *("tune/__init__.py", "tune/checkpoints.py", "tune/coordinates.py", "tune/plotting.py", "bench/page.py"),
     *("plan/files.py", "plan/page.py"),
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; the
-optimizer, which imports `parallel` once there is a process group; and the kernel, which needs Triton."""
+optimizer, which imports `parallel` once there is a process group and `routing` for a model; and the kernel, which
+needs Triton."""
 
 TORCH_FREE = (
     *("_text", "defaults", "report", "schedules", "sheet", "statistics", "strategies", "terminal", "theory"),
@@ -229,3 +231,21 @@ sys.exit(str([m for m in {HEAVY} if m in sys.modules]))
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr == "[]\n"
+
+
+def test_an_optimizer_of_parameters_needs_no_routing() -> None:
+    """Only `for_model` reads a model; the count is printed, for -s."""
+    code = """
+import inexact_muon, sys
+def loaded(part): return [name for name in sys.modules if name.startswith(part)]
+inexact_muon.Muon
+print(len(loaded("inexact_muon")), loaded("inexact_muon.routing"))
+import torch
+inexact_muon.Muon.for_model(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), 0.1)
+print(len(loaded("inexact_muon.routing")) > 1)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True)
+    print(done.stdout)
+    first, second = done.stdout.splitlines()
+    assert first.endswith(" []")
+    assert second == "True"

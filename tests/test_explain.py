@@ -75,7 +75,7 @@ def test_products_on_an_accelerator_are_named(installed: bool) -> None:
 def test_columns_are_fields() -> None:
     names = [field.name for field in fields(Line)]
     *plain, gap, overshoot, lifted = COLUMNS
-    assert [name for name in names if name not in ("sure", "runs", "bound", "inexactness", "stages")] == plain
+    assert [name for name in names if name not in ("sure", "runs", "bound", "inexactness", "stages", "role")] == plain
     assert {gap, overshoot, lifted} < {field.name for field in fields(Inexactness)}
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from inexact_muon import Muon
-from inexact_muon.optim import load_foreign
+from inexact_muon.optim import load_foreign, structure
 from models import GPT
 from test_optim_promises import through_disk
 from torch_features import needs_torch_muon
@@ -380,6 +380,19 @@ def test_damaged_files_are_refused_before_anything_changes(change: Any, words: s
     with pytest.raises(ValueError, match=words):
         optimizer.load_state_dict(file)
     assert str(before) == str(optimizer.state_dict())
+
+
+def test_a_file_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.02)
+    train(net, [optimizer], 1)
+    checked: list[int] = []
+    monkeypatch.setattr(structure, "check_group", lambda i, _: checked.append(i))
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert checked == list(range(len(optimizer.param_groups)))
+    for wrong in (5, [], {}, {"state": {}}):
+        with pytest.raises(ValueError, match="has the entries state and param_groups"):
+            optimizer.load_state_dict(wrong)  # type: ignore[arg-type]
 
 
 # found by the fuzzer --------------------------------------------------------------------------------------------------

@@ -401,6 +401,9 @@ def test_explain_warns() -> None:
     assert "of the entries get an LMO" in warning
     flat = nn.ParameterDict({"flat": nn.Parameter(torch.zeros(2_000_000))})
     assert any("FSDP1" in w for w in explain(Muon.for_model(flat, 0.02)).warnings)
+    asked = explain(Muon.for_model(flat, 0.02, rules=[("flat", "adamw")]))
+    assert [line.role for line in asked.lines] == [""]
+    assert not any("FSDP1" in w for w in asked.warnings)
 
 
 def test_explain_without_names() -> None:

@@ -122,8 +122,8 @@ def _looks_swapped(m: Tensor, d_hat: Tensor, overshoot: float) -> bool:
     """Whether all singular values of m are near 1, as of an answer, while d_hat is long and far from that."""
     if overshoot < SWAPPED:
         return False
-    given, answer = (torch.linalg.svdvals(x.detach().double()) for x in (m, d_hat))
-    return bool(given.min() > 0.5 and given.max() < 1.5 and answer.min() < 0.5 * answer.max())
+    sigma, answer = (torch.linalg.svdvals(x.detach().double()) for x in (m, d_hat))
+    return bool(sigma.min() > 0.5 and sigma.max() < 1.5 and answer.min() < 0.5 * answer.max())
 
 
 def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:

@@ -112,20 +112,20 @@ def _single(member: Member, on: Tensor | None = None) -> None:
     gradient = member.gradient.to(first.dtype)
     gradient = -gradient if group["maximize"] else gradient
     square = gradient.to(second.dtype).square()
-    made: float | Tensor = (
+    step_count: float | Tensor = (
         float(step) if on is None else step.clamp(min=1.0).to(torch.promote_types(first.dtype, step.dtype))
     )
-    rate, kept = group["lr"], group["lr"] * group["weight_decay"]
+    rate, decay = group["lr"], group["lr"] * group["weight_decay"]
     if on is not None:
         gradient, square = torch.where(on > 0, gradient, first), torch.where(on > 0, square, second)
         on = on.to(torch.promote_types(p.dtype, on.dtype))  # a float32 rate would round float64 updates
-        rate, kept = rate * on, kept * on
+        rate, decay = rate * on, decay * on
     first.lerp_(gradient, 1.0 - group["momentum"])
     second.lerp_(square, 1.0 - group["beta2"])
-    one, two = (1.0 - beta**made for beta in (group["momentum"], group["beta2"]))
+    one, two = (1.0 - beta**step_count for beta in (group["momentum"], group["beta2"]))
     direction = (first / one) / (second / two).sqrt_().add_(group["eps"])
     if group["weight_decay"]:
-        p.mul_(1.0 - kept)
+        p.mul_(1.0 - decay)
     p.sub_(direction * rate)
 
 

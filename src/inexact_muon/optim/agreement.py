@@ -16,10 +16,9 @@ from torch import Tensor
 
 from inexact_muon.dtensors import is_fake, local_gradients
 from inexact_muon.optim.finite import is_finite, is_host_readable, usable
+from inexact_muon.optim.observers import Entry
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.team import Team
-
-Entry = tuple[dict[str, Any], Tensor]
 
 PRESENT, MISSING, BAD = range(3)
 """Columns of a gradient's status; BAD is one of the following, the largest of all ranks."""

@@ -13,19 +13,19 @@ from inexact_muon.optim import algorithm, masked
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.masked import shared_factor
 
-Found = tuple[list[Tensor], list[float]]
+Directions = tuple[list[Tensor], list[float]]
 """(direction of each tensor, factor of lr it still needs)"""
 
 
 class RankRoute:
     """How ranks compute the directions of a batch. All ranks make the same calls in the same order."""
 
-    def made_here(self, batch: Batch) -> Batch:
+    def prepared_here(self, batch: Batch) -> Batch:
         """The members whose LMO inputs this rank needs before the directions."""
         return batch
 
     def update_buffers_(self, batch: Batch, inputs: Sequence[Tensor]) -> None:
-        """The buffers of all members, from the inputs of `made_here`."""
+        """The buffers of all members, from the inputs of `prepared_here`."""
         equations(batch).update_buffers_(batch, inputs)
 
 
@@ -34,7 +34,7 @@ def equations(batch: Batch) -> ModuleType:
     return algorithm if batch.flags is None else masked
 
 
-def scaled(batch: Batch, zs: list[Tensor], lengths: list[float]) -> Found:
+def scaled(batch: Batch, zs: list[Tensor], lengths: list[float]) -> Directions:
     """On an accelerator, z times length / -decay in the dtype of W, and -decay as the factor that is left.
 
     Stages get z as it is.
@@ -91,7 +91,7 @@ class Assembly(RankRoute):
     def _runs(self, buffer: Tensor, stacks: Sequence[Tensor]) -> list[tuple[Tensor, Tensor, list[int]]]:
         """(part of a buffer [rank][member][piece], part of the stacks, order of the buffer's axes there), by runs."""
         assert self.solved is not None
-        made, members, slots = [], self.solved.members, self.solved.stacks.blocks  # type: ignore[union-attr]
+        parts, members, slots = [], self.solved.members, self.solved.stacks.blocks  # type: ignore[union-attr]
         low = 0
         for k, end in self.runs:
             place, (stack, first, count) = members[k].place, slots[k]  # type: ignore[misc]
@@ -104,9 +104,9 @@ class Assembly(RankRoute):
                 axes += [*divided, len(sizes) + 1 + dim]
                 shape += [*[sizes[d] for d in divided], piece[dim]]
             whole = stacks[stack].narrow(0, first, n * (count or 0)).reshape(shape)
-            made.append((pieces, whole, axes))
+            parts.append((pieces, whole, axes))
             low += n * size
-        return made
+        return parts
 
     def _assemble(self, arrived: Tensor, wholes: Sequence[Tensor], stacks: Sequence[Tensor]) -> None:
         """Copy the pieces that arrived into the whole tensors, scaled alike."""

@@ -175,8 +175,8 @@ class Stacks:
     def scale(self, zs: list[Tensor], numbers: Sequence[Sequence[Number]], dtype: torch.dtype) -> None:
         """Multiply the contents of each slot by its number, casting tensors narrower than `dtype`."""
         rows: list[list[tuple[Number, int]]] = [[] for _ in zs]
-        for slots, some in zip(self.slots, numbers, strict=True):
-            for (place, _, count), number in zip(slots, some, strict=True):
+        for slots, factors in zip(self.slots, numbers, strict=True):
+            for (place, _, count), number in zip(slots, factors, strict=True):
                 rows[place].append((number, 1 if count is None else count))
         plain: dict[int, float] = {}
         for place, row in enumerate(rows):
@@ -202,20 +202,20 @@ class Stacks:
         values = [number for number, count in row for _ in range(count)]
         if place not in self._factors or self._factors[place][0] != values:
             few = values[:1] if all(value == values[0] for value in values) else values
-            made = torch.tensor(few, dtype=torch.promote_types(dtype, torch.float32)).view(-1, 1, 1)
-            self._factors[place] = (values, made.to(self.like.device))
+            factor = torch.tensor(few, dtype=torch.promote_types(dtype, torch.float32)).view(-1, 1, 1)
+            self._factors[place] = (values, factor.to(self.like.device))
         return self._factors[place][1]
 
     def split(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Stacked tensors rearranged to the sizes of the cuts."""
-        made = []
+        pieces = []
         for k, (cut, block) in enumerate(zip(self.cuts, self.blocks, strict=True)):
             if block is not None:
-                made.append(tensors[block[0]].narrow(0, block[1], block[2] or 0).reshape(cut.size))
+                pieces.append(tensors[block[0]].narrow(0, block[1], block[2] or 0).reshape(cut.size))
             else:
                 slots = zip(self.slots[k], self.contents(k), strict=True)
-                made.append(cut.join([in_slot(tensors, s).reshape(shape) for s, shape in slots]))
-        return made
+                pieces.append(cut.join([in_slot(tensors, s).reshape(shape) for s, shape in slots]))
+        return pieces
 
 
 @dataclass(eq=False)

@@ -88,9 +88,9 @@ class CapturedStep:
         graph.replay()
 
     def _compare(self) -> None:
-        found = dict(_captured_values(self.optimizer))
-        for what in (*self._captured, *found):
-            old, new = (values.get(what, "missing") for values in (self._captured, found))
+        current = dict(_captured_values(self.optimizer))
+        for what in (*self._captured, *current):
+            old, new = (values.get(what, "missing") for values in (self._captured, current))
             if old != new:
                 raise RuntimeError(
                     f"{what} is {new} and was {old} when the step was captured; nothing was changed: call reset() to "

@@ -43,8 +43,8 @@ class Gathered(RankRoute):
         for m, whole, x in zip(self.members, wholes, inputs, strict=True):
             whole.copy_(whole_of(x, m.place.source))
         zs, lengths = optimizer.solve(self.solved, wholes, stacks)
-        found = [piece_of(z, m.place.source) for m, z in zip(self.members, self.solved.stacks.split(zs), strict=True)]
-        return scaled(batch, found, lengths)
+        pieces = [piece_of(z, m.place.source) for m, z in zip(self.members, self.solved.stacks.split(zs), strict=True)]
+        return scaled(batch, pieces, lengths)
         yield  # makes this a generator, as the others are
 
 
@@ -101,7 +101,7 @@ class Summed(RankRoute):
         answers = yield from gram_reduced(parts, self.group, self.wire)
         raw = [m.here.join(zs) for m, (zs, _) in zip(self.members, answers, strict=True)]
         yield from measured(self, inputs, raw, optimizer)
-        found, lengths = [], []
+        directions, lengths = [], []
         for m, z, (zs, duals) in zip(self.members, raw, answers, strict=True):
             factors = [
                 step_factor(m, shape, dual if m.length.needs_dual else None)
@@ -109,9 +109,9 @@ class Summed(RankRoute):
             ]
             uniform = uniform_factor(m)
             blocks = [block * factor for block, factor in zip(zs, factors, strict=True)]
-            found.append(z if uniform is not None else m.here.join(blocks))
+            directions.append(z if uniform is not None else m.here.join(blocks))
             lengths.append(1.0 if uniform is None else uniform)
-        return scaled(batch, found, lengths)
+        return scaled(batch, directions, lengths)
 
 
 def summed_chunks(members: Sequence[Member], limit: int) -> list[list[Member]]:
@@ -151,12 +151,12 @@ def measured(
     route: OwnBlocks | Summed, ms: Sequence[Tensor], zs: Sequence[Tensor], optimizer: Any
 ) -> Generator[None, None, None]:
     """Gather m and z on the owners, if they are measured or observed, since no rank has them whole."""
-    some = [k for k, m in enumerate(route.members) if id(m.p) in optimizer.wanted]
-    if not some:
+    indices = [k for k, m in enumerate(route.members) if id(m.p) in optimizer.observed]
+    if not indices:
         return
-    members, several = [route.members[k] for k in some], [[values[k] for k in some] for values in (ms, zs)]
-    found = yield from on_owners(members, route.group, route.wire, several)
-    for m, whole, z in found:
+    members, several = [route.members[k] for k in indices], [[values[k] for k in indices] for values in (ms, zs)]
+    wholes = yield from on_owners(members, route.group, route.wire, several)
+    for m, whole, z in wholes:
         optimizer.observe(id(m.p), m.ball, m.view, whole, z, isinstance(route, Summed))
 
 

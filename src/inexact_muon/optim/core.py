@@ -24,18 +24,18 @@ from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.loading import matched, restore_buffers
 from inexact_muon.optim.members import member_of
+from inexact_muon.optim.observers import Entry
 from inexact_muon.optim.options import check_gradient
 from inexact_muon.optim.stages import Given
 from inexact_muon.optim.stages.staged import Staged
-from inexact_muon.optim.stepplan import Entry, StepPlan, alike, dependencies, interleaved, single
-from inexact_muon.optim.structure import check_structure
+from inexact_muon.optim.stepplan import StepPlan, alike, dependencies, interleaved, single
+from inexact_muon.optim.structure import check_entries
 from inexact_muon.optim.telemetry import SHARE, Telemetry
 from inexact_muon.polar.batching import limit_on
 
 if TYPE_CHECKING:
     from inexact_muon.optim.ranks import Ranks
     from inexact_muon.strategies import Strategy
-
 
 KEEP = itemgetter("keep")
 
@@ -165,7 +165,7 @@ class LMOOptimizer(Groups):
                 ranks.reduce_samples(self)
         for member in members:
             member.gradient = None
-        self.wanted = set()
+        self.observed = frozenset()
         for group in self.param_groups:
             group["turn"] += 1
         return loss
@@ -216,13 +216,13 @@ class LMOOptimizer(Groups):
                 zs = batch.stacks.split(directions)  # type: ignore[union-attr]
             else:
                 inputs, stacks = batch.route.allocate(batch.members[0].buffers[0])
-                made = batch.route.made_here(batch)
-                equations.lmo_inputs(made, inputs)
-                staged = Staged(batch, made, inputs) if batch.staged else None
+                prepared = batch.route.prepared_here(batch)
+                equations.lmo_inputs(prepared, inputs)
+                staged = Staged(batch, prepared, inputs) if batch.staged else None
                 zs, lengths = yield from batch.route.directions(batch, inputs, stacks, self)
             if staged is not None:
                 yield from staged.finish(zs, lengths, self)
-            elif self.wanted and zs:
+            elif self.observed and zs:
                 self._record_sizes(batch, zs, lengths)
             updates.append((batch, inputs, zs, lengths, staged))
         for batch, inputs, zs, lengths, staged in updates:
@@ -257,7 +257,7 @@ class LMOOptimizer(Groups):
         assert batch.stacks is not None
         ms = batch.stacks.fill(stacks, inputs)
         directions = self.directions(batch.members[0].ball, ms)
-        if self.wanted:
+        if self.observed:
             self._observe_batch(batch, ms, directions, exact)
         return directions, step_lengths(batch, ms, directions, scaled)
 
@@ -278,11 +278,11 @@ class LMOOptimizer(Groups):
         fit raises before anything changes. Buffers keep the dtype they were saved in. For checkpoints of other
         optimizers see `load_foreign`.
         """
-        check_structure(state_dict)
+        check_entries(state_dict)  # torch copies it before its hooks
         mapped: dict[str, Any] = {}
 
-        def by_name(_: Any, given: dict[str, Any]) -> dict[str, Any]:
-            mapped.update(matched(self, given))
+        def by_name(_: Any, saved: dict[str, Any]) -> dict[str, Any]:
+            mapped.update(matched(self, saved))
             return mapped
 
         handle = self.register_load_state_dict_pre_hook(by_name)  # after the caller's own

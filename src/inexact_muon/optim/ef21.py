@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from inexact_muon._text import read
-from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.optim.arguments import EF21Common, EF21Options
 from inexact_muon.optim.batches import Member
 from inexact_muon.optim.exchange import Exchange
+from inexact_muon.optim.observers import Entry
 from inexact_muon.optim.presets import Muon
 from inexact_muon.optim.ranks import Ranks
-from inexact_muon.optim.stepplan import Entry, StepPlan
+from inexact_muon.optim.stepplan import StepPlan
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor
 from inexact_muon.parallel.team import Team
-from inexact_muon.routing.groups import Recipe
-from inexact_muon.routing.per_head import Heads
-from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.strategies import OwnerRank
+
+if TYPE_CHECKING:
+    from inexact_muon.routing.per_head import Heads
+    from inexact_muon.routing.routes import Rules, Splits
 
 
 class EF21Muon(Muon):
@@ -74,8 +75,8 @@ class EF21Muon(Muon):
         **options: Unpack[EF21Options],
     ) -> Self:
         """`Muon.for_model` with compressors and without a strategy."""
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, heads=heads)
-        return cls._routed(model, lr, recipe, **{"polar": "auto", "up": up, "down": down, **options})
+        named: Any = {"polar": "auto", "up": up, "down": down, **options}
+        return cls._routed(model, lr, adamw, rules, split, heads, **named)
 
     def _join(self) -> Ranks:
         return Exchange(Team(OwnerRank(), self._given[1], all=True), up=self.up, down=self.down)
@@ -111,8 +112,8 @@ class EF21Muon(Muon):
             buffer = state["momentum_buffer"]
             buffer.copy_(wire.reduce(buffer.clone(), place.groups) / len(place.ranks))
             for key in ("server_estimate", "server_weight"):
-                kept = state.get(key)
-                value = kept if server == place.me and kept is not None else torch.zeros_like(state["worker_estimate"])
+                mine = state.get(key) if server == place.me else None
+                value = torch.zeros_like(state["worker_estimate"]) if mine is None else mine
                 state[key] = wire.reduce(value.clone(), place.groups)
             state["worker_estimate"].copy_(state["server_estimate"])
 
@@ -129,8 +130,8 @@ class EF21Muon(Muon):
         return {**super()._options(), "up": self.up, "down": self.down}
 
 
-def _compressor(given: Compressor | str) -> Compressor:
-    found = read(given, COMPRESSORS) if isinstance(given, str) else given
-    if not isinstance(found, Compressor):
-        raise TypeError(f"expected a compressor or its text, such as low-rank:8, got {type(given).__name__}")
-    return found
+def _compressor(choice: Compressor | str) -> Compressor:
+    compressor = read(choice, COMPRESSORS) if isinstance(choice, str) else choice
+    if not isinstance(compressor, Compressor):
+        raise TypeError(f"expected a compressor or its text, such as low-rank:8, got {type(choice).__name__}")
+    return compressor

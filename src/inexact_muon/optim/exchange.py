@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from inexact_muon.optim.algorithm import update_weights_
-from inexact_muon.optim.assembly import Found, RankRoute
+from inexact_muon.optim.assembly import Directions, RankRoute
 from inexact_muon.optim.batches import Batch, Member, Stacks
 from inexact_muon.optim.ranks import Ranks, assign, spread
 from inexact_muon.optim.stepplan import StepPlan
@@ -91,7 +91,7 @@ class ErrorFeedback(RankRoute):
 
     def directions(
         self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any
-    ) -> Generator[None, None, Found]:
+    ) -> Generator[None, None, Directions]:
         """Exchange the changes of momenta, update the servers, and exchange the changes of weights."""
         yield from self._estimate(inputs)
         self._update_servers(optimizer, (yield from self._mean_momenta(inputs, optimizer)))
@@ -120,9 +120,9 @@ class ErrorFeedback(RankRoute):
 
     def _mean_momenta(self, ms: Sequence[Tensor], optimizer: Any) -> Generator[None, None, dict[int, Tensor]]:
         """id of a measured parameter -> mean_j M_j, which G estimates, on its server."""
-        if not any(id(m.p) in optimizer.wanted for m in self.members):
+        if not any(id(m.p) in optimizer.observed for m in self.members):
             return {}
-        messages = [[x] if id(m.p) in optimizer.wanted else [] for m, x in zip(self.members, ms, strict=True)]
+        messages = [[x] if id(m.p) in optimizer.observed else [] for m, x in zip(self.members, ms, strict=True)]
         buffers = [[torch.empty_like(x) for x in message] for message in self._served(messages)]
         arrived = yield from self._to_servers(messages, buffers)
         rows = [(m, parts) for m, parts in zip(self._served(self.members), arrived, strict=True) if parts[0]]

@@ -20,7 +20,7 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.scales import SCALES, conventions
-from inexact_muon.optim.stages.notes import is_cheap, stage_notes, stages_of
+from inexact_muon.optim.stages.notes import can_decompose, stage_notes, stages_of
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import Auto, PolarMethod
 from inexact_muon.polar.kernel import FEWEST, uses_kernel
@@ -39,7 +39,7 @@ COLUMNS = (
 WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle")
 LATER = "Which oracle: optimizer.advice(), after some steps, says what is lost on this momentum and what to use."
 OPTIONAL = ("flops", "scale", "matrices")
-WRAPPERS = ("optimizer", "_optimizer", "optim")
+INNER = ("optimizer", "_optimizer", "optim")
 """Attributes that hold a wrapped optimizer: Accelerate, Lightning, torch's ZeroRedundancyOptimizer."""
 
 
@@ -65,6 +65,7 @@ class Line:
         runs: dtype and form of the oracle's products on an accelerator, and the kernel of symmetric ones; empty on a
             CPU. Printed below the table.
         stages: around the oracle, in words. Printed below the table.
+        role: by which routing decided; empty if a rule or the caller did.
     """
 
     parameter: str
@@ -83,6 +84,7 @@ class Line:
     bound: str = ""
     runs: str = ""
     stages: str = ""
+    role: str = ""
 
     @property
     def equal(self) -> tuple[Any, ...]:
@@ -92,7 +94,7 @@ class Line:
 
     def cells(self) -> list[str]:
         """The cells of COLUMNS as text."""
-        found = self.inexactness
+        error = self.inexactness
         return [
             self.parameter,
             _times(self.shape),
@@ -105,9 +107,9 @@ class Line:
             self.oracle,
             f"{self.flops:.2g}" if self.flops else "",
             f"{self.cost:.0%}" if self.flops else "",
-            "" if found is None else f"{found.gap:.4f}",
-            "" if found is None else f"{found.overshoot:.4f}",
-            "" if found is None or found.lifted is None else f"{found.lifted:.3f}",
+            "" if error is None else f"{error.gap:.4f}",
+            "" if error is None else f"{error.overshoot:.4f}",
+            "" if error is None or error.lifted is None else f"{error.lifted:.3f}",
         ]
 
 
@@ -136,9 +138,9 @@ class Explanation:
         rows = []
         for name, places in grouped([(line.parameter, line.equal) for line in self.lines]):
             group = [self.lines[i] for i in places]
-            found = worst([line.inexactness for line in group if line.inexactness is not None])
+            largest = worst([line.inexactness for line in group if line.inexactness is not None])
             flops, cost = sum(line.flops for line in group), sum(line.cost for line in group)
-            rows.append(replace(group[0], parameter=name, flops=flops, cost=cost, inexactness=found))
+            rows.append(replace(group[0], parameter=name, flops=flops, cost=cost, inexactness=largest))
         return tuple(rows)
 
     @property
@@ -184,20 +186,20 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
         optimizer: an optimizer of this library, also wrapped by Accelerate, Lightning or torch's ZeRO. `advise` answers
             for other optimizers.
     """
-    found = unwrap(optimizer)
-    samples = found.inexactness() if found.telemetry.every else {}
-    answer = found.advice() if is_cheap(found) else None
+    inner = unwrap(optimizer)
+    samples = inner.inexactness() if inner.telemetry.every else {}
+    answer = inner.advice() if can_decompose(inner) else None
     judged = {} if answer is None else answer.by_parameter()
-    lines = [_line(found, name, p, group, judged.get(name, samples.get(name))) for name, p, group in found.named()]
+    lines = [_line(inner, name, p, group, judged.get(name, samples.get(name))) for name, p, group in inner.named()]
     total = sum(line.flops for line in lines) or 1
     lines = [replace(line, cost=line.flops / total) for line in lines]
-    order = {name: place for place, name in enumerate(found.why)}
+    order = {name: place for place, name in enumerate(inner.why)}
     lines.sort(key=lambda line: order.get(line.parameter, len(order)))
-    steps = sorted({sample.step for _, p, _ in found.named() if (sample := found.telemetry.sample_of(p)) is not None})
+    steps = sorted({sample.step for _, p, _ in inner.named() if (sample := inner.telemetry.sample_of(p)) is not None})
     measured = "on the momentum as it stands" if judged else _at_steps(steps) if samples else ""
     told = answer.lines if answer is not None else (LATER,) if any(line.flops for line in lines) else ()
-    staged = tuple(stage_notes(found, [line.stages for line in lines]))
-    named = conventions(group["scale"] for group in found.param_groups if group["algorithm"] == "lmo")
+    staged = tuple(stage_notes(inner, [line.stages for line in lines]))
+    named = conventions(group["scale"] for group in inner.param_groups if group["algorithm"] == "lmo")
     return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, (*named, *told), staged)
 
 
@@ -209,16 +211,16 @@ def unwrap(optimizer: Any) -> LMOOptimizer:
     """The optimizer of this library inside wrappers of training frameworks."""
     inner: Any = optimizer
     while inner is not None:
-        found = inner
-        inside = (getattr(found, name, None) for name in WRAPPERS)
-        inner = next((value for value in inside if isinstance(value, Optimizer) and value is not found), None)
-    if not isinstance(found, LMOOptimizer):
-        name = type(found).__name__
+        current = inner
+        inside = (getattr(current, name, None) for name in INNER)
+        inner = next((value for value in inside if isinstance(value, Optimizer) and value is not current), None)
+    if not isinstance(current, LMOOptimizer):
+        name = type(current).__name__
         raise TypeError(f"explain needs an optimizer of this library, got {name}; advise(optimizer) answers for others")
-    return found
+    return current
 
 
-def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], found: Inexactness | None) -> Line:
+def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], error: Inexactness | None) -> Line:
     """The row of one parameter; its cost is filled in later."""
     lmo = group["algorithm"] == "lmo"
     ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
@@ -241,10 +243,11 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], 
         oracle=pending or (str(polar) if polar else ""),
         flops=sum(oracle_flops(ball, shape, p.device) for shape in shapes) if lmo else 0,
         cost=0.0,
-        inexactness=found,
+        inexactness=error,
         bound=_bound(polar) if polar else "",
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
         stages=stages_of(group),
+        role=getattr(optimizer, "roles", {}).get(name, ""),
     )
 
 
@@ -271,7 +274,7 @@ def _suspicious(lines: list[Line]) -> Iterator[str]:
         yield f"only {lmo / max(1, sum(entries.values())):.1%} of the entries get an LMO: is this the model you meant?"
     for line in lines:
         count = entries[line.parameter]
-        if line.algorithm == "adamw" and line.why.startswith("1-D") and count > 10**6:
+        if line.algorithm == "adamw" and line.role == "vector" and len(line.shape) == 1 and count > 10**6:
             yield f"{line.parameter} is 1-D with {count} entries: a flattened (FSDP1) parameter gets no LMO"
 
 

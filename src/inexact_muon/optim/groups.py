@@ -23,7 +23,7 @@ from inexact_muon.optim.decay import PLAIN_STAGES, check_stages, is_independent
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.observation import Observed
-from inexact_muon.optim.observers import Observer
+from inexact_muon.optim.observers import Entry, Observer
 from inexact_muon.optim.options import (
     GROUP_ONLY,
     check_names,
@@ -60,6 +60,7 @@ class Groups(Observed):
 
     Attributes:
         why: parameter name -> reason for its algorithm; `unsure`: names for which it is a guess.
+        roles: parameter name -> role, if that decided and no rule.
         ordered: groups are in the order in which the caller gave them.
     """
 
@@ -82,10 +83,10 @@ class Groups(Observed):
         self._values: dict[str, Any] = {f"{kind.__name__} {NONE}": () for kind in (Before, After)}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
+        self.roles: dict[str, str] = {}
         self.ordered = True
         self.telemetry = telemetry
         self.observers: list[Observer] = []
-        self.wanted: set[int] = set()
         self._names: dict[int, str] = {}
         self.rates = Rates()
         self.memory_limit, self.on_nonfinite = memory_limit, check_on_nonfinite(on_nonfinite)
@@ -99,19 +100,19 @@ class Groups(Observed):
         }
         super().__init__(check_parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
 
-    def _register(self, given: Any, kind: type, read: Callable[[str], Any]) -> str:
+    def _register(self, choice: Any, kind: type, read: Callable[[str], Any]) -> str:
         """Text of a ball, length or view. The value is kept: a user-defined one cannot be parsed from text."""
-        value = read(given) if isinstance(given, str) else given
+        value = read(choice) if isinstance(choice, str) else choice
         if not isinstance(value, kind):
             name = kind.__name__
-            raise TypeError(f"{name.lower()} must be a {name} or its text, got {type(given).__name__}")
+            raise TypeError(f"{name.lower()} must be a {name} or its text, got {type(choice).__name__}")
         text = write(value, full=True)
         self._values[text] = value
         return text
 
-    def _register_stages(self, given: Any, kind: type) -> str:
+    def _register_stages(self, choice: Any, kind: type) -> str:
         """Text of stages, whose values are kept like those of balls."""
-        stages = parse_stages(given, kind)
+        stages = parse_stages(choice, kind)
         text = text_of(stages)
         self._values[f"{kind.__name__} {text}"] = stages
         return text
@@ -213,11 +214,11 @@ class Groups(Observed):
             if group["algorithm"] == "lmo" and isinstance(ball, Spectral) and isinstance(ball.polar, Auto):
                 view = self.view(group)
                 seen = ((shape, p.device) for p in group["params"] for shape in view.shapes(p.shape) if 0 not in shape)
-                found = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
-                group["ball"] = self._register(replace(ball, polar=found), Ball, parse)
+                resolved = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
+                group["ball"] = self._register(replace(ball, polar=resolved), Ball, parse)
             self._resolved[i] = (group["ball"], len(group["params"]))
 
-    def _selected(self) -> list[tuple[dict[str, Any], Tensor]]:
+    def _selected(self) -> list[Entry]:
         """Parameters updated in this step, each with probability `keep`; seeded by `turn` and the position."""
         entries, position = [], 0
         for group in self.param_groups:
@@ -238,7 +239,7 @@ class Groups(Observed):
 
     def _options(self) -> dict[str, Any]:
         """Attributes of a copy: options are kept; samples, which refer to other parameters, are not."""
-        kept = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "rates")
+        names = ("on_nonfinite", "state_dtype", "memory_limit", "ordered", "why", "unsure", "roles", "rates")
         telemetry = Telemetry(self.telemetry.every, self.telemetry.share)
-        fresh = {"telemetry": telemetry, "observers": [], "wanted": set(), "_names": {}}
-        return {key: getattr(self, key) for key in kept} | fresh
+        fresh = {"telemetry": telemetry, "observers": [], "observed": frozenset(), "_names": {}}
+        return {key: getattr(self, key) for key in names} | fresh

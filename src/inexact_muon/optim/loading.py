@@ -17,7 +17,7 @@ from inexact_muon.optim.options import ALGORITHM, SCHEDULED, SCHEDULERS, check_o
 from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, translated_state
 from inexact_muon.optim.structure import check_structure, shown, warn
 from inexact_muon.polar import Auto
-from inexact_muon.routing.layers import WRAPPERS
+from inexact_muon.wrappers import bare_name
 
 Loaded = tuple[dict[str, Any], dict[str, Any]]
 """(group, state) of one parameter in a file, with this library's names"""
@@ -104,11 +104,6 @@ def placed(
         yield group, indices, sources, other
 
 
-def canonical(name: str) -> str:
-    """A parameter name without the parts that wrappers insert."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
-
-
 def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
     """For each parameter its (group, identifier) in the file, or None if it is missing."""
     mine = [name for name, *_ in optimizer.named()]
@@ -128,11 +123,11 @@ def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, A
 def _by_name(mine: Sequence[str], rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
     """By equal names; then, among those without a partner on both sides, by names without wrappers, if unique."""
     exact = {name: (group, identifier) for group, identifier, name in rows}
-    here = Counter(canonical(name) for name in mine if name not in exact)
-    there = Counter(canonical(name) for name in exact if name not in mine)
-    stripped = {canonical(name): place for name, place in exact.items() if name not in mine}
+    here = Counter(bare_name(name) for name in mine if name not in exact)
+    there = Counter(bare_name(name) for name in exact if name not in mine)
+    stripped = {bare_name(name): place for name, place in exact.items() if name not in mine}
     unique = {name for name in here if here[name] == there[name] == 1}
-    return [exact.get(name) or (stripped[canonical(name)] if canonical(name) in unique else None) for name in mine]
+    return [exact.get(name) or (stripped[bare_name(name)] if bare_name(name) in unique else None) for name in mine]
 
 
 def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.observers import Answer, Observer
+from inexact_muon.optim.observers import Answer, Entry, Observer
 from inexact_muon.optim.telemetry import Telemetry, combine, costs, stats_of
 from inexact_muon.views import View
 
@@ -23,14 +23,14 @@ class Observed(Optimizer):
     Attributes:
         telemetry: samples of some parameters at some steps.
         observers: called with the inputs and outputs of oracles.
-        wanted: ids of the parameters whose directions are measured or observed in this step.
+        observed: ids of the parameters whose directions are measured or observed in this step.
         own_momenta: whether each rank keeps its own momentum (EF21).
     """
 
     own_momenta: bool = False
     telemetry: Telemetry
     observers: list[Observer]
-    wanted: set[int]
+    observed: frozenset[int] = frozenset()
     _names: dict[int, str]
 
     def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
@@ -42,24 +42,25 @@ class Observed(Optimizer):
                 yield (names[i] if names else str(count)), p, group
                 count += 1
 
-    def _begin(self, entries: Sequence[tuple[dict[str, Any], Tensor]], plan: Any) -> None:
+    def _begin(self, entries: Sequence[Entry], plan: Any) -> None:
         """Choose the parameters to measure or observe in this step, without those that are skipped."""
         self.telemetry.begin(lambda: costs(self, entries))
-        self.wanted = self.telemetry.chosen.union(*(observer.wants(self, entries) for observer in self.observers))
-        if self.wanted:
+        chosen = (observer.wants(self, entries) for observer in self.observers)
+        self.observed = frozenset(self.telemetry.chosen).union(*chosen)
+        if self.observed:
             fine = plan.finite_ids()
-            self.wanted &= fine
+            self.observed &= fine
             self.telemetry.chosen &= fine
-        self._names = {id(p): name for name, p, _ in self.named()} if self.wanted else {}
+        self._names = {id(p): name for name, p, _ in self.named()} if self.observed else {}
 
     def _observe_batch(
         self, batch: Batch, ms: Sequence[Tensor], zs: Sequence[Tensor], exact: dict[int, Tensor] | None
     ) -> None:
-        """Measure and report the wanted directions of a batch whose members are whole here, on their owner."""
+        """Measure and report the observed directions of a batch whose members are whole here, on their owner."""
         assert batch.stacks is not None
         inputs = batch.stacks.split(ms) if exact is None else [exact.get(id(m.p)) for m in batch.members]
         for member, m, z in zip(batch.members, inputs, batch.stacks.split(zs), strict=True):
-            if id(member.p) in self.wanted and (member.place is None or member.owner == member.place.me):
+            if id(member.p) in self.observed and (member.place is None or member.owner == member.place.me):
                 assert m is not None
                 # Of EF21 z belongs to an estimate of m, so that it is no function of m's singular values.
                 self.observe(id(member.p), member.ball, member.view, m, z, not self.own_momenta)
@@ -118,12 +119,12 @@ class Observed(Optimizer):
         if self.telemetry.every == 0:
             warnings.warn("nothing is measured: pass sample_every=10 to the optimizer", stacklevel=2)
         samples = {name: self.telemetry.sample_of(p) for name, p, _ in self.named()}
-        found = {
+        numbers = {
             name: s.applied if applied and s.applied is not None else s.inexactness
             for name, s in samples.items()
             if s is not None
         }
-        return {name: inexactness for name, inexactness in found.items() if inexactness is not None}
+        return {name: inexactness for name, inexactness in numbers.items() if inexactness is not None}
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Per parameter: lr, steps made and skipped; at the last sampled step also update RMS and its ratio to W."""

@@ -10,6 +10,9 @@ from torch.optim import Optimizer
 
 from inexact_muon.lmo import Ball
 
+Entry = tuple[dict[str, Any], Tensor]
+"""(group, parameter)"""
+
 Answer = tuple[Ball, Tensor, Tensor]
 """(ball, m, d_hat) of one matrix: LMO input and output."""
 
@@ -17,7 +20,7 @@ Answer = tuple[Ball, Tensor, Tensor]
 class Observer:
     """Called with the inputs and outputs of oracles; must not modify them. Override the methods you need."""
 
-    def wants(self, optimizer: Optimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> Collection[int]:
+    def wants(self, optimizer: Optimizer, entries: Sequence[Entry]) -> Collection[int]:
         """Ids of the parameters to observe, among the (group, parameter) entries of this step."""
         return ()
 

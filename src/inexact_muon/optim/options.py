@@ -81,24 +81,24 @@ GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0, "
 """Options that can only be set per parameter group, with their defaults."""
 
 
-def check_parameters(given: Any) -> Any:
+def check_parameters(params: Any) -> Any:
     """Reject a model given instead of parameters."""
-    if isinstance(given, nn.Module):
+    if isinstance(params, nn.Module):
         raise TypeError(
-            f"expected parameters, got the model {type(given).__name__}: pass its hidden matrices, or let "
+            f"expected parameters, got the model {type(params).__name__}: pass its hidden matrices, or let "
             "Muon.for_model(model, lr) route all of them"
         )
-    return given
+    return params
 
 
-def check_model(given: Any) -> nn.Module:
+def check_model(model: Any) -> nn.Module:
     """Require a model."""
-    if not isinstance(given, nn.Module):
+    if not isinstance(model, nn.Module):
         raise TypeError(
-            f"for_model needs the model itself, got {type(given).__name__}: write Muon.for_model(model, lr), not "
+            f"for_model needs the model itself, got {type(model).__name__}: write Muon.for_model(model, lr), not "
             "model.parameters()"
         )
-    return given
+    return model
 
 
 def check_options(group: dict[str, Any]) -> None:
@@ -138,11 +138,11 @@ def check_betas(betas: Any) -> tuple[float, float]:
 def named_betas(group: dict[str, Any]) -> dict[str, Any]:
     """A copy of a group with `betas` stored as `momentum` and `beta2`; AdamW groups default to `BETAS`."""
     group = dict(group)
-    given = check_betas(group.pop("betas")) if "betas" in group else None
-    if given is not None and group.get("momentum", given[0]) != given[0]:
-        raise ValueError(f"a group has momentum {group['momentum']} and betas {given}: give one of them")
-    if given is not None or group.get("algorithm") == "adamw":
-        first, second = given or BETAS
+    betas = check_betas(group.pop("betas")) if "betas" in group else None
+    if betas is not None and group.get("momentum", betas[0]) != betas[0]:
+        raise ValueError(f"a group has momentum {group['momentum']} and betas {betas}: give one of them")
+    if betas is not None or group.get("algorithm") == "adamw":
+        first, second = betas or BETAS
         group.setdefault("momentum", first)
         group.setdefault("beta2", second)
     return group

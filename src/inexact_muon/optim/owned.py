@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.algorithm import step_factor
-from inexact_muon.optim.assembly import Assembly, Found, equations, scaled
+from inexact_muon.optim.assembly import Assembly, Directions, equations, scaled
 from inexact_muon.optim.batches import Batch, Member, Stacks
 from inexact_muon.optim.masked import shared_factor
 from inexact_muon.optim.rows import Rows, unflattened
@@ -24,7 +24,7 @@ from inexact_muon.optim.stages.step import advance_
 from inexact_muon.parallel.wire import Pending, Wire
 from inexact_muon.polar.batching import within
 
-Run = Generator[None, None, Found]
+Run = Generator[None, None, Directions]
 
 PADDING = 1.1
 """Most bytes of an all-gather, over those of the directions."""
@@ -117,7 +117,7 @@ class Owned(Assembly):
         device = self.members[0].piece.device
         return [(torch.tensor([k for k, _ in c]).to(device), Batch([m for _, m in c], route=self)) for c in chunks]
 
-    def made_here(self, batch: Batch) -> Batch:
+    def prepared_here(self, batch: Batch) -> Batch:
         """Of parameters that are whole on every rank, those that this one owns."""
         if self.divided or self.everywhere:
             return batch
@@ -129,7 +129,7 @@ class Owned(Assembly):
 
     def update_buffers_(self, batch: Batch, inputs: Sequence[Tensor]) -> None:
         """Of those that others own, a few at a time: their inputs are not needed for anything else."""
-        own = self.made_here(batch)
+        own = self.prepared_here(batch)
         equations(own).update_buffers_(own, inputs)
         for index, other in self.others:
             if batch.flags is not None:
@@ -141,7 +141,7 @@ class Owned(Assembly):
                 advance_(other)
 
     def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """(LMO inputs of `made_here`, uninitialised; stacks of whole ones). Pieces to be sent lie in their order."""
+        """(LMO inputs of `prepared_here`, uninitialised; stacks of whole ones). Pieces to send lie in their order."""
         if not self.divided:
             return self.solved.stacks.allocate() if self.solved else ([], [])  # type: ignore[union-attr]
         flat = like.new_empty(sum(self.entries))
@@ -163,7 +163,7 @@ class Owned(Assembly):
         wholes, exact = inputs, None
         if self.divided:
             wholes, stacks = yield from self.gather()
-            if self.dtype != self.members[0].buffers[0].dtype and optimizer.wanted:
+            if self.dtype != self.members[0].buffers[0].dtype and optimizer.observed:
                 exact = yield from self._exact(inputs, optimizer)
         zs, lengths = optimizer.solve(self.solved, wholes, stacks, exact=exact) if self.solved else ([], [])
         del wholes, stacks
@@ -194,7 +194,7 @@ class Owned(Assembly):
 
     def _exact(self, inputs: Sequence[Tensor], optimizer: Any) -> Generator[None, None, dict[int, Tensor]]:
         """id -> LMO input of the parameters to be measured, as it is: what the wire rounds is part of the error."""
-        indices = [k for k, m in enumerate(self.members) if id(m.p) in optimizer.wanted]
+        indices = [k for k, m in enumerate(self.members) if id(m.p) in optimizer.observed]
         if not indices:
             return {}
         members = [self.members[k] for k in indices]
@@ -256,15 +256,15 @@ class Owned(Assembly):
         """The pieces of all members, in their order: by owner."""
         if self.divided or not self.padded:
             return self._cut(flat, range(len(self.members)))
-        found, low, segment = [], 0, flat.numel() // len(self.ranks)
+        pieces, low, segment = [], 0, flat.numel() // len(self.ranks)
         for k, m in enumerate(self.members):
             if k == 0 or self.members[k - 1].owner != m.owner:
                 low = self.ranks.index(m.owner) * segment
-            found.append(flat.narrow(0, low, self.entries[k]).view(self.sizes[k]))
+            pieces.append(flat.narrow(0, low, self.entries[k]).view(self.sizes[k]))
             low += self.entries[k]
-        return found
+        return pieces
 
-    def _scaled(self, batch: Batch, flat: Tensor, lengths: list[float]) -> Found:
+    def _scaled(self, batch: Batch, flat: Tensor, lengths: list[float]) -> Directions:
         """The pieces of `flat`; on an accelerator times length / -decay in the dtype of W, by one operation."""
         if batch.flags is None or batch.staged:
             return self._arrived(flat), lengths

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Self, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from torch import Tensor, nn
 
@@ -15,11 +14,14 @@ from inexact_muon.optim.arguments import Common, MuonOptions
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
+from inexact_muon.optim.structure import check_ns_steps
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
-from inexact_muon.routing.groups import Recipe, warn_of_doubts
-from inexact_muon.routing.per_head import Heads
-from inexact_muon.routing.routes import Rules, Splits
 from inexact_muon.schedules.published import JORDAN
+
+if TYPE_CHECKING:
+    from inexact_muon.routing.groups import Recipe
+    from inexact_muon.routing.per_head import Heads
+    from inexact_muon.routing.routes import Route, Rules, Splits
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
 
@@ -103,26 +105,35 @@ class Muon(LMOOptimizer):
 
         Other arguments are those of `Muon`.
         """
-        if adamw is not None and not isinstance(adamw, Mapping):
-            raise TypeError(f'adamw must be a dict of options, such as adamw={{"lr": 0.003}}, got {adamw!r}')
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, heads=heads)
-        return cls._routed(model, lr, recipe, polar=polar, **options)
+        return cls._routed(model, lr, adamw, rules, split, heads, polar=polar, **options)
 
     @classmethod
-    def _routed(cls, model: nn.Module, lr: float | Tensor | None, recipe: Recipe, **options: Any) -> Self:
-        """The optimizer with these options and the groups that the recipe makes of a model."""
-        recipe = replace(recipe, lr=lr)
+    def _routed(
+        cls,
+        model: nn.Module,
+        lr: float | Tensor | None,
+        adamw: Mapping[str, Any] | None,
+        rules: Rules,
+        split: Splits | None,
+        heads: Heads,
+        **options: Any,
+    ) -> Self:
+        """The optimizer with these options and the groups that routing makes of a model."""
+        from inexact_muon.routing.groups import Recipe, warn_of_doubts
+
+        if adamw is not None and not isinstance(adamw, Mapping):
+            raise TypeError(f'adamw must be a dict of options, such as adamw={{"lr": 0.003}}, got {adamw!r}')
+        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, lr, heads)
         if options["polar"] == "auto" and (options.get("ns_steps") or options.get("ns_coefficients")):
             options["polar"] = None
-        made = recipe.routes(check_model(model))
+        routes = recipe.routes(check_model(model))
         if lr is None:
             raise TypeError("for_model needs a learning rate: write Muon.for_model(model, lr=0.02)")
-        if not made:
+        if not routes:
             raise ValueError("the model has no parameter that requires a gradient")
-        warn_of_doubts(made)
-        optimizer = cls(recipe.groups(made), lr, **options)
-        optimizer.why = {route.name: route.reason for route in made}
-        optimizer.unsure = {route.name for route in made if not route.sure}
+        warn_of_doubts(routes)
+        optimizer = cls(recipe.groups(routes), lr, **options)
+        optimizer._explain_by(routes)
         optimizer.ordered, optimizer.recipe = False, recipe
         return optimizer
 
@@ -135,9 +146,9 @@ class Muon(LMOOptimizer):
         if self.recipe is None:
             raise ValueError("add_unfrozen needs an optimizer made by for_model: use add_param_group for this one")
         known = {id(p) for group in self.param_groups for p in group["params"]}
-        made = [route for route in self.recipe.routes(model) if id(route.parameter) not in known]
+        routes = [route for route in self.recipe.routes(model) if id(route.parameter) not in known]
         mine = {group["name"]: group for group in self.param_groups if "name" in group}
-        for entry in self.recipe.groups(made):
+        for entry in self.recipe.groups(routes):
             group = mine.get(entry["name"])
             if group is None:
                 self.add_param_group(entry)
@@ -146,9 +157,13 @@ class Muon(LMOOptimizer):
                 self._check_parameter(p, group)
                 group["params"].append(p)
                 group["param_names"].append(name)
-        self.why |= {route.name: route.reason for route in made}
-        self.unsure |= {route.name for route in made if not route.sure}
-        return [route.name for route in made]
+        self._explain_by(routes)
+        return [route.name for route in routes]
+
+    def _explain_by(self, routes: Sequence[Route]) -> None:
+        self.why |= {route.name: route.reason for route in routes}
+        self.unsure |= {route.name for route in routes if not route.sure}
+        self.roles |= {route.name: route.role for route in routes if not route.settled}
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "recipe": self.recipe}
@@ -224,7 +239,5 @@ def _oracle(
         return parse(polar) if isinstance(polar, str) else polar
     if polar is not None:
         raise ValueError("give either polar= or ns_steps=/ns_coefficients=, not both: each names the oracle")
-    count = TORCH_STEPS if steps is None else steps
-    if not 1 <= count < 100:
-        raise ValueError(f"ns_steps must lie between 1 and 99, got {count}")
+    count = check_ns_steps(TORCH_STEPS if steps is None else steps)
     return Polynomial((tuple(JORDAN if coefficients is None else coefficients),) * count)

@@ -126,8 +126,8 @@ class QKClip:
     @torch.no_grad()
     def __call__(self, optimizer: Any = None, args: Any = (), kwargs: Any = None) -> None:
         """Clip by the logits since the last call."""
-        found = self.watch.largest if self.logits is None else self.logits()
-        self.largest, self.watch.largest = self._over_ranks(found), {}
+        logits = self.watch.largest if self.logits is None else self.logits()
+        self.largest, self.watch.largest = self._over_ranks(logits), {}
         for name, largest in self.largest.items():
             if name not in self.pairs:
                 raise KeyError(f"QKClip has no attention module {name!r}: it has {', '.join(self.pairs)}")
@@ -146,14 +146,14 @@ class QKClip:
         """Stop watching the model."""
         self.watch.remove()
 
-    def _over_ranks(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _over_ranks(self, largest: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The largest on any rank; ranks may have seen different modules."""
         if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(self.process_group) == 1:
-            return dict(found)
+            return dict(largest)
         device = next(iter(self.pairs.values())).query.weight.device
         low = torch.tensor(-torch.inf, device=device)
         sizes = [len(pair.query.heads("query")) for pair in self.pairs.values()]
-        rows = [found.get(name, low.expand(size)).to(device) for name, size in zip(self.pairs, sizes, strict=True)]
+        rows = [largest.get(name, low.expand(size)).to(device) for name, size in zip(self.pairs, sizes, strict=True)]
         flat = torch.cat(rows)
         dist.all_reduce(flat, dist.ReduceOp.MAX, group=self.process_group)
         return dict(zip(self.pairs, torch.split(flat, sizes), strict=True))
@@ -171,8 +171,8 @@ def _pairs(model: nn.Module) -> Iterator[tuple[str, _Pair]]:
         bias = site.module._parameters.get(name)
         layer = _Rows(site.parameter, bias, isinstance(decision.view, Transposed), blocks)
         layers.setdefault(id(module), []).append(layer)
-    for key, found in layers.items():
-        query, keys = ([layer for layer in found if layer.heads(role)] for role in ("query", "key"))
+    for key, rows in layers.items():
+        query, keys = ([layer for layer in rows if layer.heads(role)] for role in ("query", "key"))
         if len(query) == 1 and len(keys) == 1:
             name = names.get(key, "")
             if any(block.normed for block in (*query[0].heads("query"), *keys[0].heads("key"))):

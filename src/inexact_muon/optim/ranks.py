@@ -70,11 +70,11 @@ class Ranks:
             kinds: dict[Any, list[Member]] = {}
             for m in routed[key]:
                 kinds.setdefault((m.kind, m.compute_dtype), []).append(m)
-            for some in kinds.values():
-                chunks += self._chunks(key[1], some, optimizer.memory_limit)
+            for alike in kinds.values():
+                chunks += self._chunks(key[1], alike, optimizer.memory_limit)
         plan = StepPlan(members, chunks, by_options([m for m in members if m.group["algorithm"] == "adamw"]))
         plan.sets = self.agreement.sets
-        plan.shared = {id(p): (some, k) for some in plan.sets for k, (_, p) in enumerate(some.entries)}
+        plan.shared = {id(p): (shared, k) for shared in plan.sets for k, (_, p) in enumerate(shared.entries)}
         return plan
 
     def _route(self, m: Member) -> str:
@@ -100,18 +100,18 @@ class Ranks:
         most, everywhere = limit_on(members[0].piece.device, limit), route == "everywhere"
         chunks = summed_chunks(members, most) if route == "summed" else spread(members, most, dtype, everywhere)
         group = self.team.group(members[0].place) if route != "gathered" else None
-        made = []
-        for some in chunks:
+        batches = []
+        for chunk in chunks:
             if route == "gathered":
-                made.append([Batch(some, route=Gathered(some))])
+                batches.append([Batch(chunk, route=Gathered(chunk))])
             elif route == "summed":
-                made.append([Batch(some, route=Summed(some, group, self.team.wire))])
+                batches.append([Batch(chunk, route=Summed(chunk, group, self.team.wire))])
             elif route in ("blocks", "experts"):
                 factor = self.team.strategy.block_lr if route == "blocks" else 1.0  # type: ignore[attr-defined]
-                made.append([Batch(some, route=OwnBlocks(some, group, self.team.wire, factor))])
+                batches.append([Batch(chunk, route=OwnBlocks(chunk, group, self.team.wire, factor))])
             else:
-                made.append([Batch(some, route=Owned(some, group, self.team.wire, dtype, everywhere))])
-        return made
+                batches.append([Batch(chunk, route=Owned(chunk, group, self.team.wire, dtype, everywhere))])
+        return batches
 
     def _wire_dtype(self, m: Member) -> torch.dtype:
         """Dtype of pieces on the wire; lengths that need the dual norm need the momentum as it is."""
@@ -126,12 +126,12 @@ class Ranks:
     def reduce_samples(self, optimizer: Any) -> None:
         """Store the samples of this step, reduced over the ranks; identical on all of them."""
         telemetry = optimizer.telemetry
-        for some in self.agreement.sets:
-            sampled = [p for _, p in some.entries if id(p) in telemetry.chosen]
+        for shared in self.agreement.sets:
+            sampled = [p for _, p in shared.entries if id(p) in telemetry.chosen]
             if sampled:
                 rows = [telemetry.partial_sums.get(id(p), [0.0] * COLUMNS) for p in sampled]
                 sums = torch.tensor(rows, dtype=torch.float64, device=sampled[0].device)
-                groups = self.team.reduction_groups(some.places[0])
+                groups = self.team.reduction_groups(shared.places[0])
                 for p, total in zip(sampled, self.team.wire.reduce(sums, groups).tolist(), strict=True):
                     telemetry.store(p, total)
 
@@ -139,7 +139,7 @@ class Ranks:
 @lru_cache(maxsize=1024)
 def holds_whole(view: View, shape: tuple[int, ...], pieces: tuple[tuple[tuple[int, int], ...], ...]) -> bool:
     """Whether every matrix lies whole in one of the pieces, none of which is empty: heads, divided between them."""
-    whole, found = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
+    whole, parts = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     for size in view.shapes(shape):
         whole[size[-2:]] += prod(size[:-2])
     if len(pieces) > whole.total():
@@ -147,8 +147,8 @@ def holds_whole(view: View, shape: tuple[int, ...], pieces: tuple[tuple[tuple[in
     for spans in pieces:
         size, first = tuple(end - start for start, end in spans), tuple(start for start, _ in spans)
         for part in Cut(view, size, first, shape).shapes if 0 not in size else [(0, 0)]:
-            found[part[-2:]] += prod(part[:-2])
-    return found == whole
+            parts[part[-2:]] += prod(part[:-2])
+    return parts == whole
 
 
 def merged(balls: set[Ball]) -> dict[Ball, Ball]:
@@ -157,12 +157,12 @@ def merged(balls: set[Ball]) -> dict[Ball, Ball]:
     known = {ball: ball.polar for ball in balls if isinstance(ball, Spectral) and isinstance(ball.polar, Auto)}
     for ball, polar in known.items():
         rows.setdefault((ball.scale, polar.target), {}).update(dict.fromkeys(polar.chosen))
-    found = dict(zip(balls, balls, strict=True))
+    resolved = dict(zip(balls, balls, strict=True))
     for ball, polar in known.items():
         chosen = tuple(sorted(rows[ball.scale, polar.target], key=str))
         if len({row[:3] for row in chosen}) == len(chosen):  # not where groups of a checkpoint chose differently
-            found[ball] = replace(ball, polar=replace(polar, chosen=chosen))
-    return found
+            resolved[ball] = replace(ball, polar=replace(polar, chosen=chosen))
+    return resolved
 
 
 def cost(m: Member) -> float:

@@ -65,7 +65,7 @@ def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None)
             ours["lr"] = group["lr"] * group["fallback_lr_scale"]
         ours |= {"eps": group["eps"]} if "eps" in group else {}
     else:
-        ours |= _oracle(group)
+        ours |= _ball_and_scale(group)
     if _is_scion(group):
         free = group.get("unconstrained", not group.get("constraint"))
         ours |= {"momentum": 1.0 - group["momentum"], "constrained": not free, "radius": group.get("scale", 1.0)}
@@ -178,7 +178,7 @@ def averaged(entry: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, An
     return {**entry, "momentum_buffer": buffer * (1.0 - float(momentum))}
 
 
-def _oracle(group: Mapping[str, Any]) -> dict[str, Any]:
+def _ball_and_scale(group: Mapping[str, Any]) -> dict[str, Any]:
     """Ball and scale of a torch.optim.Muon group; KellerJordan's groups do not contain the oracle."""
     method = iteration(group)
     named = {} if method is None else {"ball": write(Spectral(polar=method), full=True)}

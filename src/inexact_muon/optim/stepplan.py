@@ -15,10 +15,8 @@ from inexact_muon.optim import finite
 from inexact_muon.optim.adamw import NUMBERS, by_options
 from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks
 from inexact_muon.optim.finite import Flags, usable
+from inexact_muon.optim.observers import Entry
 from inexact_muon.polar.batching import limit_on, within
-
-Entry = tuple[dict[str, Any], Tensor]
-"""(group, parameter)"""
 
 
 @dataclass
@@ -151,14 +149,14 @@ def alone(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]
     for member in members:
         devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
     for device, kinds in devices.items():
-        ordered = [m for some in kinds.values() for m in sorted(some, key=lambda m: tuple(sorted(m.piece.shape)))]
+        ordered = [m for kind in kinds.values() for m in sorted(kind, key=lambda m: tuple(sorted(m.piece.shape)))]
         for chunk in within(((member, member.work) for member in ordered), limit_on(device, limit)):
             by_kind: dict[tuple[Any, ...], list[Member]] = {}
             for member in chunk:
                 by_kind.setdefault(member.kind, []).append(member)
             yield [
-                Batch(some, Stacks(some[0].ball, [m.here for m in some], some[0].buffers[0]))
-                for some in by_kind.values()
+                Batch(kind, Stacks(kind[0].ball, [m.here for m in kind], kind[0].buffers[0]))
+                for kind in by_kind.values()
             ]
 
 

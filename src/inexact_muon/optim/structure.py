@@ -33,14 +33,19 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-def check_structure(saved: Any) -> list[dict[str, Any]]:
-    """Validate the structure of a state_dict; returns its groups."""
+def check_entries(saved: Any) -> None:
+    """Validate that this is the state_dict of an optimizer, not what it contains."""
     if not isinstance(saved, Mapping) or "state" not in saved or "param_groups" not in saved:
         keys = f" with {', '.join(map(shown, list(saved)[:5]))}" if isinstance(saved, Mapping) else ""
         raise ValueError(
             f"an optimizer's state_dict has the entries state and param_groups, got {type(saved).__name__}{keys}: pass "
             "what optimizer.state_dict() gave"
         )
+
+
+def check_structure(saved: Any) -> list[dict[str, Any]]:
+    """Validate the structure of a state_dict; returns its groups."""
+    check_entries(saved)
     if not isinstance(saved["state"], Mapping) or not isinstance(saved["param_groups"], list | tuple):
         raise ValueError("state must be a dict and param_groups a list: the checkpoint is damaged")
     names: set[str] = set()
@@ -76,6 +81,17 @@ def _check_states(states: Mapping[Any, Any], groups: Sequence[Mapping[str, Any]]
             raise ValueError(f"the state of parameter {shown(key)} is not a dict by name: the checkpoint is damaged")
 
 
+def check_ns_steps(steps: Any, name: str = "ns_steps") -> int:
+    """The number of Newton-Schulz steps, between 1 and 99 as in torch.optim.Muon.
+
+    Args:
+        name: of the number in an error message.
+    """
+    if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
+        raise ValueError(f"{name} must lie between 1 and {MOST_STEPS - 1}, got {shown(steps)}")
+    return steps
+
+
 def iteration(group: Mapping[str, Any]) -> PolarMethod | None:
     """The oracle that `ns_steps` and `ns_coefficients` of a group name; None if it has neither (KellerJordan's).
 
@@ -83,9 +99,7 @@ def iteration(group: Mapping[str, Any]) -> PolarMethod | None:
     """
     if "ns_steps" not in group:
         return None
-    steps = group["ns_steps"]
-    if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
-        raise ValueError(f"ns_steps of the checkpoint must be 1 to {MOST_STEPS - 1}, got {shown(steps)}")
+    steps = check_ns_steps(group["ns_steps"], "ns_steps of the checkpoint")
     coefficients = group.get("ns_coefficients") or group.get("ns_coeffs") or JORDAN
     if isinstance(coefficients, str):
         return _named(coefficients, steps)

@@ -18,6 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from inexact_muon.inexactness import SMALL, Inexactness, assess
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.decay import PLAIN_STAGES
+from inexact_muon.optim.observers import Entry
 
 SHARE = 0.1
 """Default fraction of the oracles' work that measuring may add to a sampled step."""
@@ -91,15 +92,15 @@ class Telemetry:
         # Cap credit at the most expensive sample.
         self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
 
-    def record(self, key: int, found: Inexactness) -> None:
+    def record(self, key: int, inexactness: Inexactness) -> None:
         """Record the inexactness of a parameter; called on one of the ranks that hold it."""
-        lifted = nan if found.lifted is None else found.lifted
-        numbers = (1.0, found.delta, found.gap, found.overshoot, lifted)
+        lifted = nan if inexactness.lifted is None else inexactness.lifted
+        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot, lifted)
         self.partial_sums.setdefault(key, [0.0] * COLUMNS)[:5] = map(float, numbers)
 
-    def record_applied(self, key: int, found: Inexactness) -> None:
+    def record_applied(self, key: int, inexactness: Inexactness) -> None:
         """Record the inexactness of what is applied after the stages; called on one of the ranks that hold it."""
-        numbers = (1.0, found.delta, found.gap, found.overshoot)
+        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot)
         self.partial_sums.setdefault(key, [0.0] * COLUMNS)[7:] = map(float, numbers)
 
     def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
@@ -128,7 +129,7 @@ class Telemetry:
         self.samples[p] = Sample(self.step, inexactness, size / max(1, p.numel()) ** 0.5, ratio, after)
 
 
-def costs(optimizer: Any, entries: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[Tensor, float, float]]:
+def costs(optimizer: Any, entries: Iterable[Entry]) -> Iterator[tuple[Tensor, float, float]]:
     """(parameter, cost of measuring, work of the oracle) of each."""
     for group, p in entries:
         shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
@@ -164,13 +165,13 @@ def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False)
     delta = overshoot = total = achieved = 0.0
     lifted = directions = 0.0
     for ball, m, d_hat in answers:
-        found, dual, descent = assess(ball, m, d_hat, exact)
-        delta = max(delta, float(torch.as_tensor(found.delta).max()))
-        overshoot = max(overshoot, float(torch.as_tensor(found.overshoot).max()))
+        inexactness, dual, descent = assess(ball, m, d_hat, exact)
+        delta = max(delta, float(torch.as_tensor(inexactness.delta).max()))
+        overshoot = max(overshoot, float(torch.as_tensor(inexactness.overshoot).max()))
         total += float(dual.sum())
         achieved += float(descent.sum())
-        if found.lifted is not None:
-            lifted += min(m.shape[-2:]) * float(torch.as_tensor(found.lifted).sum())
+        if inexactness.lifted is not None:
+            lifted += min(m.shape[-2:]) * float(torch.as_tensor(inexactness.lifted).sum())
             directions += min(m.shape[-2:]) * prod(m.shape[:-2])
     gap = 1.0 - achieved / total if total > 0 else 0.0
     return Inexactness(delta, gap, overshoot, lifted / directions if directions else None)

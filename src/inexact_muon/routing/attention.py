@@ -82,22 +82,22 @@ class Attention:
 
     def _uses_of(self, site: Site) -> list[WeightRows]:
         """What is done with the layer's output, by the innermost module that divides it, or does something with it."""
-        keys, found = (id(site.module), id(site.parameter)), list[WeightRows]()
+        keys, first = (id(site.module), id(site.parameter)), list[WeightRows]()
         for read in self._around(site):
             uses = [use for use in read.rows if use.layer in keys]
             if any(len(use.axes) > 1 for use in uses):
                 return uses
-            found = found or uses
-        return found
+            first = first or uses
+        return first
 
     def givers(self, site: Site) -> tuple[list[nn.Module], list[nn.Module]]:
         """Linear layers near this one whose output it takes, and those of which it takes it after a normalisation."""
         for (_, module), read in zip(site.chain[-1 - NEAR : -1][::-1], self._around(site), strict=True):
-            if given := read.givers.get(id(site.module)):
-                normed = frozenset[int]().union(*(read.givers.get(key, ()) for key in given))
+            if sources := read.givers.get(id(site.module)):
+                normed = frozenset[int]().union(*(read.givers.get(key, ()) for key in sources))
                 linear = [layer for layer in module.modules() if linear_sides(layer) is not None]
-                direct = [layer for layer in linear if id(layer) in given]
-                return direct, [layer for layer in linear if id(layer) in normed - given]
+                direct = [layer for layer in linear if id(layer) in sources]
+                return direct, [layer for layer in linear if id(layer) in normed - sources]
         return [], []
 
     def _around(self, site: Site) -> Iterator[Uses]:

@@ -86,9 +86,9 @@ def _stacked_rows(site: Site) -> tuple[View, bool] | None:
 
 def _is_count(site: Site, size: int) -> bool:
     """Whether this is the number of experts: by an attribute, a router, or, if neither is there, the class name."""
-    given = site.number(*COUNT)
+    count = site.number(*COUNT)
     routed = any(sides[0] == size for sides in _routers(site))
-    return given == size or routed or (given is None and "expert" in site.kind.lower())
+    return count == size or routed or (count is None and "expert" in site.kind.lower())
 
 
 def _hidden(site: Site) -> int | None:

@@ -9,11 +9,12 @@ from types import FunctionType
 
 from torch import nn
 
-from inexact_muon.routing.layers import WRAPPERS, Site, is_embedding, is_norm, widths
+from inexact_muon.routing.layers import Site, is_embedding, is_norm, widths
 from inexact_muon.routing.reading.cuts import ChannelCut
 from inexact_muon.routing.reading.forward import INPUT, OTHER, Reader
 from inexact_muon.routing.reading.frames import TooLong, Unreadable
 from inexact_muon.routing.reading.rows import WeightRows
+from inexact_muon.wrappers import WRAPPERS
 
 ENTRIES = ("forward", "training_step")
 """Methods that compute a model's outputs: of a module, of Lightning's."""

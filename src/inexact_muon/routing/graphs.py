@@ -35,5 +35,5 @@ def channel_weight(site: Site) -> View | None:
 
 
 def _numbers(site: Site, names: tuple[str, ...]) -> list[int]:
-    found = (getattr(site.module, name, None) for name in names)
-    return [x[0] if isinstance(x, tuple) else x for x in found if isinstance(x, int) or (isinstance(x, tuple) and x)]
+    values = (getattr(site.module, name, None) for name in names)
+    return [x[0] if isinstance(x, tuple) else x for x in values if isinstance(x, int) or (isinstance(x, tuple) and x)]

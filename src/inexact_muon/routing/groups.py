@@ -45,10 +45,10 @@ class Recipe:
         """Route of each trainable parameter."""
         return routes(model, self.rules, self.split, self.heads)
 
-    def groups(self, made: Sequence[Route]) -> list[dict[str, Any]]:
+    def groups(self, routes: Sequence[Route]) -> list[dict[str, Any]]:
         """One group per combination of algorithm, view, decay and rule options; LMO groups first."""
         groups: dict[str, dict[str, Any]] = {}
-        for route in sorted(made, key=lambda route: route.algorithm != "lmo"):
+        for route in sorted(routes, key=lambda route: route.algorithm != "lmo"):
             lmo = route.algorithm == "lmo"
             name = group_name(route)
             if name not in groups:
@@ -80,40 +80,40 @@ def group_name(route: Route) -> str:
     return " ".join(parts)
 
 
-def warn_of_doubts(made: Sequence[Route]) -> None:
+def warn_of_doubts(routes: Sequence[Route]) -> None:
     """Warn once if hidden matrices may be outputs, once if heads are not known, once if many matrices get AdamW."""
-    outputs = [r for r in made if r.may_be_output]
+    outputs = [r for r in routes if r.may_be_output]
     if outputs:
         text = "it is not known whether a layer takes their output, and output layers should get AdamW"
-        _warn(text, outputs, "adamw", "if none does", "lmo", made)
-    unknown = [r for r in made if r.unknown_heads]
+        _warn(text, outputs, "adamw", "if none does", "lmo", routes)
+    unknown = [r for r in routes if r.unknown_heads]
     if unknown:
         names, why = _some(unknown), unknown[0].why.rpartition(": ")[2]
         warnings.warn(
             f"for_model: heads: the heads of {names} are not known ({why}), and these are not divided by head: pass "
-            f'split={{"{globs(unknown, made)[0]}": the number of heads}}, or 1 to leave them as they are',
+            f'split={{"{globs(unknown, routes)[0]}": the number of heads}}, or 1 to leave them as they are',
             stacklevel=4,
         )
-    hidden = [r for r in made if r.role in HIDDEN or r.settled or not r.sure]
+    hidden = [r for r in routes if r.role in HIDDEN or r.settled or not r.sure]
     lost = [r for r in hidden if r.algorithm == "adamw" and not r.settled and r.role not in ("conv", "head")]
     entries = sum(r.parameter.numel() for r in hidden)
     share = sum(r.parameter.numel() for r in lost) / max(1, entries)
     if share > LOST:
         what = f"{share:.0%} of the entries of hidden matrices get AdamW"
-        _warn(what, lost, "lmo", "if they should not", "adamw", made)
+        _warn(what, lost, "lmo", "if they should not", "adamw", routes)
         return
-    moved = {_INDEX.sub(r"\1*", r.name) for r in made if r.algorithm == "lmo" and not r.settled}
-    several = [r for r in made if sum(side > 1 for side in r.parameter.shape) > 1]
+    moved = {_INDEX.sub(r"\1*", r.name) for r in routes if r.algorithm == "lmo" and not r.settled}
+    several = [r for r in routes if sum(side > 1 for side in r.parameter.shape) > 1]
     matrices = [r for r in several if (r.role in (*HIDDEN, "head") and r.role != "conv") or not r.sure]
     odd = [r for r in matrices if r.algorithm == "adamw" and not r.settled and _INDEX.sub(r"\1*", r.name) in moved]
     if odd:
         what = "matrices get AdamW while those of the same name in other blocks get the LMO"
-        _warn(what, odd, "lmo", "if they should not", "adamw", made)
+        _warn(what, odd, "lmo", "if they should not", "adamw", routes)
 
 
-def _warn(what: str, routes: Sequence[Route], word: str, condition: str, other: str, made: Sequence[Route]) -> None:
-    names = _some(routes)
-    rules = ", ".join(f'("{glob}", "{word}")' for glob in globs(routes, made))
+def _warn(what: str, doubtful: Sequence[Route], word: str, condition: str, other: str, routes: Sequence[Route]) -> None:
+    names = _some(doubtful)
+    rules = ", ".join(f'("{glob}", "{word}")' for glob in globs(doubtful, routes))
     warnings.warn(f'for_model: {what} ({names}): {condition}, pass rules=[{rules}], else "{other}"', stacklevel=5)
 
 
@@ -121,16 +121,16 @@ def _some(routes: Sequence[Route]) -> str:
     return ", ".join(r.name for r in routes[:3]) + (f" and {len(routes) - 3} more" if len(routes) > 3 else "")
 
 
-def globs(wanted: Sequence[Route], made: Sequence[Route]) -> list[str]:
+def globs(chosen: Sequence[Route], routes: Sequence[Route]) -> list[str]:
     """Globs that match the names of these routes and no other matrix: one for each name up to the block's number."""
-    names = {r.name for r in wanted}
-    others = [r.name for r in made if r.name not in names and r.parameter.ndim > 1]
-    found: dict[str, None] = {}
-    for r in wanted:
+    names = {r.name for r in chosen}
+    others = [r.name for r in routes if r.name not in names and r.parameter.ndim > 1]
+    patterns: dict[str, None] = {}
+    for r in chosen:
         glob = re.sub(r"(?<![^.])\d+(?![^.])", "*", _escaped(r.name))
         alone = sum(fnmatch.fnmatchcase(name, glob) for name in names) == 1
-        found[_escaped(r.name) if alone or any(fnmatch.fnmatchcase(name, glob) for name in others) else glob] = None
-    return list(found)
+        patterns[_escaped(r.name) if alone or any(fnmatch.fnmatchcase(name, glob) for name in others) else glob] = None
+    return list(patterns)
 
 
 def _escaped(name: str) -> str:

@@ -46,12 +46,12 @@ class Heads:
     """The output layers of a model.
 
     Attributes:
-        found: id of each -> reason.
+        reasons: id of each -> reason.
         doubtful: ids of layers that may be outputs: no single layer takes their width, but several together might; or
             the last one, and others as wide as their input, if the forward pass cannot be read.
     """
 
-    found: Mapping[int, str]
+    reasons: Mapping[int, str]
     doubtful: frozenset[int]
 
 
@@ -59,18 +59,18 @@ def find_heads(model: nn.Module) -> Heads:
     """Detect the output layers, trainable or not."""
     blocks = frozenset(id(chain[-1][1]) for _, chain in chains(model) if in_block(chain))
     read, flow = _read(model), flow_of(model, blocks)
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for key, why in (*_declared(model, read), *_returned(model, read, flow, blocks), *_judged(model, read, flow)):
-        found.setdefault(key, why)
-    if not found and not flow.returned:
-        found = {id(layer.module): "output layer: as wide as the input" for layer in _input_sized(read)}
+        reasons.setdefault(key, why)
+    if not reasons and not flow.returned:
+        reasons = {id(layer.module): "output layer: as wide as the input" for layer in _input_sized(read)}
     untaken = [layer for layer in read.candidates if id(layer.module) not in flow.consumed]
     doubtful = [layer for layer in untaken if not _follows(layer, read) and not is_convolution(layer.module)]
-    guess = untaken[-1:] if not found and not flow.returned else []
+    guess = untaken[-1:] if not reasons and not flow.returned else []
     uncalled = [layer for layer in untaken if id(layer.module) not in flow.called]
-    known = [layer for layer in read.layers if id(layer.module) in found]
+    known = [layer for layer in read.layers if id(layer.module) in reasons]
     doubtful += [*guess, *(uncalled if flow.called else _unread(read, guess, known))]
-    return Heads(found, frozenset(id(layer.module) for layer in doubtful) - set(found))
+    return Heads(reasons, frozenset(id(layer.module) for layer in doubtful) - set(reasons))
 
 
 def _unread(read: _Model, guess: Sequence[_Layer], known: Sequence[_Layer]) -> list[_Layer]:
@@ -213,9 +213,9 @@ def _named(read: _Model) -> Iterator[_Layer]:
     ends = {
         scope: inside if inside[0].path == scope else _last_layers(inside, read) for scope, inside in scopes.items()
     }
-    for scope, found in ends.items():
+    for scope, layers in ends.items():
         others = [layer for other, last in ends.items() if other != scope for layer in last]
-        yield from (layer for layer in found if not _feeds(layer, others, scope, read))
+        yield from (layer for layer in layers if not _feeds(layer, others, scope, read))
 
 
 def _feeds(layer: _Layer, others: Sequence[_Layer], scope: tuple[str, ...], read: _Model) -> bool:

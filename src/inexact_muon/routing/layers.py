@@ -10,20 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from inexact_muon.views import Flatten, Split, Transposed, View, Whole
+from inexact_muon.wrappers import WRAPPERS
 
 Chain = tuple[tuple[str, nn.Module], ...]
-
-WRAPPERS = (
-    "_orig_mod",
-    "module",
-    "_fsdp_wrapped_module",
-    "_checkpoint_wrapped_module",
-    "base_layer",
-    "modules_to_save",
-    "original_module",
-    "default",
-)
-"""Attributes that hold a module wrapped by compilers, data parallelism, checkpointing or adapters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +96,8 @@ def sites(model: nn.Module) -> Iterator[Site]:
 
 
 def _int(module: Any, *names: str) -> tuple[int, ...] | None:
-    found = tuple(getattr(module, name, None) for name in names)
-    return found if all(isinstance(value, int) for value in found) else None  # type: ignore[return-value]
+    values = tuple(getattr(module, name, None) for name in names)
+    return values if all(isinstance(value, int) for value in values) else None  # type: ignore[return-value]
 
 
 def is_embedding(module: nn.Module) -> bool:

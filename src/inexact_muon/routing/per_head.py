@@ -17,7 +17,7 @@ from inexact_muon.views import Flatten, Stacked, Transposed, View
 Heads = bool | Literal["all"]
 """Whether query, key and value are a matrix for each head; "all": output projections too."""
 
-Found = tuple[Site, Decision]
+Finding = tuple[Site, Decision]
 
 
 def check_heads(heads: Heads) -> None:
@@ -26,20 +26,20 @@ def check_heads(heads: Heads) -> None:
         raise ValueError(f'heads must be True, False or "all" (with output projections), got {heads!r}')
 
 
-def per_head(found: Sequence[Found], heads: Heads) -> list[Decision]:
+def per_head(findings: Sequence[Finding], heads: Heads) -> list[Decision]:
     """The decisions with views by head where the layers are attention's and the heads are known."""
     attention, blocks = Attention(), dict[int, list[Block]]()
-    decisions = [_by_rows(site, finding, attention, blocks) for site, finding in found]
+    decisions = [_by_rows(site, finding, attention, blocks) for site, finding in findings]
     if heads != "all":
         return decisions
-    sites = (site for site, _ in found)
+    sites = (site for site, _ in findings)
     return [_by_columns(*pair, attention, blocks) for pair in zip(sites, decisions, strict=True)]
 
 
-def heads_of(found: Sequence[Found]) -> Iterator[tuple[Site, Decision, list[Block]]]:
+def heads_of(findings: Sequence[Finding]) -> Iterator[tuple[Site, Decision, list[Block]]]:
     """The layers of attention with known heads, and these."""
     attention, blocks = Attention(), dict[int, list[Block]]()
-    for site, finding in found:
+    for site, finding in findings:
         decision = _by_rows(site, finding, attention, blocks)
         if id(site.parameter) in blocks:
             yield site, decision, blocks[id(site.parameter)]

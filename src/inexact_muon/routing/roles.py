@@ -61,7 +61,7 @@ class Facts:
         tables = {id(m._parameters.get("weight")) for m in model.modules() if is_embedding(m)}
         others = {id(p) for m in model.modules() if not is_embedding(m) for p in m._parameters.values()}
         outputs = find_heads(model)
-        return cls(frozenset(tables), frozenset(tables & others), outputs.found, outputs.doubtful)
+        return cls(frozenset(tables), frozenset(tables & others), outputs.reasons, outputs.doubtful)
 
 
 def decide(site: Site, facts: Facts) -> Decision:
@@ -175,9 +175,9 @@ def _unknown_layer(site: Site, facts: Facts) -> Decision:
     if isinstance(site.module, nn.ParameterList | nn.ParameterDict) and site.parent is not None:
         named = isinstance(site.module, nn.ParameterDict)
         site = site.up(1, site.own if named else site.path[-1])
-    found, shape = experts.stack(site), tuple(site.parameter.shape)
-    if found is not None:
-        view, sure = found
+    stack, shape = experts.stack(site), tuple(site.parameter.shape)
+    if stack is not None:
+        view, sure = stack
         doubt = "" if sure else "; which side is the input is not known: taken as (out, in)"
         return Decision("expert", "lmo", f"a matrix for each expert{doubt}", view, True, sure)
     if len(shape) == 2 and experts.is_router(site, shape[0]):

@@ -20,11 +20,12 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from inexact_muon.routing.layers import WRAPPERS, Site, sites
+from inexact_muon.routing.layers import Site, sites
 from inexact_muon.routing.layouts import within
 from inexact_muon.routing.per_head import Heads, check_heads, per_head
 from inexact_muon.routing.roles import Decision, Facts, decide
 from inexact_muon.views import Flatten, Split, View, Whole, parse
+from inexact_muon.wrappers import bare_name
 
 Rules = Sequence[tuple[str, str | Mapping[str, Any]]]
 Splits = Mapping[str, int | tuple[int, ...] | str | View]
@@ -82,42 +83,41 @@ def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None, hea
     """
     _check(model, rules, split or {})
     check_heads(heads)
-    unwanted, found = undecayed(model), findings(model)
-    decisions = per_head(found, heads) if heads else [finding for _, finding in found]
-    made = []
-    for (site, _), decision in zip(found, decisions, strict=True):
+    unwanted, pairs = undecayed(model), findings(model)
+    decisions = per_head(pairs, heads) if heads else [finding for _, finding in pairs]
+    routed = []
+    for (site, _), decision in zip(pairs, decisions, strict=True):
         finding = _split(decision, site, split or {})
         exempt = site.name in unwanted or getattr(site.parameter, "_no_weight_decay", False)
-        made.append(_apply_rules(site, finding, rules, exempt))
-    return made
+        routed.append(_apply_rules(site, finding, rules, exempt))
+    return routed
 
 
 def findings(model: nn.Module) -> list[tuple[Site, Decision]]:
     """Each parameter that requires a gradient, and what its role asks for."""
-    facts, found = Facts.of(model), []
+    facts, pairs = Facts.of(model), []
     for site in sites(model):
         if is_lazy(site.parameter):
             raise ValueError(f"{site.name} has no shape yet: run a batch through the model before for_model")
-        found.append((site, decide(site, facts)))
-    return found
+        pairs.append((site, decide(site, facts)))
+    return pairs
 
 
 def undecayed(model: nn.Module) -> set[str]:
     """Parameters named by `no_weight_decay()` and `no_weight_decay_keywords()` of the model and its parts (timm)."""
-    found: set[str] = set()
+    exempt: set[str] = set()
     names = [name for name, _ in model.named_parameters()]
     for prefix, module in model.named_modules():
         start = f"{prefix}." if prefix else ""
-        found.update(start + name for name in _call_if_defined(module, "no_weight_decay"))
+        exempt.update(start + name for name in _call_if_defined(module, "no_weight_decay"))
         for word in _call_if_defined(module, "no_weight_decay_keywords"):
-            found.update(name for name in names if name.startswith(start) and word in name[len(start) :])
-    return found
+            exempt.update(name for name in names if name.startswith(start) and word in name[len(start) :])
+    return exempt
 
 
 def matches(name: str, glob: str) -> bool:
     """Whether a glob matches a parameter name, with or without the parts that wrappers insert."""
-    bare = ".".join(part for part in name.split(".") if part not in WRAPPERS)
-    return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare, glob)
+    return fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(bare_name(name), glob)
 
 
 def _call_if_defined(module: nn.Module, name: str) -> Iterable[str]:
@@ -129,8 +129,8 @@ def _check(model: nn.Module, rules: Rules, split: Splits) -> None:
     for pair in rules:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"rules is a list of pairs such as ('head.*', 'adamw'), got {pair!r} in it")
-        glob, wanted = pair
-        algorithm = wanted if isinstance(wanted, str) else wanted.get("algorithm", "lmo")
+        glob, choice = pair
+        algorithm = choice if isinstance(choice, str) else choice.get("algorithm", "lmo")
         if algorithm not in ("lmo", "adamw"):
             raise ValueError(f"rules: {glob!r} asks for {algorithm!r}; say lmo or adamw")
     names = [name for name, _ in model.named_parameters()]
@@ -158,8 +158,8 @@ def _split(finding: Decision, site: Site, split: Splits) -> Decision:
 
 def _apply_rules(site: Site, finding: Decision, rules: Rules, exempt: bool) -> Route:
     """The route of a parameter; a rule that gives it the LMO makes it a matrix, which decays unless it is exempt."""
-    glob, wanted = next(((g, w) for g, w in rules if matches(site.name, g)), (None, {}))
-    options = {"algorithm": wanted} if isinstance(wanted, str) else dict(wanted)
+    glob, choice = next(((g, w) for g, w in rules if matches(site.name, g)), (None, {}))
+    options = {"algorithm": choice} if isinstance(choice, str) else dict(choice)
     settled = "algorithm" in options
     algorithm = options.pop("algorithm", finding.algorithm)
     if settled and algorithm == "lmo" and site.parameter.ndim < 2:

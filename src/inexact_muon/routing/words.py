@@ -39,8 +39,8 @@ ROLES = {
 def role(name: str) -> str:
     """query, key, value or gate if exactly one of them is in a name: "q_proj", "key_states", "wq"; else empty."""
     parts = {part[1:] if part in ("wq", "wk", "wv") else part for part in words(name)}
-    found = [kind for kind, names in ROLES.items() if names & parts]
-    return found[0] if len(found) == 1 else ""
+    kinds = [kind for kind, names in ROLES.items() if names & parts]
+    return kinds[0] if len(kinds) == 1 else ""
 
 
 def words(part: str) -> frozenset[str]:

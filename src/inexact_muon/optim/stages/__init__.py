@@ -28,15 +28,15 @@ Given = Stage | str | Iterable[Stage | str] | None
 """Stages as an option: a value, its text ("sign", "row-moment + rms:0.2"), several of them, or none."""
 
 
-def parse(given: Given, kind: type[Stage]) -> tuple[Any, ...]:
+def parse(choice: Given, kind: type[Stage]) -> tuple[Any, ...]:
     """The stages of an option, in order; `kind` is `Before` or `After`.
 
     Raises:
         ValueError, TypeError: it is no stage of this kind, or a stage occurs twice, whose state would be one.
     """
-    if isinstance(given, str):
-        given = [] if given.strip() == NONE else given.split(JOIN)
-    entries = [] if given is None else [given] if isinstance(given, Stage) else list(given)
+    if isinstance(choice, str):
+        choice = [] if choice.strip() == NONE else choice.split(JOIN)
+    entries = [] if choice is None else [choice] if isinstance(choice, Stage) else list(choice)
     table: dict[str, Any] = dict(BEFORE if kind is Before else AFTER)
     stages = tuple(read(entry, table) if isinstance(entry, str) else entry for entry in entries)
     option = kind.__name__.lower()

@@ -13,12 +13,12 @@ from inexact_muon.optim.stages.pieces import Pieces
 
 
 def measure_applied(
-    batch: Batch, made: Batch, inputs: Sequence[Tensor], z: Pieces, norms: Tensor, optimizer: Any
+    batch: Batch, prepared: Batch, inputs: Sequence[Tensor], z: Pieces, norms: Tensor, optimizer: Any
 ) -> Generator[None, None, None]:
     """Measure directions after their stages, with the Frobenius norms that they had before, on the owners.
 
     Args:
-        made: members whose LMO inputs this rank has made.
+        prepared: members whose LMO inputs this rank has prepared.
         inputs: those, before the stages.
         norms: squares of the norms before the stages.
     """
@@ -29,11 +29,11 @@ def measure_applied(
         return
     members = [batch.members[k] for k in chosen]
     directions = [batch.layout.joined(k, stacks) for k in chosen]
-    known = {id(m.p): x for m, x in zip(made.members, inputs, strict=True)}
+    known = {id(m.p): x for m, x in zip(prepared.members, inputs, strict=True)}
     place = members[0].place
     if place is not None and len(place.pieces) > 1:
-        found = yield from optimizer.ranks().on_owners(members, ([known[id(m.p)] for m in members], directions))
-        for member, m, direction in found:
+        wholes = yield from optimizer.ranks().on_owners(members, ([known[id(m.p)] for m in members], directions))
+        for member, m, direction in wholes:
             optimizer.observe_applied(member, m, direction)
         return
     for member, direction in zip(members, directions, strict=True):

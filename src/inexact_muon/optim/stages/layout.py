@@ -71,7 +71,7 @@ class Arrangement:
     def _send(self, index: list[list[Tensor]], triples: list[tuple[int, int, int]], device: torch.device) -> None:
         """Copy what is looked up to the device, once."""
         none = torch.empty(0, dtype=torch.int64)
-        self.rows = torch.cat([x for some in index for x in some] or [none]).to(device)
+        self.rows = torch.cat([x for indices in index for x in indices] or [none]).to(device)
         self.matrices = self.rows // self.most
         self._repeated = {1: self.rows}
         sizes = [[c, r * c] for n, r, c in triples for _ in range(n)]
@@ -113,7 +113,7 @@ class Arrangement:
     def gathered(self, xs: Sequence[Tensor], dtype: torch.dtype) -> Stacks:
         """The stacks of tensors that are laid out as the members' pieces."""
         parts = [self.parts(k, x) for k, x in enumerate(xs)]
-        return [self._stacked([parts[k][j] for k, j in some], dtype) for some in self.slots]
+        return [self._stacked([parts[k][j] for k, j in slots], dtype) for slots in self.slots]
 
     @staticmethod
     def _stacked(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:

@@ -13,8 +13,8 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.stages import NONE, short
 
-CHEAP = 2e9
-"""Work, as n^2 m summed over all matrices, up to which `explain` decomposes the momentum: a second or two on a CPU."""
+MOST_WORK = 2e9
+"""Work, n^2 m summed over all matrices, up to which `explain` decomposes the momentum: a second or two on a CPU."""
 
 
 def stages_of(group: dict[str, Any]) -> str:
@@ -28,13 +28,13 @@ def stage_notes(optimizer: LMOOptimizer, stages: Sequence[str]) -> Iterator[str]
     """Sentences on the stages of each parameter, and on what they make of the oracle's answers if it was sampled."""
     for text, count in Counter(filter(None, stages)).items():
         yield f"{count} parameter{'s' * (count > 1)} with stages: {text}."
-    found = optimizer.inexactness(applied=True) if any(stages) and optimizer.telemetry.every else {}
-    most = worst(list(found.values()))
+    applied = optimizer.inexactness(applied=True) if any(stages) and optimizer.telemetry.every else {}
+    most = worst(list(applied.values()))
     if most is not None:
         yield f"gap_applied {most.gap:.4f}, overshoot_applied {most.overshoot:.4f}: the worst after the stages."
 
 
-def is_cheap(optimizer: LMOOptimizer) -> bool:
+def can_decompose(optimizer: LMOOptimizer) -> bool:
     """Whether there is momentum to decompose, none of it is on other ranks, and it takes a second or two."""
     if optimizer.joined is not None or any(group["before"] != NONE for group in optimizer.param_groups):
         return False  # or stages before the oracle give it something else
@@ -47,4 +47,4 @@ def is_cheap(optimizer: LMOOptimizer) -> bool:
             buffers += bool(buffer.any())
             shapes = optimizer.view(group).shapes(p.shape)
             work += sum(prod(shape) * min(shape[-2:]) for shape in shapes)
-    return buffers > 0 and 0 < work <= CHEAP
+    return buffers > 0 and 0 < work <= MOST_WORK

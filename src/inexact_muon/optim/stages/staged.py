@@ -17,15 +17,15 @@ class Staged:
     """Runs the stages of a batch around the oracle, and writes weights and states once all directions are known.
 
     Args:
-        made: the members whose LMO inputs this rank has made.
+        prepared: the members whose LMO inputs this rank has prepared.
         inputs: those; the stages before the oracle change them in place.
     """
 
-    def __init__(self, batch: Batch, made: Batch, inputs: list[Tensor]) -> None:
-        self.batch, self.made, self.inputs = batch, made, inputs
+    def __init__(self, batch: Batch, prepared: Batch, inputs: list[Tensor]) -> None:
+        self.batch, self.prepared, self.inputs = batch, prepared, inputs
         self.commits: list[Commit] = []
         if batch.members[0].before:
-            self.inputs, commit = change_inputs(made, inputs)
+            self.inputs, commit = change_inputs(prepared, inputs)
             self.commits.append(commit)
 
     def finish(self, zs: list[Tensor], lengths: list[float], optimizer: Any) -> Generator[None, None, None]:
@@ -37,7 +37,7 @@ class Staged:
         for stage in self.batch.members[0].after:
             stage(self.z)
         if norms is not None:
-            yield from measure_applied(self.batch, self.made, self.inputs, self.z, norms, optimizer)
+            yield from measure_applied(self.batch, self.prepared, self.inputs, self.z, norms, optimizer)
 
     def write(self, optimizer: Any) -> list[Tensor]:
         """Update the weights and the states of stages; returns the LMO inputs as they were before the stages."""

@@ -169,13 +169,13 @@ def initialise(state: dict[str, Any], stages: Sequence[Stage], fixed_norm: bool,
     wide = torch.promote_types(buffer.dtype, torch.float32)
     threes = [three(shape) for shape in shapes]
     sizes = {"rows": sum(n * r for n, r, _ in threes), "matrices": sum(n for n, _, _ in threes)}
-    wanted = [(key, extent) for stage in stages for key, extent in stage.state.items()]
-    for key, extent in [*wanted, (RADIUS, "matrices")] if fixed_norm else wanted:
+    extents = [(key, extent) for stage in stages for key, extent in stage.state.items()]
+    for key, extent in [*extents, (RADIUS, "matrices")] if fixed_norm else extents:
         size = tuple(buffer.shape) if extent == "entries" else (sizes[extent],)
-        found = tuple(getattr(state[key], "shape", ())) if key in state else size
-        if found != size:
+        shape = tuple(getattr(state[key], "shape", ())) if key in state else size
+        if shape != size:
             raise ValueError(
-                f"{key} of a parameter of shape {tuple(buffer.shape)} has shape {found} instead of {size}: it was "
+                f"{key} of a parameter of shape {tuple(buffer.shape)} has shape {shape} instead of {size}: it was "
                 "saved with another view; remove it from the checkpoint's state"
             )
         if key in state:
@@ -185,4 +185,4 @@ def initialise(state: dict[str, Any], stages: Sequence[Stage], fixed_norm: bool,
         else:
             start = -1.0 if key == RADIUS else 0.0
             state[key] = torch.full(size, start, dtype=wide, device=local(buffer).device)
-    return [key for key, _ in wanted] + [RADIUS] * fixed_norm
+    return [key for key, _ in extents] + [RADIUS] * fixed_norm

@@ -101,13 +101,13 @@ def _list(args: Sequence[Value]) -> Value:
 def _getattr(args: Sequence[Value]) -> Value:
     if len(args) < 2 or not args[1].known:
         return carried(args)
-    found = []
+    values = []
     for x in args[0].objects:
         try:
-            found.append(of(attribute(x, str(args[1].objects[0]))))
+            values.append(of(attribute(x, str(args[1].objects[0]))))
         except AttributeError:
-            found += args[2:]
-    return joined(found) if found else carried(args)
+            values += args[2:]
+    return joined(values) if values else carried(args)
 
 
 def _hasattr(args: Sequence[Value]) -> Value:

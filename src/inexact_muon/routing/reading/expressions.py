@@ -188,11 +188,11 @@ class Expressions(Tracking, ABC):
             if name == "training" and isinstance(x, nn.Module):
                 continue  # both are followed
             try:
-                found = attribute(x, name)
+                member = attribute(x, name)
             except AttributeError:
                 continue
-            getter = isinstance(found, property) and not isinstance(x, type)
-            results.append(self.apply(Method(x, found.fget), (), {}) if getter else of(found))
+            getter = isinstance(member, property) and not isinstance(x, type)
+            results.append(self.apply(Method(x, member.fget), (), {}) if getter else of(member))
         return joined(results) if results else Value(objects=tuple(value.weights))
 
     def _call(self, node: ast.Call, frame: Frame) -> Value:

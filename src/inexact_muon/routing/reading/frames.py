@@ -107,19 +107,19 @@ def source(function: Any) -> Function:
     return nodes[0]
 
 
-def bound(wanted: ast.arguments, args: Sequence[Value], named: Mapping[str, Value]) -> dict[str, Value]:
+def bound(signature: ast.arguments, args: Sequence[Value], named: Mapping[str, Value]) -> dict[str, Value]:
     """The arguments of a call by name; those that are missing keep their default if it is a constant."""
-    names = [a.arg for a in (*wanted.posonlyargs, *wanted.args)]
-    found = {name: Value() for name in names}
-    pairs = [*zip(names[len(names) - len(wanted.defaults) :], wanted.defaults, strict=True)]
-    pairs += [(a.arg, d) for a, d in zip(wanted.kwonlyargs, wanted.kw_defaults, strict=True) if d is not None]
+    names = [a.arg for a in (*signature.posonlyargs, *signature.args)]
+    values = {name: Value() for name in names}
+    pairs = [*zip(names[len(names) - len(signature.defaults) :], signature.defaults, strict=True)]
+    pairs += [(a.arg, d) for a, d in zip(signature.kwonlyargs, signature.kw_defaults, strict=True) if d is not None]
     for name, default in pairs:
-        found[name] = Value() if not isinstance(default, ast.Constant) or default.value is None else of(default.value)
-    found.update(zip(names, args, strict=False))
-    if wanted.vararg is not None:
-        found[wanted.vararg.arg] = listed(args[len(names) :])
-    keywords = {*names, *(a.arg for a in wanted.kwonlyargs)}
-    found.update((name, value) for name, value in named.items() if name in keywords)
-    if wanted.kwarg is not None:
-        found[wanted.kwarg.arg] = record({name: value for name, value in named.items() if name not in keywords})
-    return found
+        values[name] = Value() if not isinstance(default, ast.Constant) or default.value is None else of(default.value)
+    values.update(zip(names, args, strict=False))
+    if signature.vararg is not None:
+        values[signature.vararg.arg] = listed(args[len(names) :])
+    keywords = {*names, *(a.arg for a in signature.kwonlyargs)}
+    values.update((name, value) for name, value in named.items() if name in keywords)
+    if signature.kwarg is not None:
+        values[signature.kwarg.arg] = record({name: value for name, value in named.items() if name not in keywords})
+    return values

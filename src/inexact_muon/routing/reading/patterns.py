@@ -17,8 +17,8 @@ def _groups(side: str) -> list[list[str]]:
 
 def rearranged(rows: WeightRows, pattern: str, sizes: Mapping[str, int]) -> WeightRows:
     """rearrange(x, pattern, **sizes)"""
-    left, arrow, right = pattern.partition("->")
-    before, after = _groups(left), _groups(right)
+    inputs, arrow, outputs = pattern.partition("->")
+    before, after = _groups(inputs), _groups(outputs)
     if not arrow or len(before) < len(rows.dims):
         raise Untracked
     axes: dict[str, Axis | None] = {}

@@ -134,14 +134,14 @@ class WeightRows:
         trailing = self.axes
         if self.dims[len(self.dims) - len(trailing) :] != trailing:
             raise Untracked  # a dimension without rows lies between those with rows
-        runs, wanted, dims = _runs(trailing), [None if n == -1 else n for n in sizes], list[Axis]()
-        while runs and wanted:
+        runs, remaining, dims = _runs(trailing), [None if n == -1 else n for n in sizes], list[Axis]()
+        while runs and remaining:
             run = runs.pop()
-            count = _fitting(wanted, run, last=not runs)
-            dims = [*cut(run, wanted[len(wanted) - count :]), *dims]
-            wanted = wanted[: len(wanted) - count]
-        foreign = (None,) * len(wanted)
-        return replace(self, dims=(*foreign, *runs, *dims), open=not wanted)
+            count = _fitting(remaining, run, last=not runs)
+            dims = [*cut(run, remaining[len(remaining) - count :]), *dims]
+            remaining = remaining[: len(remaining) - count]
+        foreign = (None,) * len(remaining)
+        return replace(self, dims=(*foreign, *runs, *dims), open=not remaining)
 
 
 def cut(axis: Axis, sizes: Sequence[int | None]) -> list[Axis]:

@@ -193,13 +193,13 @@ def attribute(x: Any, name: str) -> Any:
                 return table[name]
         if isinstance(x, type):
             bases = x.__mro__
-    found = next((vars(base)[name] for base in bases if name in vars(base)), None)
-    if isinstance(found, types.FunctionType | functools.partialmethod):
-        return found if isinstance(x, type) else Method(owner, found)
-    if isinstance(found, staticmethod):
-        return found.__func__
-    if isinstance(found, classmethod):
-        return Method(x if isinstance(x, type) else type(owner), found.__func__)
-    if found is None or (inspect.isdatadescriptor(found) and not isinstance(found, property)):
+    member = next((vars(base)[name] for base in bases if name in vars(base)), None)
+    if isinstance(member, types.FunctionType | functools.partialmethod):
+        return member if isinstance(x, type) else Method(owner, member)
+    if isinstance(member, staticmethod):
+        return member.__func__
+    if isinstance(member, classmethod):
+        return Method(x if isinstance(x, type) else type(owner), member.__func__)
+    if member is None or (inspect.isdatadescriptor(member) and not isinstance(member, property)):
         raise AttributeError(name)
-    return found
+    return member
