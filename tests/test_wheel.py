@@ -101,9 +101,8 @@ def test_the_readme_runs(place: Path) -> None:
     for block in blocks(README):
         if block.title:
             (place / block.title).write_text(block.text)
-    for block in code:
-        (place / "block.py").write_text(block.text)
-        assert type_there(place, "python block.py")
+    (place / "blocks.py").write_text("\n".join(block.text for block in code))  # one goes on where another ends
+    assert type_there(place, "python blocks.py")
     for command in typed:
         assert type_there(place, command + SHORTER.get(command, "")), command
 

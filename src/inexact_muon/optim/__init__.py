@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from inexact_muon.optim.variants import NorMuon as NorMuon
     from inexact_muon.routing.routes import Route as Route
     from inexact_muon.routing.routes import routes as routes
-    from inexact_muon_lab.theory.settings import constant_optimal as constant_optimal
+    from inexact_muon_lab.tune.optimal import constant_optimal as constant_optimal
 
 _LAZY = {
     "inexact_muon.optim.capture": ("CapturedStep",),
@@ -75,7 +75,7 @@ _LAZY = {
     "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
     "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),
     "inexact_muon.routing.routes": ("Route", "routes"),
-    "inexact_muon_lab.theory.settings": ("constant_optimal",),
+    "inexact_muon_lab.tune.optimal": ("constant_optimal",),
 }
 
 
