@@ -87,6 +87,7 @@ class Groups(Observed):
         self.ordered = True
         self.telemetry = telemetry
         self.observers: list[Observer] = []
+        self.observed = frozenset()
         self._names: dict[int, str] = {}
         self.rates = Rates()
         self.memory_limit, self.on_nonfinite = memory_limit, check_on_nonfinite(on_nonfinite)

@@ -30,7 +30,7 @@ class Observed(Optimizer):
     own_momenta: bool = False
     telemetry: Telemetry
     observers: list[Observer]
-    observed: frozenset[int] = frozenset()
+    observed: frozenset[int]
     _names: dict[int, str]
 
     def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
