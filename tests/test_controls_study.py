@@ -98,3 +98,13 @@ def test_a_run_is_of_the_arm_that_says_most_about_it() -> None:
     counts = Counter(arm.name for run in plan.runs if (arm := plan.compare.arm_of(run)) is not None)
     assert set(counts) == {arm.name for arm in plan.compare.arm}
     assert set(counts.values()) == {8}
+
+
+def test_tuning_both_rates_takes_another_part_of_the_gain() -> None:
+    """What the page says of study A."""
+    found = {(one.study, one.arm): one for one in comparisons(load(STUDIES))}
+    tied, tuned = found["controls-decay", "s^-0.2"], found["controls-tilts-fresh", "s^-0.2"]
+    assert tuned.first.loss.n == 8
+    assert tuned.first.loss.high < 0.0
+    assert tied.first.loss.mean < tied.controls[0].loss.mean < tuned.first.loss.mean
+    assert tuned.first.moved == ["optimizer.lr"]
