@@ -57,8 +57,9 @@ def test_a_group_has_its_own_stages_and_they_are_plain_data() -> None:
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"after": "row-momnet"}, "did you mean 'row-moment'"),
-    "other side": ({"after": "sign"}, "unknown name 'sign'"),
-    "other kind": ({"after": SecondMoment()}, "after takes stages of type After, got SecondMoment"),
+    "other side": ({"after": "sign"}, "sign comes before the oracle: write before='sign'"),
+    "other kind": ({"after": SecondMoment()}, "second-moment comes before the oracle: write before='second-moment'"),
+    "no stage": ({"after": 0.2}, "after takes stages or their text, such as after='row-moment', got 0.2"),
     "twice": ({"after": "rms:0.1 + rms:0.2"}, "names a stage twice"),
     "beta2": ({"after": "row-moment(beta2=1.0)"}, r"beta2 must lie in \[0, 1\)"),
     "rms": ({"after": "rms:0.0"}, "value must be positive"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from torch import Tensor, nn
 
 from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
-from inexact_muon.optim.arguments import Common, MuonOptions
+from inexact_muon.optim.arguments import Common, MuonOptions, StageOptions
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import Length, Smooth, Steepest
 from inexact_muon.optim.options import check_model
@@ -46,6 +46,9 @@ class Muon(LMOOptimizer):
             sample_share, on_nonfinite, memory_limit, strategy, wire, process_group.
     """
 
+    stages: ClassVar[StageOptions] = {}
+    """What a published variant has where the caller says nothing."""
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -69,8 +72,8 @@ class Muon(LMOOptimizer):
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")  # as torch's optimizers say it
         self.recipe: Recipe | None = None
         ball, scale = Spectral(polar=_oracle(polar, ns_steps, ns_coefficients)), adjust_lr_fn or "original"
-        fixed: Any = {"ball": ball, "scale": scale, "momentum_init": "zero"}
-        super().__init__(params, lr, momentum, weight_decay=weight_decay, nesterov=nesterov, **fixed, **options)
+        fixed: Any = {"ball": ball, "scale": scale, "momentum_init": "zero", **self.stages, **options}
+        super().__init__(params, lr, momentum, weight_decay=weight_decay, nesterov=nesterov, **fixed)
 
     @classmethod
     def for_model(

@@ -6,11 +6,11 @@ Another beta2 or eps is another stage: `NorMuon(params, lr, after="row-moment(be
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from torch import Tensor
 
-from inexact_muon.optim.arguments import Keywords
+from inexact_muon.optim.arguments import Keywords, StageOptions
 from inexact_muon.optim.presets import Muon
 from inexact_muon.optim.stages import RMS, EntryMoment, RowMoment, SecondMoment, Signed
 
@@ -27,17 +27,7 @@ class NorMuon(Muon):
     the oracle, which is not done here.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float | Tensor = 1e-3,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        **options: Unpack[Keywords],
-    ) -> None:
-        options.setdefault("after", RowMoment())
-        super().__init__(params, lr, weight_decay, momentum, nesterov, **options)
+    stages: ClassVar[StageOptions] = {"after": RowMoment()}
 
 
 class AdaMuon(Muon):
@@ -50,6 +40,8 @@ class AdaMuon(Muon):
     `AdaMuon(params, lr, before=None, after="entry-moment", adjust_lr_fn=...)`.
     """
 
+    stages: ClassVar[StageOptions] = {"before": Signed(), "after": (EntryMoment(), RMS(0.2))}
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -59,8 +51,6 @@ class AdaMuon(Muon):
         nesterov: bool = False,
         **options: Unpack[Keywords],
     ) -> None:
-        options.setdefault("before", Signed())
-        options.setdefault("after", (EntryMoment(), RMS(0.2)))
         options.setdefault("adjust_lr_fn", "none")
         super().__init__(params, lr, weight_decay, momentum, nesterov, **options)
 
@@ -71,17 +61,7 @@ class Muon2(Muon):
     A better conditioned input needs fewer steps of the oracle: `inexactness()` shows how much is lost.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float | Tensor = 1e-3,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        **options: Unpack[Keywords],
-    ) -> None:
-        options.setdefault("before", SecondMoment())
-        super().__init__(params, lr, weight_decay, momentum, nesterov, **options)
+    stages: ClassVar[StageOptions] = {"before": SecondMoment()}
 
 
 class Hyperball(Muon):
@@ -92,6 +72,8 @@ class Hyperball(Muon):
     has no sphere, and is updated as by `Muon`. Emerging-Optimizers' MuonHyperball has one R for all parameters.
     """
 
+    stages: ClassVar[StageOptions] = {"fixed_norm": True}
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -101,5 +83,4 @@ class Hyperball(Muon):
         nesterov: bool = True,
         **options: Unpack[Keywords],
     ) -> None:
-        options.setdefault("fixed_norm", True)
         super().__init__(params, lr, weight_decay, momentum, nesterov, **options)

@@ -88,9 +88,9 @@ def warn_of_doubts(routes: Sequence[Route]) -> None:
         _warn(text, outputs, "adamw", "if none does", "lmo", routes)
     unknown = [r for r in routes if r.unknown_heads]
     if unknown:
-        names, why = _some(unknown), unknown[0].why.rpartition(": ")[2]
+        names, doubt = _some(unknown), unknown[0].unknown_heads
         warnings.warn(
-            f"for_model: heads: the heads of {names} are not known ({why}), and these are not divided by head: pass "
+            f"for_model: heads: the heads of {names} are not known ({doubt}), and these are not divided by head: pass "
             f'split={{"{globs(unknown, routes)[0]}": the number of heads}}, or 1 to leave them as they are',
             stacklevel=4,
         )

@@ -66,7 +66,8 @@ def _by_rows(site: Site, finding: Decision, attention: Attention, blocks: dict[i
     blocks[id(site.parameter)] = heads
     columns = site.parameter.numel() // sum(block.size for block in heads)
     view = _oriented(view_of(heads), finding.view)
-    return replace(finding, view=view, why=f"a matrix per head, {described(heads, columns)}", sure=True)
+    why = f"a matrix per head, {described(heads, columns)}"
+    return replace(finding, view=view, why=why, sure=True)
 
 
 def _multihead(site: Site) -> list[Block]:
@@ -105,4 +106,4 @@ def _oriented(view: View, old: View) -> View:
 
 def _unknown(finding: Decision, doubt: str) -> Decision:
     why = f"{finding.why}; not by head: {doubt}"
-    return replace(finding, why=why, sure=False, unknown_heads=True)
+    return replace(finding, why=why, sure=False, unknown_heads=doubt)

@@ -33,7 +33,7 @@ class Decision:
         decay: whether weight decay applies.
         sure: False if the evidence is weak; shown by `explain`.
         may_be_output: whether it is unsure because it may be an output layer.
-        unknown_heads: whether it is unsure because it is one of attention's layers whose heads are not known.
+        unknown_heads: why the heads of this layer of attention are not known; empty for others.
     """
 
     role: str
@@ -43,7 +43,7 @@ class Decision:
     decay: bool = False
     sure: bool = True
     may_be_output: bool = False
-    unknown_heads: bool = False
+    unknown_heads: str = ""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Route:
         options: group options set by the rule.
         settled: whether the rule decides the algorithm.
         may_be_output: whether it is unsure because it may be an output layer.
-        unknown_heads: whether it is unsure because it is one of attention's layers whose heads are not known.
+        unknown_heads: why the heads of this layer of attention are not known; empty for others.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Route:
     options: Mapping[str, Any] = field(default_factory=dict)
     settled: bool = False
     may_be_output: bool = False
-    unknown_heads: bool = False
+    unknown_heads: str = ""
 
     @property
     def reason(self) -> str:
@@ -153,7 +153,7 @@ def _split(finding: Decision, site: Site, split: Splits) -> Decision:
     else:
         view = within(Split(rows), finding.view)
     view.shapes(site.parameter.shape)  # raises if it does not fit
-    return replace(finding, view=view, why="split as asked", sure=True, unknown_heads=False)
+    return replace(finding, view=view, why="split as asked", sure=True, unknown_heads="")
 
 
 def _apply_rules(site: Site, finding: Decision, rules: Rules, exempt: bool) -> Route:
@@ -178,5 +178,5 @@ def _apply_rules(site: Site, finding: Decision, rules: Rules, exempt: bool) -> R
         options=options,
         settled=settled,
         may_be_output=finding.may_be_output and not settled,
-        unknown_heads=finding.unknown_heads and not settled,
+        unknown_heads="" if settled else finding.unknown_heads,
     )

@@ -104,6 +104,8 @@ def widths(
         steps: number of steps.
         seeds: of the models; changes are averaged over them. torch's random state is left as it was.
     """
+    if not isinstance(sizes, Sequence):
+        raise TypeError(f"widths needs several sizes, such as (64, 128, 256), got {sizes!r}")
     if len(set(sizes)) < 2 or min(sizes) < 1 or steps < 1 or not seeds:
         raise ValueError(f"widths needs two widths, a step and a seed, got {tuple(sizes)}, {steps} and {tuple(seeds)}")
     tables = [[_changes(make_model(width), loss, optimizer, steps) for _ in _seeded(seeds)] for width in sizes]

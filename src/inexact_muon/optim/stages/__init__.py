@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from inexact_muon._text import read, write
@@ -24,7 +24,9 @@ NONE = "none"
 
 JOIN = " + "
 
-Given = Stage | str | Iterable[Stage | str] | None
+EXAMPLES = {"before": "second-moment", "after": "row-moment"}
+
+Given = Stage | str | Sequence[Stage | str] | None
 """Stages as an option: a value, its text ("sign", "row-moment + rms:0.2"), several of them, or none."""
 
 
@@ -36,13 +38,17 @@ def parse(choice: Given, kind: type[Stage]) -> tuple[Any, ...]:
     """
     if isinstance(choice, str):
         choice = [] if choice.strip() == NONE else choice.split(JOIN)
-    entries = [] if choice is None else [choice] if isinstance(choice, Stage) else list(choice)
-    table: dict[str, Any] = dict(BEFORE if kind is Before else AFTER)
-    stages = tuple(read(entry, table) if isinstance(entry, str) else entry for entry in entries)
+    entries: list[Any] = [] if choice is None else list(choice) if isinstance(choice, list | tuple) else [choice]
+    stages = tuple(read(entry, {**BEFORE, **AFTER}) if isinstance(entry, str) else entry for entry in entries)
     option = kind.__name__.lower()
     for stage in stages:
+        if isinstance(stage, Stage) and not isinstance(stage, kind):
+            other = "after" if kind is Before else "before"
+            raise ValueError(f"{stage.name} comes {other} the oracle: write {other}={stage.name!r}")
         if not isinstance(stage, kind):
-            raise TypeError(f"{option} takes stages of type {kind.__name__}, got {type(stage).__name__}: {stage!s:.80}")
+            raise TypeError(
+                f"{option} takes stages or their text, such as {option}={EXAMPLES[option]!r}, got {stage!r}"
+            )
     names = [stage.name for stage in stages]
     if len(set(names)) < len(names):
         raise ValueError(f"{option} names a stage twice: {', '.join(names)}")

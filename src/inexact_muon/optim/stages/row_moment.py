@@ -34,5 +34,6 @@ class RowMoment(After):
         v = torch.lerp(z.old_rows("row_moment"), squares / z.columns, 1.0 - self.beta2)
         z.new_rows("row_moment", v)
         divided = v.sqrt().add_(self.eps or z.tiny)
-        before, after = squares.sum(1, True), torch.bmm(squares.unsqueeze(1), divided.pow(-2).unsqueeze(2)).squeeze(2)
-        z.multiply((before / after.clamp_min_(z.tiny)).sqrt_() / divided)
+        norms = squares.sqrt()  # of rows; not by a product of matrices, which TF32 would round
+        before, after = (torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in (norms, norms / divided))
+        z.multiply(before / after.clamp_min_(z.tiny) / divided)
