@@ -71,7 +71,7 @@ def table(oracles: list[Record], bench: Record) -> str:
     """The table; a time is of one GPT-2 layer, j^-1, over the two products that no method avoids."""
     times = {r["oracle"]: r for r in bench["oracles"] if r["spectrum"] == "power-law"}
     lines = [
-        "| you want | oracle | delta | gap, overshoot | products | time |",
+        "| you want | oracle | bound | gap, overshoot | products | time |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for need, text in (

@@ -28,7 +28,7 @@ from inexact_muon_lab.store import store
 from inexact_muon_lab.store.files import Lock
 from inexact_muon_lab.sweep.engines import LocalEngine
 from inexact_muon_lab.sweep.sweep import sweep
-from inexact_muon_lab.train.clock import PARTS
+from inexact_muon_lab.train.observers import PARTS
 
 GPT = {"name": "nanogpt", "size": "tiny", "context": 64}
 WORK = {

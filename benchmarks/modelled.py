@@ -46,7 +46,7 @@ def gate(everywhere: bool) -> Iterator[None]:
         if everywhere:
             patch.setattr(kernel, "smallest_side", lambda device: 1)
             patch.setattr(kernel, "FEWEST", 1)
-            patch.setattr("inexact_muon.polar.symmetric.LEAST", 1)
+            patch.setattr("inexact_muon.polar.kernel.LEAST", 1)
         with fake_h100(triton=True):
             yield
 

@@ -10,10 +10,13 @@ HOME = "index.md"
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Puts REPOSITORY, an https address, in place of ADDRESS; without it the link is left out. Called by mkdocs."""
+    """Puts REPOSITORY, an https address, in place of ADDRESS; without it what needs one is left out."""
     if page.file.src_uri != HOME:
         return markdown
     address = os.environ.get("REPOSITORY", "")
     if address.startswith("https://"):
         return markdown.replace("ADDRESS", address)
-    return re.sub(r" \[Repository\]\(ADDRESS\)\.", "", markdown)
+    without = re.sub(
+        r"^pip install .*ADDRESS.*\n|^The second line does the same without a clone\. ", "", markdown, flags=re.M
+    )
+    return re.sub(r" \[Repository\]\(ADDRESS\)\.", "", without)

@@ -1,5 +1,8 @@
 """Formulas of pages as MathML, made from the text in which they are written; nothing is loaded from a network.
 
+Browsers do not break lines in MathML, so a formula in a line of text is several, each of which ends with a relation, a
+sign or a comma: the lines of a phone are broken there.
+
 The pages write `gamma_k (1-eta_k) |grad_k|* <= D0/K`, which is readable as it is. In the pages of `PAGES` code that
 consists of mathematical symbols alone is typeset when the site is built; names of functions stay code.
 """
@@ -25,7 +28,14 @@ SYMBOLS = {
 }
 WORDS = ("min", "max", "mean", "log", "exp", "diag", "argmin", "gap", "overshoot", "dx")
 TEXT = ("past", "if", "else", "that", "is", "at")
+BREAKS = ("=", "<=", ">=", "<", ">", "->", "<-", ",", ";", ":")
+"""A line may be broken after these; after + and - if there are spaces around them."""
+SHORT = 6
+"""A formula of so few tokens is not broken."""
+LONGEST = 30
+"""Characters of a part of a formula that surely fit a phone; a longer one scrolls."""
 OPERATORS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", "-": "−", "*": "·"}
+STAR = "<mo>∗</mo>"
 TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)|(?P<hat>d_hat)|(?P<letter0>[DL][01](?!\w))"
     r"|(?P<word>[A-Za-z]+)|(?P<operator><=|>=|!=|->|<-|\.\.\.|\.\.|[-+=,;:.!'∈∎])"
@@ -64,7 +74,28 @@ class Typesetter:
     """A formula as MathML, by recursive descent: row = item item ..., item = atom scripts, or atom/atom."""
 
     def __init__(self, found: list[Token], display: bool) -> None:
-        self.found, self.place, self.display, self.angles = found, 0, display, 0
+        self.found, self.place, self.display, self.angles, self.bars = found, 0, display, 0, 0
+
+    def parts(self) -> list[tuple[str, str]]:
+        """(MathML, source) of the parts between which a line may be broken, none of them inside of brackets."""
+        parts, items, start = [], [], 0
+        while self.place < len(self.found):
+            first = self.place
+            items.append(self.item())
+            ends = self.place == len(self.found)
+            alone = self.place == first + 1 and "⟩" not in items[-1]
+            if ends or (alone and self.breaks(self.found[first])):
+                row = "".join(items) if ends else "".join(items[:-1]) + items[-1].replace("<mo>", '<mo form="infix">')
+                source = "".join(" " * t.before + t.text for t in self.found[start : self.place])
+                parts.append((row, source.strip()))
+                items, start = [], self.place
+        return parts
+
+    def breaks(self, token: Token) -> bool:
+        """Whether a line may be broken after this token, which is an item by itself."""
+        if self.angles or self.bars or len(self.found) <= SHORT:
+            return False
+        return token.text in BREAKS or (token.text in "+-" and token.before and token.after)
 
     def row(self, until: str = "") -> str:
         """Items up to a closing bracket, which is consumed."""
@@ -119,7 +150,9 @@ class Typesetter:
             case "letter0":
                 return f"<msub><mi>{text[0]}</mi><mn>{text[1]}</mn></msub>"
             case "word":
-                kind = "mo" if text in ("sum", "prod", "int", "in") else "mtext" if text in TEXT else "mi"
+                if text in TEXT:
+                    return self.text(token)
+                kind = "mo" if text in ("sum", "prod", "int", "in") else "mi"
                 return f"<{kind}>{SYMBOLS.get(text, text)}</{kind}>"
             case "angle":
                 return self.angle(token)
@@ -131,6 +164,14 @@ class Typesetter:
             case _:
                 return f"<mo>{escape(OPERATORS.get(text, text))}</mo>"
 
+    def text(self, token: Token) -> str:
+        """A word of English with the spaces around it, which MathML drops."""
+        after_bar = self.place > 1 and self.found[self.place - 2].kind == "bar"
+        before = "&#160;" if token.before and self.place > 1 and not after_bar else ""
+        follows = self.place < len(self.found) and self.found[self.place].text not in TEXT
+        after = "&#160;" if token.after and follows else ""
+        return f"<mtext>{before}{token.text}{after}</mtext>"
+
     def bracket(self, text: str) -> str:
         """Brackets grow with what is in them in formulas of their own, not in lines of text."""
         return f"<mo>{text}</mo>" if self.display else f'<mo stretchy="false">{text}</mo>'
@@ -140,6 +181,8 @@ class Typesetter:
         last = self.found[self.place - 2].kind if self.place > 1 else "open"
         opens = not token.after and (token.before or last in ("open", "operator", "bar"))
         given = token.before and token.after
+        if not given:
+            self.bars += 1 if opens else -1
         before = "0.25em" if given or (opens and last not in ("open", "operator")) else "0"
         return f'<mo stretchy="false" lspace="{before}" rspace="{"0.25em" if given else "0"}">|</mo>'
 
@@ -160,12 +203,13 @@ class Typesetter:
         found = {"_": "", "^": ""}
         while self.place < len(self.found):
             token = self.found[self.place]
-            if token.kind == "script" and not found[token.text] and self.place + 1 < len(self.found):
+            free = not found.get(token.text) or (token.text == "^" and found["^"] == STAR)  # the square of a dual norm
+            if token.kind == "script" and free and self.place + 1 < len(self.found):
                 self.place += 1
-                found[token.text] = self.script()
+                found[token.text] += self.script()
             elif token.kind == "star" and not token.before and not found["^"]:
                 self.place += 1
-                found["^"] = "<mo>∗</mo>"
+                found["^"] = STAR
             else:
                 break
         below, above = found["_"], found["^"]
@@ -190,35 +234,58 @@ class Typesetter:
 
 def mathml(text: str, display: bool = False) -> str | None:
     """A formula as MathML; None if the text is no formula."""
+    made = parts(text, display)
+    return _math("".join(row for row, _ in made), text, display) if made else None
+
+
+def parts(text: str, display: bool = False) -> list[tuple[str, str]]:
+    """(MathML, source) of the parts of a formula between which a line may be broken; none if the text is no formula."""
     found = tokens(text)
     if not found or not any(token.kind in ("word", "hat", "letter0", "number", "bar") for token in found):
-        return None
+        return []
     try:
-        content = Typesetter(found, display).row()
+        return Typesetter(found, display).parts()
     except (ValueError, IndexError):
-        return None
-    mode = "block" if display else "inline"
-    return f'<math display="{mode}" alttext="{escape(text, quote=True)}"><mrow>{content}</mrow></math>'
+        return []
+
+
+def _math(row: str, text: str, display: bool = False) -> str:
+    style = ' displaystyle="true"' if display else ""
+    return f'<math{style} alttext="{escape(text, quote=True)}"><mrow>{row}</mrow></math>'
 
 
 BLOCK = re.compile(r'<div class="highlight"><pre>(?:<span></span>)?<code>(.*?)</code></pre></div>', re.DOTALL)
-INLINE = re.compile(r"<code>([^<\n]*)</code>")
+INLINE = re.compile(r"(\(?)<code>([^<\n]*)</code>([.,;:)]*)")
+"""With the punctuation around it, which stays on its line."""
 
 
 def _block(match: re.Match[str]) -> str:
     lines = [unescape(re.sub(r"<[^>]*>", "", line)) for line in match[1].strip("\n").split("\n")]
-    parts = [re.fullmatch(r"(.*?)\s*(\([A-Z]\d\))?", line.strip()) for line in lines]
-    made = [(mathml(part[1].rstrip(), True), part[2] or "") for part in parts if part]
-    if len(made) < len(lines) or any(one is None for one, _ in made):
-        return match[0]
-    rows = "".join(f"<div>{one}{f'<span>{number}</span>' if number else ''}</div>" for one, number in made)
-    return f'<div class="formula" tabindex="0">{rows}</div>'
+    rows = []
+    for line in lines:
+        text, number = re.fullmatch(r"(.*?)\s*(\([A-Z]\d\))?", line.strip()).groups()  # type: ignore[union-attr]
+        made = parts(text, True)
+        if not made:
+            return match[0]
+        formula = "<wbr>".join(_math(row, source, True) for row, source in made)
+        rows.append(f"<div><span>{formula}</span>{f'<span>{number}</span>' if number else ''}</div>")
+    return f'<div class="formula" tabindex="0">{"".join(rows)}</div>'
 
 
 def _inline(match: re.Match[str]) -> str:
-    """In a box that scrolls if it is wider than the screen: browsers do not break lines in MathML."""
-    made = mathml(unescape(match[1]))
-    return f'<span class="formula-inline">{made}</span>' if made else match[0]
+    before, source, after = match.groups()
+    made = [_fitting(row, text) for row, text in parts(unescape(source))]
+    if not made:
+        return match[0]
+    made[0] = before + made[0]
+    made[-1] += after
+    return "<wbr>".join(f'<span class="formula-part">{part}</span>' for part in made)
+
+
+def _fitting(row: str, text: str) -> str:
+    """In a box that scrolls if it may be wider than a phone."""
+    made = _math(row, text)
+    return made if len(text) <= LONGEST else f'<span class="formula-inline">{made}</span>'
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:

@@ -37,7 +37,7 @@ FIRST = {
     " to_tensorboard to_wandb StepTimer Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed"
     " Steepest Clipped Smooth",
     "inexact_muon.polar": "parse PolarMethod Auto PolarExpress Zolotarev Cans Jordan You Cesista NewtonSchulz ExactSVD"
-    " Polynomial cheapest choose Choice calibrate Costs Compiled",
+    " Polynomial cheapest choose Choice calibrate Costs",
     "inexact_muon.lmo": "Ball Spectral Sign Euclidean ColNorm RowNorm Nuclear Perturbed parse",
     "inexact_muon_lab.tune": "advise Advice plot transfer Transfer record widths Widths",
     "inexact_muon.views": "View Whole Transposed Flatten Split Stacked Interleaved",
@@ -135,7 +135,12 @@ def summary(module: str, name: str) -> str:
     """The first line of the docstring, as text of a cell."""
     line = (inspect.getdoc(getattr(importlib.import_module(module), name)) or "").split("\n", 1)[0]
     parts = re.split(r"(`[^`]*`)", line)
-    return "".join(p if p.startswith("`") else re.sub(r"([\\*_{}\[\]<>|])", r"\\\1", p) for p in parts)
+    return "".join(p if p.startswith("`") else _plain(p) for p in parts)
+
+
+def _plain(text: str) -> str:
+    """Text as Markdown that shows it as it is: < has no escape but the entity."""
+    return re.sub(r"([\\*_{}\[\]|])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
 
 
 def page(module: str) -> str:

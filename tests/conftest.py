@@ -25,6 +25,7 @@ if ISA not in os.environ and CPU.exists() and "amx_tile" in CPU.read_text():
 TOGETHER = {
     **dict.fromkeys(("test_clients_lightning", "test_clients_models", "test_clients_trainer"), "clients"),
     **dict.fromkeys(("test_clients_training", "test_real_models", "test_layouts_compute", "test_examples"), "clients"),
+    **dict.fromkeys(("test_published_models", "test_heads_compute", "test_qk_clip", "test_clients_moving"), "clients"),
     **dict.fromkeys(("test_report_browser", "test_site", "test_wheel", "test_lab_kills", "test_lab_machines")),
 }
 """Files whose slow tests one worker runs (`--dist loadgroup`): they share a fixture or imports of many seconds."""

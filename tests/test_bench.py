@@ -118,7 +118,7 @@ def test_a_peer_in_float32_multiplies_in_float32() -> None:
         bag = steps.Bag(((8, 8),))
         work = steps.stepping(peers.PEERS[peers.TORCH].make(list(bag.parameters()), torch.device("cpu")))
         with Products():
-            (peers.in_float32(peers.TORCH, work) if wide else work)()
+            (peers.in_float32(peers.PEERS[peers.TORCH], work) if wide else work)()
     assert seen == {False: {torch.bfloat16}, True: {torch.float32}}
 
 

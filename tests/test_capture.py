@@ -14,6 +14,7 @@ from torch import nn
 
 from inexact_muon import Muon
 from inexact_muon.optim import CapturedStep, LMOOptimizer, MomentumSchedule, Observer, finite
+from inexact_muon.optim import capture as capturing
 from inexact_muon_lab.plan.recorder import Recorder, fake_h100
 from test_optim_equations import problem
 
@@ -66,6 +67,43 @@ def test_consecutive_steps_are_the_same_operations(name: str, tensors: bool) -> 
     assert len(steps[1].operations) > 50
     assert all(step.waits == [] for step in steps)
     assert all(step.copies == [] for step in steps[1:])
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_what_is_captured_is_what_a_step_launches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On fake CUDA tensors: every operation, no wait, no copy from the host, no message; then none but the replay."""
+    monkeypatch.setattr(capturing, "_value_or_address", lambda x: id(x) if isinstance(x, torch.Tensor) else x)
+    graphs = []
+
+    class Graph(Recorder):
+        replays = 0
+
+        def replay(self) -> None:
+            self.replays += 1
+
+    def capture(run: Callable[[], Any]) -> Graph:
+        graphs.append(Graph())
+        with graphs[-1]:
+            run()
+        return graphs[-1]
+
+    with fake_h100():
+        params = [nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
+        optimizer = made(params, **OPTIONS[name])
+        for p in params:
+            p.grad = torch.empty_like(p)
+        step = CapturedStep(optimizer, capture=capture)
+        for _ in range(capturing.WARM):
+            step()
+        with Recorder() as eager:
+            optimizer.step()
+        step()
+        with Recorder() as later:
+            step()
+    (graph,) = graphs
+    assert graph.operations == eager.operations
+    assert (graph.waits, graph.copies, graph.messages) == ([], [], [])
+    assert (graph.replays, later.events) == (2, [])
 
 
 @pytest.mark.filterwarnings("ignore:all groups now have lr")

@@ -163,7 +163,7 @@ def test_cost_counts_what_the_methods_do() -> None:
     plain = Costs("cpu", {"float32": 1.0, "float64": 1.0}, {kind: ((1, cost),) for kind, cost in kinds.items()})
     polished = polar.Zolotarev(1, polish=9)
     many = (polar.Cans(5), polar.PolarExpress(8), polar.Zolotarev(3), polar.Zolotarev(8), polished, polar.ExactSVD())
-    for method in (*many, polar.Compiled(polished), polar.Auto()):
+    for method in (*many, polar.Auto()):
         for n, m in ((64, 64), (64, 90), (64, 256)):
             assert plain.of(method, n, m) == pytest.approx(method.flops(n, m) / (2 * n**3))
 

@@ -15,6 +15,7 @@ from torch import nn
 from inexact_muon import Muon
 from inexact_muon.optim import load_foreign, routes
 from inexact_muon.routing.reading.values import Value
+from torch_features import HAS_MUON
 
 WIDTH = 16
 NAMES = ("out", "fc", "proj", "decoder", "linear", "final", "readout", "generator", "to_words", "last", "o")
@@ -375,6 +376,61 @@ def test_a_momentum_that_may_be_a_sum_is_not_guessed() -> None:
         load_foreign(optimizer, early(), ["w"])
     load_foreign(optimizer, early(), ["w"], sums=True)
     torch.testing.assert_close(optimizer.state[p]["momentum_buffer"], torch.full((4, 4), 0.15))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"nesterov": True},
+        {"nesterov": True, "steps": 5},
+        {"nesterov": True, "orthogonalize_iters": 5},
+        {"backend": "svd", "rank": 0},
+        {"betas": (0.9, 0.99)},
+        {"mu": 0.95, "betas": (0.9, 0.95), "algorithm": "muon"},
+    ],
+    ids=str,
+)
+def test_only_momenta_that_are_known_to_be_averages_are_taken_for_averages(more: dict[str, Any]) -> None:
+    file = early()
+    del file["param_groups"][0]["ns_steps"], file["param_groups"][0]["nesterov"]
+    p = nn.Parameter(torch.ones(4, 4))
+    load_foreign(Muon([("w", p)]), file, ["w"])  # KellerJordan's options
+    file["param_groups"][0].update(more)
+    optimizer = Muon([("w", p)])
+    with pytest.raises(ValueError, match="pass sums=True or False"):
+        load_foreign(optimizer, file, ["w"])
+    with pytest.raises(ValueError, match="is a sum, or may be one"):
+        Muon([p]).load_state_dict(file)
+    assert not optimizer.state
+
+
+class Nested(nn.Module):
+    """A name that the wrappers' names can be taken for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4))
+        self.module = nn.Linear(4, 4, bias=False)
+
+
+@pytest.mark.parametrize("there", ["", "module.", "_orig_mod.", "_orig_mod.module.", "module._fsdp_wrapped_module."])
+@pytest.mark.parametrize("here", ["", "module.", "module._orig_mod."])
+@pytest.mark.parametrize("foreign", [True, False])
+def test_wrappers_in_front_of_names(there: str, here: str, foreign: bool) -> None:
+    if foreign and not HAS_MUON:
+        pytest.skip("torch.optim.Muon is not there")
+    theirs, ours = Nested(), Nested()
+    make = torch.optim.Muon if foreign else Muon
+    source = make([(there + name, p) for name, p in theirs.named_parameters()], lr=0.1)
+    for i, p in enumerate(theirs.parameters()):
+        p.grad = torch.full((4, 4), i + 1.0)
+    source.step()
+    target = Muon([(here + name, p) for name, p in ours.named_parameters()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load_foreign(target, source.state_dict()) if foreign else target.load_state_dict(source.state_dict())
+    for p, q in zip(theirs.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(target.state[q]["momentum_buffer"], source.state[p]["momentum_buffer"])
 
 
 def test_timm_and_pytorch_optimizer_by_parameter() -> None:

@@ -191,13 +191,6 @@ def test_help_names_every_command_with_its_first_line(
     assert max(map(len, out.partition("commands:")[2].splitlines())) <= 40
 
 
-def test_without_the_extra_the_command_names_it() -> None:
-    code = "import sys; sys.modules['tyro'] = None; from inexact_muon.__main__ import main; main()"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    wanted = "inexact-muon: the command needs the extra `cli`: pip install 'inexact-muon[cli]'\n"
-    assert (ended.returncode, ended.stderr) == (1, wanted)
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_prints_a_script(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

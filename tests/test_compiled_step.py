@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from inexact_muon import Muon, Scion
 from inexact_muon.optim import LMOOptimizer
-from inexact_muon.polar import compiled
+from tiers import at_length
 
 STEPS = 5
 pytestmark = [
@@ -41,7 +41,6 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], LMOOptimizer]] = {
     "for_model": lambda model: Muon.for_model(model, lr=0.02),
     "measured": lambda model: Muon.for_model(model, lr=0.02, sample_every=2),
     "a tensor as lr": lambda model: Muon(matrices(model), lr=torch.tensor(0.02)),
-    "a compiled oracle": lambda model: Muon(matrices(model), lr=0.02, polar="compiled(polar-express(steps=3))"),
 }
 
 
@@ -70,8 +69,7 @@ def trained(make: Callable[[nn.Module], LMOOptimizer], inside: bool) -> list[Ten
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_compiled_step_is_the_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "BACKEND", "eager")
+def test_a_compiled_step_is_the_step(name: str) -> None:
     for a, b in zip(*(trained(OPTIMIZERS[name], inside) for inside in (False, True)), strict=True):
         assert torch.equal(a, b)
 
@@ -137,7 +135,7 @@ def captured(function: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler here: install g++")
-@pytest.mark.parametrize("name", ["Muon", "Scion", "for_model"])
+@pytest.mark.parametrize("name", at_length(["for_model"], "Muon", "Scion"))
 def test_a_training_function_for_real(name: str) -> None:
     """Inductor rounds the forward and backward pass in another order."""
     for a, b in zip(*(loop(c, OPTIMIZERS[name]) for c in (lambda f: f, torch.compile)), strict=True):

@@ -4,6 +4,7 @@ import inspect
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from inexact_muon import EF21Muon, Muon, Scion, optim
-from inexact_muon.optim import LMOOptimizer, arguments
+from inexact_muon import EF21Muon, Muon, Scion
+from inexact_muon.optim import AdaMuon, LMOOptimizer, arguments
 from inexact_muon.parallel.compressors import Natural
+from pages import ROOT
 
 OPTIONS = {
     "LMOOptimizer": (
@@ -134,7 +136,20 @@ def test_mypy_sees_it(tmp_path: Path) -> None:
     )
     source = "\n".join(("from torch import nn", "from inexact_muon import Muon, Scion", *lines))
     (tmp_path / "snippet.py").write_text(source)
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--cache-dir", str(tmp_path), "snippet.py"]
-    environment = {**os.environ, "MYPYPATH": str(Path(optim.__file__).parents[2])}
-    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False).stdout
+    command = [sys.executable, "-m", "mypy", str(tmp_path / "snippet.py")]  # with the cache of `make types`
+    shown = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "MYPYPATH": "src"}, capture_output=True, text=True, check=False
+    ).stdout
     assert [int(line.split(":")[1]) for line in shown.splitlines() if ": error:" in line] == [4, 5, 6, 7], shown
+
+
+@pytest.mark.parametrize("cls", [Muon, EF21Muon, AdaMuon])
+def test_warnings_are_at_the_line_of_the_caller(cls: type[Muon]) -> None:
+    """Through the constructors of presets, and through torch's own."""
+    groups = [{"params": [nn.Parameter(torch.ones(4, 5))], "weight_decy": 0.1}]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cls(groups, eps=1e-3)
+    assert ["eps=0.001 has no effect" in str(w.message) for w in caught] == [True, False]
+    assert "is it 'weight_decay'?" in str(caught[1].message)
+    assert {w.filename for w in caught} == {__file__}

@@ -8,11 +8,13 @@ from math import log
 from pathlib import Path
 
 import pytest
+import torch
 
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.report.arms import comparisons
 from inexact_muon_lab.report.load import RunRecord, load
 from inexact_muon_lab.spec import study
+from inexact_muon_lab.train.trainer import train
 from pages import ROOT, load_module
 from report_cases import GPT, Case, write
 
@@ -79,16 +81,31 @@ def runs(folder: Path, best: tuple[float, float], missing: int = 0) -> list[RunR
 def test_the_best_rates_of_a_grid_and_whether_they_lie_at_its_end(
     tmp_path: Path, best: tuple[float, float], edge: str
 ) -> None:
-    lr, decay, _, at = table.best(runs(tmp_path, best))
-    assert at == edge
-    assert decay == best[1]
-    assert edge == "lr" or lr == pytest.approx(best[0], rel=1e-6)
+    lowest = table.best(runs(tmp_path, best))
+    assert lowest.edges == edge
+    assert lowest.rates[1] == best[1]
+    assert edge == "lr" or lowest.lr == pytest.approx(best[0], rel=1e-6)
 
 
 def test_seeds_without_the_whole_grid_take_no_part_in_tuning(tmp_path: Path) -> None:
-    assert table.best(runs(tmp_path, (0.02, 0.001), missing=3))[2] < 1.01, "seed 0 alone"
+    assert table.best(runs(tmp_path, (0.02, 0.001), missing=3)).loss < 1.01, "seed 0 alone"
     with pytest.raises(LabError, match="no seed has the whole grid"):
         table.best(runs(tmp_path / "none", (0.02, 0.001), missing=17))
+
+
+def test_no_seed_takes_part_in_choosing_its_own_rates(tmp_path: Path) -> None:
+    """One seed of four has another best lr: it is judged at that of the others, and they at their own."""
+    lowest = {0: 0.016, 1: 0.0256, 2: 0.0256, 3: 0.0256}
+    cases = [
+        Case(
+            {"problem": GPT, "seed": seed, "optimizer": {"name": "muon", "lr": lr}},
+            result={"loss": 1.0 + seed + log(lr / lowest[seed]) ** 2},
+        )
+        for seed in lowest
+        for lr in RATES
+    ]
+    losses = table.by_other_seeds(list(load(write(tmp_path, cases)).studies[0].runs))
+    assert losses == pytest.approx({0: 1.0 + log(1.6) ** 2, 1: 2.0, 2: 3.0, 3: 4.0})
 
 
 def test_a_run_is_of_the_arm_that_says_most_about_it() -> None:
@@ -108,3 +125,23 @@ def test_tuning_both_rates_takes_another_part_of_the_gain() -> None:
     assert tuned.first.loss.high < 0.0
     assert tied.first.loss.mean < tied.controls[0].loss.mean < tuned.first.loss.mean
     assert tuned.first.moved == ["optimizer.lr"]
+
+
+def test_the_update_written_out_is_that_of_the_lab(tmp_path: Path) -> None:
+    """Few steps: later ones grow what is rounded in another order."""
+    written = sys.modules["written_out"]
+    plan = study.load(STUDIES / "tilts-fresh.toml")
+    spec = next(run for run in plan.runs if run.optimizer.lr == 0.06)
+    outcome = train(written.replaced(spec, 3, 6), tmp_path)
+    assert outcome is not None
+    assert written.loss("polar factor", 0.06, 3, 6) == pytest.approx(outcome.result["loss"], abs=2e-5)
+
+
+def test_whitening_by_the_identity_is_the_polar_factor() -> None:
+    written, m = sys.modules["written_out"], torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    polar = written.EXACT(m)
+    assert torch.allclose(written.whitened(m, 4.0 * torch.eye(9)), polar, atol=1e-5)
+    c = torch.diag(torch.arange(1.0, 10.0))
+    tilted = written.whitened(m, c)
+    assert float(tilted.norm()) == pytest.approx(float(polar.norm()), rel=1e-5)
+    assert not torch.allclose(tilted, polar, atol=1e-2)

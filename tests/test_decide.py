@@ -17,7 +17,6 @@ from rich.console import Console
 
 pytest.importorskip("altair", reason="the page needs the extra `lab`")
 
-from inexact_muon.schedules.oracles import parts
 from inexact_muon_lab.decide.command import assess, decide, seconds
 from inexact_muon_lab.decide.needs import Need
 from inexact_muon_lab.errors import LabError
@@ -25,6 +24,7 @@ from inexact_muon_lab.report.build import build
 from inexact_muon_lab.report.claims import judge
 from inexact_muon_lab.report.load import load
 from inexact_muon_lab.spec import study
+from inexact_muon_lab.spec.oracle_text import parts
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.statistics import CONFIRMED, LEVEL, UNDECIDED, interval, seeds_needed
 from inexact_muon_lab.store import packing, store
@@ -33,6 +33,7 @@ from inexact_muon_lab.sweep.events import Done, Event
 from inexact_muon_lab.sweep.sweep import sweep
 from inexact_muon_lab.terminal import plain
 from lab_processes import finish, kill, start
+from tiers import at_length
 
 NOISE = 0.01
 EFFECT = 2 * NOISE
@@ -388,7 +389,7 @@ width = { lower-loss = 10.0 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [(), ("--engine", "slurm", "--address", "local")], ids=["local", "slurm"])
+@pytest.mark.parametrize("engine", at_length([()], ("--engine", "slurm", "--address", "local")), ids=["local", "slurm"])
 def test_the_command_survives_kills_and_ends_with_the_page(engine: tuple[str, ...], tmp_path: Path) -> None:
     """Killed in the pilot and once more, then finished; a further call has nothing left to train."""
     path, out = study_file(tmp_path, REAL), tmp_path / "out"

@@ -49,6 +49,15 @@ def test_the_committed_page_is_that_of_the_committed_table() -> None:
 
 
 @pytest.mark.data
+def test_the_committed_table_is_that_of_the_packed_runs() -> None:
+    table = load_module(SCRIPT)
+    assert [vars(cell) for pack in table.PACKS for cell in table.read(pack)] == [vars(cell) for cell in cells()]
+    grids = table.settings(cells())
+    assert len(grids) == 6
+    assert {tuple(sorted(row)) for row in grids.values()} == {(3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}, "a full grid everywhere"
+
+
+@pytest.mark.data
 def test_the_advice_of_the_pages_follows_from_the_table() -> None:
     """3e-4 is worse than 1e-2 in every model and at every lr, by as much as the page says."""
     table = load_module(SCRIPT)
@@ -58,7 +67,8 @@ def test_the_advice_of_the_pages_follows_from_the_table() -> None:
     assert len({c.model for c in plain}) >= 2
     assert all(mean > half for mean, half in more)
     means = [mean for mean, _ in more]
-    assert f"by {min(means):.2f} to {max(means):.2f}" in (ROOT / "docs/choose-lr.md").read_text()
+    for page in ("README.md", "docs/choose-lr.md"):
+        assert f"by {min(means):.2f} to {max(means):.2f}" in (ROOT / page).read_text()
     for page in ("README.md", "docs/choose-lr.md", "docs/tutorials/swap.md"):
         text = " ".join((ROOT / page).read_text().split())
         assert "3e-4 was too small in every model tried" in text.replace("3e-4 for AdamW's part", "3e-4"), page
@@ -105,5 +115,5 @@ def test_the_command_reads_stores(tmp_path: Path) -> None:
     said = type_in(f"python {SCRIPT} tiny --out tables", tmp_path)
     assert (tmp_path / "tables/defaults.md").read_text().strip() in said
     assert [c["adamw_lr"] for c in json.loads((tmp_path / "tables/defaults.json").read_text())] == [1e-3, 1e-2]
-    with pytest.raises(AssertionError, match="is not a store: run the sweep first"):
+    with pytest.raises(AssertionError, match="nowhere holds no store; make one with"):
         type_in(f"python {SCRIPT} nowhere --out tables", tmp_path)

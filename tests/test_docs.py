@@ -65,11 +65,7 @@ def test_tables_of_oracles_are_what_the_command_writes() -> None:
         assert CHOOSE.written(text, made) == text, f"{page}: run python benchmarks/choose.py"
 
 
-def test_the_readme_is_short_starts_with_a_result_and_its_links_lead_somewhere() -> None:
-    assert README.count("\n") <= 130
-    assert re.findall(r"!\[.*?\]\((.*?)\)", README) == ["docs/figures/first-hour.png"]
-    assert README.index("docs/figures/first-hour.png") < README.index("pip install") < README.index("## Swap it in")
-    assert "src/inexact_muon/" not in README
+def test_the_links_of_the_readme_lead_somewhere() -> None:
     for name in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
         assert (ROOT / name).exists(), name
 
@@ -95,19 +91,6 @@ def test_the_readme_shows_what_explain_prints(monkeypatch: pytest.MonkeyPatch, t
         found = line.inexactness
         assert found is not None
         assert [float(x) for x in row[9:12]] == pytest.approx([found.gap, found.overshoot, found.lifted], abs=0.05)
-
-
-@pytest.mark.parametrize("package", ["inexact_muon", "inexact_muon_lab"])
-def test_the_file_tree_is_complete(package: str) -> None:
-    source = ROOT / "src" / package
-    parts = {p.name for p in source.iterdir() if not p.name.startswith("__") and p.name not in ("py.typed", "studies")}
-    tree = (ROOT / "CONTRIBUTING.md").read_text().partition(f"\nsrc/{package}/")[2]
-    tree = re.split(r"\n(?=\w)", tree)[0]
-    assert not {part for part in parts if part not in tree}
-    for room in re.split(r"\n  (?=\w)", tree)[1:]:
-        folder = source / room.split()[0]
-        for name in re.findall(r"\w+\.py", room):
-            assert [*folder.rglob(name), *source.glob(name)], f"{room.split()[0]} has no {name}"
 
 
 @pytest.mark.data
@@ -151,7 +134,7 @@ def test_every_oracle_that_the_page_recommends_can_be_read() -> None:
     """Texts such as `zolotarev:3` in its sentences, which no block of code runs."""
     page = (ROOT / "docs/choose-oracle.md").read_text()
     texts = re.findall(r"`([a-z][a-z-]*(?::\w+|\([^`]*\)))`", page)
-    assert {"zolotarev:3", "deflated(method=polar-express(steps=5), rank=1)"} <= set(texts)
+    assert {"zolotarev:3", "jordan:5"} <= set(texts)
     for text in texts:
         assert isinstance(polar.parse(text), polar.PolarMethod)
 

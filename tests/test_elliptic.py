@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ellipj, ellipkm1
 
-from inexact_muon.schedules.elliptic import at_fractions
+from inexact_muon.schedules.rational import at_fractions
 
 
 @pytest.mark.parametrize("lower", [0.9, 0.3, 1e-2, 1e-3, 1e-5, 1e-7])

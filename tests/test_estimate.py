@@ -8,7 +8,6 @@ from adversary import Case
 from inexact_muon import lmo, measure, polar
 from inexact_muon.inexactness.estimate import PLANS, SHARE, choose_plan, lanczos
 from matrices import SPECTRA, matrix, orthonormal
-from tiers import at_length
 
 ORACLES = {
     str(method): method
@@ -55,24 +54,19 @@ def test_accuracy(name: str, n: int, m: int) -> None:
 THREE = ("polar-express(steps=5)", "jordan(steps=5)", "zolotarev(poles=3)")
 """A composition, one that does not converge, and one with factorisations."""
 
-REAL_SIZES = [
-    *((name, side) for side in ((256, 256), (200, 600)) for name in ORACLES),
-    *((name, (512, 512)) for name in THREE),
-]
-"""All oracles at moderate sizes, some at a large one; the others are left to `make test-long`."""
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", REAL_SIZES, ids=str)
-def test_accuracy_at_real_sizes(case: tuple[str, tuple[int, int]]) -> None:
-    name, shape = case
+@pytest.mark.parametrize("name", THREE)
+@pytest.mark.parametrize("shape", [(200, 600), (512, 512)], ids=str)
+def test_accuracy_at_real_sizes(name: str, shape: tuple[int, int]) -> None:
+    """The others, which test_accuracy has at side 160, are left to `make test-long`."""
     for spectrum in SPECTRA:
         check(ORACLES[name], *shape, spectrum)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ORACLES)
-@pytest.mark.parametrize("shape", [(512, 512), (768, 512), (512, 2048), (1024, 1024)], ids=str)
+@pytest.mark.parametrize("shape", [(200, 600), (256, 256), (512, 512), (768, 512), (512, 2048), (1024, 1024)], ids=str)
 def test_accuracy_of_all_oracles_at_large_sizes(name: str, shape: tuple[int, int]) -> None:
     for spectrum in SPECTRA:
         check(ORACLES[name], *shape, spectrum)
@@ -109,11 +103,10 @@ def test_repeated_and_missing_singular_values(kind: str) -> None:
         check_hard(kind, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["repeated", "deficient"])
-@pytest.mark.parametrize("seeds", at_length([range(13, 39)], range(39, 130)), ids=str)
-def test_repeated_and_missing_singular_values_at_length(kind: str, seeds: range) -> None:
-    for seed in seeds:
+def test_repeated_and_missing_singular_values_at_length(kind: str) -> None:
+    for seed in range(13, 130):
         check_hard(kind, seed, (140, 200, 256, 384))
 
 

@@ -246,8 +246,17 @@ def test_a_number_for_adamw_and_swapped_arguments_are_one_sentence() -> None:
     ball, m = lmo.Spectral(), torch.randn(4, 6)
     with pytest.raises(TypeError, match="the first argument must be a ball, got Tensor"):
         measure(m, ball, ball(m))  # type: ignore[arg-type]
-    with pytest.warns(UserWarning, match="option 'lrr', which is not used: is it 'lr'"):
-        Muon.for_model(deep(), 0.02, adamw={"lrr": 3e-4})
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("lrr", "lr"), ("learning_rate", "lr"), ("LR", "lr"), ("beta", "betas"), ("wd", "weight_decay"),
+     ("epsilon", "eps"), ("weightdecay", "weight_decay"), ("momentum", None), ("l", "lr"), (3, None)],
+)  # fmt: skip
+def test_a_typo_in_adamw_is_one_sentence(name: object, near: str | None) -> None:
+    hint = f"did you mean '{near}'\\? " if near else ""
+    with pytest.raises(TypeError, match=f"^adamw has no option {name!r}: {hint}known: betas, eps, lr, weight_decay$"):
+        Muon.for_model(deep(), 0.02, adamw={name: 3e-4})  # type: ignore[dict-item]
 
 
 def test_inexactness_without_sampling_says_what_to_pass() -> None:

@@ -33,18 +33,37 @@ def test_the_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     status, out, err = said("delta", "--checkpoint", "checkpoint.pt")
     assert (status, err) == (0, "")
     assert out.splitlines()[:3] == answer, "the file and the live optimizer have one answer"
-    for number in re.findall(r"│ +(-?\d\.\d{4}) │ +(\d\.\d{4}) │ +(\d\.\d{3}) │$", shown, flags=re.MULTILINE):
-        assert all(value in out for value in number)
+    rows = re.findall(r"│ +(-?\d\.\d{4}) │ +(\d\.\d{4}) │ +(\d\.\d{3}) │$", shown, flags=re.MULTILINE)
+    assert all(value in out for row in rows for value in row)
+    printed = re.findall(r"% +(-?\d\.\d{4}) +(\d\.\d{4}) +(\d\.\d{3})$", README, flags=re.MULTILINE)
+    assert len(rows) == len(printed) == 2
+    for row, page in zip(rows, printed, strict=True):
+        assert list(map(float, row)) == pytest.approx(list(map(float, page)), abs=2e-3), "README's table"
     status, out, _ = said("delta", "--checkpoint", "checkpoint.pt", "--json")
     assert json.loads(out)["answer"]["lines"] == answer
     pytest.importorskip("altair")
     status, out, _ = said("delta", "jordan:5", "--checkpoint", "checkpoint.pt", "--plot", "momentum.svg")
     assert out.splitlines()[1].startswith('Use polar="')
     assert out.rstrip().endswith("written: momentum.svg")
-    words = "--lr .05 --momentum .95 --from polar-express:5 --to polar-express:2 --checkpoint checkpoint.pt"
-    status, out, _ = said("transfer", *words.split())
-    assert status == 0
-    assert "judged on checkpoint.pt" in out
+    block = re.search(r"```sh\n(inexact-muon delta.*?)```", README, flags=re.DOTALL)
+    assert block
+    commands = [line.partition("#")[0].split()[1:] for line in block[1].splitlines()]
+    assert len(commands) == len(PRINTED)
+    for words, wanted in zip(commands, PRINTED, strict=True):
+        status, out, err = said(*words)
+        assert (status, err) == (0, ""), words
+        assert re.match(wanted, out, flags=re.DOTALL), words
+
+
+PRINTED = (
+    r"polar-express\(steps=5\), .*gap .*overshoot .*lifted .*bound of .*cost for 768 x 3072",
+    r"Exact enough: .*\nKeep it.*\nWhy: ",
+    r'\{.*"answer": ',
+    r"judged on checkpoint\.pt\n.*lr 0\.05, momentum 0\.95.*rule ",
+    r"stochastic-optimal: Corollary 3.*K .*100000.*gamma",
+    r"llama3-8b: a step of rank 0 with auto, modelled",
+)
+"""What each of README's commands prints, in their order."""
 
 
 @pytest.mark.data

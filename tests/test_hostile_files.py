@@ -255,7 +255,7 @@ WORDS = {"delta": ("polar-express:5", "--shape", "8x8"), "theory": ("list",), "-
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
-@pytest.mark.parametrize("name", ["delta", "--help"])
+@pytest.mark.parametrize("name", ["theory", "--help"])  # the first prints tables, and loads no torch
 def test_closed_streams_are_no_error(name: str, closed: str) -> None:
     line = f"{sys.executable} -m inexact_muon_lab.cli {' '.join((name, *WORDS[name]))} {closed}"
     found = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120, check=False)
@@ -291,6 +291,31 @@ def test_no_width_is_too_narrow(
     said = capsys.readouterr()
     assert said.out.strip()
     assert said.err == ""
+
+
+@pytest.mark.parametrize("columns", ["1", "3", "12"])
+@pytest.mark.parametrize("name", ["plan", "run"])
+def test_help_at_no_width(
+    name: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As at the narrowest width; the layout of less did not end."""
+    said = []
+    for width in (columns, "20"):
+        monkeypatch.setenv("COLUMNS", width)
+        monkeypatch.setattr(sys, "argv", ["inexact-muon", name, "--help"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+
+
+def test_a_shape_of_any_size_is_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["inexact-muon", "delta", "polar-express:5", "--shape", "99999999x99999999"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "sides of at most 16777216" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("columns", ["1", "4"])

@@ -21,11 +21,11 @@ from inexact_muon_lab.problems import Task
 from inexact_muon_lab.report import load
 from inexact_muon_lab.spec import spec, study
 from inexact_muon_lab.spec.decode import decode
-from inexact_muon_lab.store import curves, store
+from inexact_muon_lab.store import store
 from inexact_muon_lab.sweep import listing
 from inexact_muon_lab.sweep.execute import execute
 from lab_processes import small_disk
-from lab_stores import BASE, IDS, PLAN, flip, half, listed, run_all
+from lab_stores import BASE, IDS, PLAN, flip, half, listed, reproducible, run_all
 from test_lab_store import end
 from tiers import at_length
 
@@ -61,7 +61,7 @@ def changed(folder: Path, statement: str, *values: Any) -> None:
 def result(folder: Path, run: int = 0) -> Any:
     outcome = execute(PLAN.runs[run], store.run_folder(folder, IDS[run]))
     assert outcome is not None
-    lines = curves.results(store.run_folder(folder, IDS[run]) / store.CURVES)
+    lines = reproducible(store.run_folder(folder, IDS[run]) / store.CURVES)
     return outcome.state, outcome.step, outcome.result, lines
 
 

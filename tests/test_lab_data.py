@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from inexact_muon_lab import data
 from inexact_muon_lab.data import images, order, shards, text
-from inexact_muon_lab.data.tokens import Windows
+from inexact_muon_lab.data.text import Windows
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.extras import require
 from inexact_muon_lab.spec.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text

@@ -25,6 +25,7 @@ from inexact_muon_lab.store.curves import Curves
 from inexact_muon_lab.store.files import Lock, replace
 from inexact_muon_lab.store.store import Outcome, Store
 from lab_processes import small_disk
+from lab_stores import reproducible
 
 PLAN = study.plan(study.Study(name="four", base={"problem": {"name": "nanogpt"}}, seeds=(0, 1, 2, 3)), "four.toml")
 IDS = [spec.id for spec in PLAN.runs]
@@ -109,7 +110,7 @@ def test_times_are_not_results(tmp_path: Path) -> None:
     writer = Curves(tmp_path / "c")
     writer.append("time", 1, {"forward": 0.1})
     writer.append("train", 1, {"loss": 2.0})
-    assert [r["kind"] for r in curves.results(tmp_path / "c")] == ["train"]
+    assert [r["kind"] for r in reproducible(tmp_path / "c")] == ["train"]
 
 
 WRITER = """

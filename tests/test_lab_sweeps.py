@@ -34,7 +34,7 @@ from inexact_muon_lab.sweep.signals import Stop
 from inexact_muon_lab.sweep.sweep import DEATHS, sweep
 from lab_cases import CNN, CUSTOM, SHORT
 from lab_processes import dies
-from lab_stores import run_all
+from lab_stores import reproducible, run_all
 
 BASE = {**SHORT, "problem": CNN, "optimizer": {"name": "sgd"}}
 PLAN = study.plan(study.Study(name="some", base=BASE, seeds=(0, 1), grid=[{"steps": [6, 9]}]), "some.toml")
@@ -97,7 +97,7 @@ def test_any_number_of_slots_gives_the_same_bits(tmp_path: Path) -> None:
     found = []
     for slots in (1, 3):
         outcomes = go(tmp_path / str(slots), Scripted(slots))
-        kept = [curves.results(tmp_path / str(slots) / "runs" / run / store.CURVES) for run in IDS]
+        kept = [reproducible(tmp_path / str(slots) / "runs" / run / store.CURVES) for run in IDS]
         found.append(([outcomes[run].result for run in IDS], kept))
     assert found[0] == found[1]
 

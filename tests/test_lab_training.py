@@ -28,17 +28,17 @@ from inexact_muon_lab.spec.spec import SIZES, Matrix, NanoGPT, RunSpec, Schedule
 from inexact_muon_lab.store import curves, store
 from inexact_muon_lab.sweep.execute import check, execute
 from inexact_muon_lab.train import checkpoint, optimizers
-from inexact_muon_lab.train.clock import PARTS
-from inexact_muon_lab.train.schedule import factor
+from inexact_muon_lab.train.observers import PARTS
 from inexact_muon_lab.train.trainer import Training, train
 from inexact_muon_lab.train.world import World, join, reseed
 from lab_cases import CNN, CUSTOM, GPT, MATRIX, OPTIMIZERS, RUNS, run_spec
+from lab_stores import reproducible
 
 ALONE = World(0, 1, torch.device("cpu"))
 
 
 def results(folder: Path) -> list[curves.Record]:
-    return curves.results(folder / store.CURVES)
+    return reproducible(folder / store.CURVES)
 
 
 def finish(spec: RunSpec, folder: Path) -> store.Outcome:
@@ -223,10 +223,10 @@ def test_the_time_of_the_oracle_is_apart(tmp_path: Path, monkeypatch: pytest.Mon
 
         return charged
 
-    monkeypatch.setattr("inexact_muon_lab.train.clock.time.perf_counter", lambda: now)
+    monkeypatch.setattr("inexact_muon_lab.train.observers.time.perf_counter", lambda: now)
     monkeypatch.setattr(Spectral, "directions", charge(ask, 5.0))
     monkeypatch.setattr(torch.optim.AdamW, "step", charge(step, 3.0))
-    monkeypatch.setattr("inexact_muon_lab.train.trainer.factor", charge(factor, 1.0))
+    monkeypatch.setattr(ScheduleSpec, "factor", charge(ScheduleSpec.factor, 1.0))
     training = Training(run_spec({"problem": CNN, "optimizer": OPTIMIZERS[name]}), tmp_path, ALONE)
     for _ in range(2):
         training.clock.start()
@@ -255,7 +255,7 @@ def charged(spec: RunSpec, folder: Path, monkeypatch: pytest.MonkeyPatch, stop: 
         return steps == stop
 
     with monkeypatch.context() as patch:
-        patch.setattr("inexact_muon_lab.train.clock.time.perf_counter", lambda: now)
+        patch.setattr("inexact_muon_lab.train.observers.time.perf_counter", lambda: now)
         patch.setattr(Spectral, "directions", charge(Spectral.directions, 5.0))
         patch.setattr("inexact_muon_lab.train.observers.assess", charge(assess, 100.0))
         folder.mkdir()
@@ -407,7 +407,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_schedules(fields: dict[str, Any], expected: list[float]) -> None:
-    found = [factor(ScheduleSpec(**fields), step, 4) for step in range(4)]
+    found = [ScheduleSpec(**fields).factor(step, 4) for step in range(4)]
     assert found == pytest.approx(expected)
 
 
@@ -416,7 +416,7 @@ def test_a_schedule_rises_then_falls_and_stays_in_range(
     warm: int, cool: float, floor: float, steps: int, shape: Any
 ) -> None:
     schedule = ScheduleSpec(warmup=warm, cooldown=cool, floor=floor, shape=shape)
-    found = [factor(schedule, step, steps) for step in range(steps)]
+    found = [schedule.factor(step, steps) for step in range(steps)]
     assert all(0 < f <= 1 + 1e-12 for f in found)
     assert all(a <= b + 1e-12 for a, b in itertools.pairwise(found[:warm]))
     assert all(a >= b - 1e-12 for a, b in itertools.pairwise(found[warm:]))

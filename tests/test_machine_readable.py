@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from inexact_muon import lmo, measure, transfer
+from cases import BALLS
+from inexact_muon import measure, transfer
 from inexact_muon_lab import cli
 from inexact_muon_lab.terminal import plain
 from inexact_muon_lab.theory import BOUNDS
-from inexact_muon_lab.train import machine_load
+from inexact_muon_lab.train import environment
 from report_cases import ladder, write
 from test_catalogue import run
 
@@ -92,31 +93,35 @@ def test_a_pipe_that_has_seen_enough_ends_quietly() -> None:
         assert made.wait() in (0, 141)
 
 
-def test_swapped_arguments_of_measure_are_one_sentence() -> None:
-    torch.manual_seed(0)
-    m, ball = 5.0 * torch.randn(6, 4), lmo.Spectral()
+@pytest.mark.parametrize("size", [5.0, 0.01])
+@pytest.mark.parametrize("shape", [(6, 4), (64, 96)])
+@pytest.mark.parametrize("name", [name for name in BALLS if not name.startswith("euclidean")])  # there both are alike
+def test_swapped_arguments_of_measure_are_one_sentence(name: str, shape: tuple[int, int], size: float) -> None:
+    """Whatever the ball, for long and short momenta; in the right order nothing is said, whatever their length."""
+    ball, m = BALLS[name], torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    m = size * m / ball.norm(m)
     with pytest.warns(UserWarning, match=r"write measure\(ball, m, d_hat\)") as caught:
         measure(ball, ball(m), m)
     assert "\n" not in str(caught[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        measure(ball, m, ball(m))
-        measure(ball, m / ball.norm(m), ball(m))
+        for momentum in (m, m / ball.norm(m)):
+            measure(ball, momentum, ball(momentum))
 
 
 def test_the_share_of_other_processes_is_between_none_and_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters of a machine whose cores were all busy, half busy and idle, beside a process that did nothing."""
     statistics = tmp_path / "stat"
-    monkeypatch.setattr(machine_load, "STATISTICS", statistics)
-    monkeypatch.setattr(machine_load.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(machine_load.os, "sysconf", lambda name: 100)
-    monkeypatch.setattr(machine_load.time, "process_time", lambda: 0.0)
+    monkeypatch.setattr(environment, "STATISTICS", statistics)
+    monkeypatch.setattr(environment.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(environment.os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(environment.time, "process_time", lambda: 0.0)
     seconds = iter([0.0, 10.0] * 3)
-    monkeypatch.setattr(machine_load.time, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(environment.time, "perf_counter", lambda: next(seconds))
     for busy, expected in ((2000, 1.0), (1000, 0.5), (0, 0.0)):
         statistics.write_text("cpu  100 0 50 9999 0 0 0 0 0 0\nintr 1\n")
-        others = machine_load.OtherProcesses()
+        others = environment.OtherProcesses()
         statistics.write_text(f"cpu  {100 + busy} 0 50 {9999 + 2000 - busy} 0 0 0 0 0 0\nintr 1\n")
         assert others.share() == pytest.approx(expected)
-    monkeypatch.setattr(machine_load, "STATISTICS", tmp_path / "missing")
-    assert machine_load.OtherProcesses().share() is None
+    monkeypatch.setattr(environment, "STATISTICS", tmp_path / "missing")
+    assert environment.OtherProcesses().share() is None

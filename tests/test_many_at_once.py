@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from cases import POLARS
-from inexact_muon.polar import symmetric
+from inexact_muon.polar import kernel
 from inexact_muon.polar.batching import COPIES
-from inexact_muon.polar.symmetric import spd_inverse, symmetric_product
+from inexact_muon.polar.kernel import spd_inverse, symmetric_product
 from matrices import matrix
 
 SHAPES = ((12, 12), (12, 30), (30, 12), (12, 12), (8, 20), (3, 12, 12), (2, 2, 8, 5), (0, 4), (4, 0), (1, 1))
@@ -53,7 +53,7 @@ def test_inputs_and_scales_stay_apart() -> None:
 @pytest.mark.parametrize("n", [1, 7, 16, 33])
 def test_symmetric_products(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By blocks as in full, also with odd sizes; the result is symmetric to the bit."""
-    monkeypatch.setattr(symmetric, "SMALLEST", 4)
+    monkeypatch.setattr(kernel, "UNDIVIDED", 4)
     x = torch.randn(2, n, 40, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     gram = x @ x.mT
     blocks = symmetric_product(x, x.mT)

@@ -173,12 +173,7 @@ def test_wide_enough_is_one_grid() -> None:
     assert drawn(Sheet("title", NAMES, ROWS), 200).count("┏") == 1
 
 
-def test_too_narrow_is_stacked_and_the_key_repeated() -> None:
-    out = drawn(Sheet("title", NAMES, ROWS), 80)
-    assert out.count("┏") == out.count("row-0") == 2
-
-
-def test_much_too_narrow_is_written_in_blocks() -> None:
+def test_too_narrow_is_written_in_blocks() -> None:
     out = drawn(Sheet("title", NAMES, ROWS), 30)
     assert "┏" not in out
     assert out.count("row-0") == 1

@@ -6,6 +6,7 @@ And the answer to "which oracle": three lines, for optimizers of this library an
 from __future__ import annotations
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,19 @@ def test_live_optimizers_of_others_get_an_answer(key: str) -> None:
         advise(aside)
 
 
+def test_what_has_no_momentum_matrix_is_one_sentence() -> None:
+    model = nn.Linear(4, 3)
+    adamw = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 4)).sum().backward()
+    adamw.step()
+    for wrong, kind in ((adamw, "AdamW"), (adamw.state_dict(), "dict"), ({}, "dict")):
+        with pytest.raises(ValueError, match=f"^{kind} has no momentum matrix of a Muon"):
+            advise(wrong)
+    for wrong, kind in ((model, "Linear"), (3, "int"), (list(model.parameters()), "list"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"^advise needs an optimizer, its state_dict .*, got {kind}$"):
+            advise(wrong)
+
+
 def test_torch_and_keller_jordan_are_known() -> None:
     p = nn.Parameter(torch.zeros(32, 48))
     p.grad = torch.randn(32, 48, generator=torch.Generator().manual_seed(0))
@@ -167,6 +181,57 @@ def test_one_oracle_for_all_layers() -> None:
     assert found.chosen is not None
     assert len(found.chosen.each) == 9
     assert found.lines[1].count("polar=") == 1
+
+
+def test_a_row_of_explain_is_the_row_of_delta_for_the_parts_of_a_fused_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential()
+    model.add_module("attention", nn.MultiheadAttention(24, 2, bias=False))
+    optimizer = Muon.for_model(model, lr=0.02, polar="jordan:5")
+    for p, scale in zip(model.parameters(), (1e-2, 1.0), strict=True):
+        p.grad = torch.randn(p.shape) * scale
+        p.grad[: p.shape[0] // 3] @= torch.diag(torch.logspace(0, -3, p.shape[1]))
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "c.pt")
+    _, out, _ = run_command(monkeypatch, capsys, "delta", "--checkpoint", str(tmp_path / "c.pt"), "--json")
+    layers = [row for row in json.loads(out)["layers"] if "in_proj" in row["name"]]
+    line = next(line for line in explain(optimizer).lines if "in_proj" in line.parameter)
+    assert len(layers) == 3
+    assert line.inexactness is not None
+    assert line.inexactness.gap == pytest.approx(max(row["gap"] for row in layers), abs=1e-6)
+    assert line.inexactness.lifted == pytest.approx(min(row["lifted"] for row in layers), abs=1e-6)
+
+
+def test_the_reason_says_where_it_does_not_hold() -> None:
+    """Five Polar Express steps are what the tolerances come from; on this momentum they are outside of them."""
+    answer = stepped(with_spectrum(torch.logspace(0, -5, 96).double() + 1e-3, 96, 160).float(), "exact-svd").advice()
+    five = next(one for one in answer.candidates if one.oracle == polar.PolarExpress(5))
+    within = sum(i.gap <= 0.05 and i.overshoot <= 1.15 for i in five.each)
+    claimed = "which is within this" in answer.lines[2]
+    assert claimed == (within == 1)
+
+
+def test_parameters_without_names_are_called_parameters() -> None:
+    p = nn.Parameter(torch.zeros(96, 160))
+    optimizer = Foreign([p], "momentum_buffer")
+    p.grad = with_spectrum(SPECTRA["power law"].double(), 96, 160).float()
+    optimizer.step()
+    assert "most in parameters 0 (" in advise(optimizer, "jordan:5").lines[0]
+
+
+def test_scalars_for_logs_are_finite_when_a_bias_starts_at_zero() -> None:
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    for module in model:
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+    optimizer = Muon.for_model(model, lr=0.02, sample_every=1)
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimizer.step()
+    stats = flat_stats(optimizer)
+    assert "optimizer/update_ratio/largest" in stats
+    assert all(isfinite(value) for value in stats.values())
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from torch import nn
 
 from inexact_muon import Muon, explain, lmo, polar, transfer
 from inexact_muon.optim import EF21Muon
-from inexact_muon.polar import auto, kernel
+from inexact_muon.polar import auto, choice, kernel
 from models import MODELS
 from test_optim_promises import through_disk
 
@@ -154,7 +154,7 @@ def test_it_is_resolved_at_the_first_step_and_stays(name: str, monkeypatch: pyte
         if line.algorithm == "spectral":
             n, m = max((tuple(map(int, s.split("x")))[-2:] for s in line.matrices.split(" + ")), key=math.prod)
             assert line.oracle == str(polar.cheapest(n, m, spread=True))
-    monkeypatch.setattr(auto, "cheapest", lambda *_, **__: polar.Cans(7))
+    monkeypatch.setattr(choice, "cheapest", lambda *_, **__: polar.Cans(7))
     later = Muon.for_model(model, 0.02)
     later.step()
     assert {line.oracle for line in explain(later).lines} == {"cans(steps=7)", ""}

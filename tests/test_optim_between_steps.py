@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from inexact_muon import Muon
+from inexact_muon import Muon, lmo
 from inexact_muon.optim import finite
 
 SHAPES = ((6, 4), (4, 6), (6, 4), (5,))
@@ -153,6 +153,53 @@ def test_no_groups_is_no_update() -> None:
     assert all(map(torch.equal, ps, before))
 
 
+EDITS: dict[str, Any] = {
+    "ball": ["sign", lmo.Sign(), "row-norm"],
+    "length": ["steepest", "clipped"],
+    "view": ["split(rows=2, groups=1)", "flatten"],
+    "before": ["sign"],
+    "after": ["rms:0.2", "row-moment + rms:0.2"],
+}
+"""Option -> texts and values that a group may get between two steps."""
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key in EDITS for value in EDITS[key]], ids=str)
+def test_options_that_are_texts(key: str, value: Any) -> None:
+    """As in an optimizer that has the option from the start, with the momentum of the edited one."""
+    ps, optimizer = made()
+    optimizer.param_groups[0][key] = value
+    twins = [nn.Parameter(p.detach().clone()) for p in ps[:2]]
+    other = Muon([{"params": twins, key: value}], lr=0.05)
+    for p, twin in zip(ps, twins, strict=False):
+        other.state[twin] = copy.deepcopy(optimizer.state[p])
+    step_with(ps, optimizer, 2)
+    step_with(twins, other, 2)
+    assert all(map(torch.equal, ps, twins))
+    assert optimizer.param_groups[0][key] == other.param_groups[0][key]
+    copy.deepcopy(optimizer).load_state_dict(optimizer.state_dict())
+
+
+def test_betas() -> None:
+    """An AdamW group holds them as momentum and beta2; what is written as betas is read."""
+    ps, optimizer = made()
+    optimizer.param_groups[2]["betas"] = (0.5, 0.75)
+    step_with(ps, optimizer, 2)
+    assert [optimizer.param_groups[2][key] for key in ("momentum", "beta2")] == [0.5, 0.75]
+    optimizer.param_groups[2]["betas"] = (1.5, 0.75)
+    before = [p.detach().clone() for p in ps]
+    with pytest.raises(ValueError, match="betas"):
+        step_with(ps, optimizer, 3)
+    assert all(map(torch.equal, ps, before))
+
+
+def unreadable(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0]["ball"] = "spherical"
+
+
+def stage_with_a_dual(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0].update(length="steepest", after="rms:0.2")
+
+
 def vector_to_matrices(ps: list[nn.Parameter], optimizer: Muon) -> None:
     optimizer.param_groups[0]["params"].append(optimizer.param_groups[2]["params"].pop())
 
@@ -162,7 +209,20 @@ def resized(ps: list[nn.Parameter], optimizer: Muon) -> None:
     ps[0].grad = None
 
 
-@pytest.mark.parametrize(("change", "said"), [(vector_to_matrices, "needs a matrix"), (resized, "was resized")])
+def written_by_hand(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups = [{"params": group["params"], "lr": 0.01} for group in optimizer.param_groups]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (written_by_hand, r"param_groups\[0\] has no '"),
+        (vector_to_matrices, "needs a matrix"),
+        (resized, "was resized"),
+        (unreadable, "spherical"),
+        (stage_with_a_dual, "leave out after"),
+    ],
+)
 def test_what_cannot_have_effect_is_refused_before_anything_changes(
     change: Callable[[list[nn.Parameter], Muon], None], said: str
 ) -> None:

@@ -14,17 +14,18 @@ from torch import Tensor
 from cases import POLARS
 from inexact_muon import polar, schedules
 from inexact_muon.polar.choice import choose
-from inexact_muon.schedules import Operation, ScalarMap, oracles
+from inexact_muon.schedules import Operation, ScalarMap
 from inexact_muon.schedules.operations import dtype_name
 from inexact_muon.schedules.prices import ACCELERATOR, CPU
+from inexact_muon_lab.spec.oracle_text import BY_GRAM, DESIGNS
 
-DESCRIBED = {name: method for name, method in POLARS.items() if method.name in oracles.DESIGNS}
+DESCRIBED = {name: method for name, method in POLARS.items() if method.name in DESIGNS}
 
 
 def test_texts_are_read_without_torch_as_the_methods_read_them() -> None:
     """Options, their order and defaults, the count of iterations and the normaliser of each named method."""
-    assert {method.name for method in POLARS.values()} >= set(oracles.DESIGNS), "each is under test here"
-    for name, design in oracles.DESIGNS.items():
+    assert {method.name for method in POLARS.values()} >= set(DESIGNS), "each is under test here"
+    for name, design in DESIGNS.items():
         method = polar.POLARS[name]
         own = [f for f in fields(method) if f.name not in ("dtype", "form", "normalise")]
         parameters = signature(design).parameters
@@ -32,7 +33,7 @@ def test_texts_are_read_without_torch_as_the_methods_read_them() -> None:
         for f in own:
             assert f.kw_only == (parameters[f.name].kind is Parameter.KEYWORD_ONLY)
             assert f.default is MISSING or f.default == parameters[f.name].default
-        assert method.auto_normalise == ("schatten4" if name in oracles.BY_GRAM else "frobenius")
+        assert method.auto_normalise == ("schatten4" if name in BY_GRAM else "frobenius")
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
@@ -115,17 +116,6 @@ def test_one_that_says_nothing_is_told_what_is_missing() -> None:
         NotImplementedError, match="Halved has no operation count: define operations or flops of its oracle"
     ):
         Silent().flops(4, 4)
-
-
-@pytest.mark.parametrize("device", ["cpu", "accelerator"])
-def test_compiled_is_priced_as_what_it_compiles(device: str) -> None:
-    table = {"cpu": CPU, "accelerator": ACCELERATOR}[device]
-    for inner in (polar.PolarExpress(5), polar.PolarExpress(5, dtype=torch.float32), polar.Zolotarev(8), Counted()):
-        made = polar.Compiled(inner)
-        assert table.of(made, 64, 256) == table.of(inner, 64, 256)
-        assert made.flops(64, 256) == inner.flops(64, 256)
-        assert made.dtype_on(device) == inner.dtype_on(device)
-        assert not made.from_gram, "it has no multiplier"
 
 
 def test_what_is_chosen_is_priced_in_the_dtype_of_the_device() -> None:

@@ -75,7 +75,7 @@ def test_the_changes_fit(copy: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("title", at_length(RECIPES[:1], *RECIPES[1:]))
+@pytest.mark.parametrize("title", at_length(["Add a bound"], *(title for title in RECIPES if title != "Add a bound")))
 def test_the_recipe_works(title: str, copy: Path) -> None:
     follow(title, copy)
     for block in recipe(title):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +151,16 @@ def test_other_data_or_versions_do_not_compare(tmp_path: Path) -> None:
     assert found.sentence.startswith("not comparable: the arms differ in data")
 
 
-def test_divergence_of_one_arm_is_said_and_leaves_it_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["diverged", "failed"])
+@pytest.mark.parametrize("lost", [(5,), range(4)], ids=["one", "most"])
+def test_divergence_of_one_arm_is_said_and_leaves_it_open(tmp_path: Path, state: str, lost: Iterable[int]) -> None:
     data = cases({"reference": 2.0, "reference, decay of the other": 2.0, "other": 1.9})
-    data[-1].state, data[-1].result = "diverged", {"train_loss": None}
+    for case in data:
+        if case.fields["optimizer"] == WINNER and case.fields["seed"] in lost:
+            case.state, case.result = state, {"train_loss": None}
     found = compared(tmp_path, data)
-    assert (found.verdict, found.sentence) == (UNDECIDED, "open: an arm diverged for seeds 5")
+    seeds = ", ".join(map(str, lost))
+    assert (found.verdict, found.sentence) == (UNDECIDED, f"open: an arm diverged or failed for seeds {seeds}")
 
 
 def test_oracles_that_differ_in_more_are_not_a_ladder_and_the_page_says_so(tmp_path: Path) -> None:

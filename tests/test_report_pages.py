@@ -21,7 +21,6 @@ pytest.importorskip("altair", reason="the report needs the extra `lab`")
 
 import vl_convert
 
-from inexact_muon.schedules.oracles import OracleText, parts
 from inexact_muon_lab import cli
 from inexact_muon_lab.report import export, serve
 from inexact_muon_lab.report.build import PAGE, TEXT, build
@@ -30,6 +29,7 @@ from inexact_muon_lab.report.figure import Figure
 from inexact_muon_lab.report.figures import figures
 from inexact_muon_lab.report.load import load
 from inexact_muon_lab.report.page import Shown
+from inexact_muon_lab.spec.oracle_text import OracleText, parts
 from inexact_muon_lab.statistics import optimum
 from inexact_muon_lab.store import store
 from inexact_muon_lab.store.curves import POINTS, thin
@@ -211,14 +211,14 @@ def test_a_long_curve_is_thinned_to_its_own_values() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("polar-express(steps=5, normalise=frobenius)", OracleText("polar-express", 5, ("normalise=frobenius",))),
+        ("polar-express(steps=5, normalise=frobenius)", OracleText("polar-express", 5, (("normalise", "frobenius"),))),
         ("polar-express:3", OracleText("polar-express", 3)),
         ("jordan(8)", OracleText("jordan", 8)),
-        ("zolotarev(poles=2, lower=0.01)", OracleText("zolotarev", 2, ("lower=0.01",))),
+        ("zolotarev(poles=2, lower=0.01)", OracleText("zolotarev", 2, (("lower", "0.01"),))),
         ("zolotarev", OracleText("zolotarev", 3)),
         ("you", OracleText("you", 5)),
-        ("polar-express(lower=0.1)", OracleText("polar-express", 5, ("lower=0.1",))),
-        ("compiled(polar-express:5)", OracleText("compiled", None, ("polar-express(5)",))),
+        ("polar-express(lower=0.1)", OracleText("polar-express", 5, (("lower", "0.1"),))),
+        ("wrapped(polar-express:5)", OracleText("wrapped", None, (("", "polar-express(5)"),))),
         ("halley:6", OracleText("halley", 6)),
         ("exact-svd()", OracleText("exact-svd", None)),
         ("???", OracleText("???", None)),

@@ -21,13 +21,15 @@ from inexact_muon_lab.report.claim_rows import claim_groups, lead, tallies
 from inexact_muon_lab.report.claims import CLAIMS, Judged, deciding, judge
 from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.effects_by_size import PAPER
-from inexact_muon_lab.report.figures import ORDER, figures
-from inexact_muon_lab.report.forest import SIDE, WIDTH, forest, strip
+from inexact_muon_lab.report.figures import figures
+from inexact_muon_lab.report.forest import SIDE, WIDTH, forest, interval_text, numbers, strip
+from inexact_muon_lab.report.ladders import in_words
+from inexact_muon_lab.report.map_figures import rows_ended
 from inexact_muon_lab.report.page import Shown
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED
 from inexact_muon_lab.store import packing, store
-from report_cases import LOSSES, bowl, grid, ladder, write
+from report_cases import LOSSES, Case, bowl, grid, ladder, write
 from report_tables import cotuning, theory, write_tables
 from test_report_pages import everything, inline_data
 
@@ -138,6 +140,24 @@ def test_the_body_that_decides_is_drawn_and_it_may_be_the_last_of_many(tmp_path:
     assert 'class="bad"' in drawn(judged, "lower-loss"), "one refutation decides"
 
 
+def test_the_first_sentences_have_the_numbers_of_the_plot(tmp_path: Path) -> None:
+    """Of several bodies that agree the one with the smallest p is both drawn and quoted; the terminal says the same."""
+    for seeds, spread in ((3, 1.0), (8, 1.1), (4, 0.9)):
+        losses = {count: 2.0 + spread * (loss - 2.0) for count, loss in LOSSES.items()}
+        write(tmp_path / str(seeds), ladder(losses, seeds=seeds), f"s{seeds}")
+    page = shown(tmp_path)
+    rows = {row.claim.id: row for group in claim_groups(page) for row in group.rows}
+    for item, words in lead(page):
+        assert f"({numbers(item).partition('(')[2].rstrip(')')}" in words or item.finding.count
+        assert rows[item.claim.id].numbers[0] == numbers(item)
+    console = Console(record=True, file=io.StringIO(), width=200)
+    announce(build(tmp_path, pictures=False), console)
+    said = console.export_text(clear=False)
+    assert all(item.finding.statistic in said for item, _ in lead(page))
+    assert said.count(": use ") == 1, "one recommendation; the page has the rest"
+    assert "2 more of these are on the page" in said
+
+
 def test_claims_of_one_unit_share_a_scale_that_holds_the_papers_values(tmp_path: Path) -> None:
     for group in claim_groups(shown(everything(tmp_path))):
         texts = [str(row.picture) for row in group.rows]
@@ -180,7 +200,8 @@ def test_the_first_sentences_have_numbers_and_names_are_words(tmp_path: Path) ->
     sentences = lead(shown(tmp_path))
     assert len(sentences) == 3
     for item, words in sentences:
-        assert re.search(r"\d \(.*\d to .*\d, 3 seeds\)", words), words
+        assert re.search(r"\d \(.*\d to .*\d( nats| points)?, 3 seeds\)", words), words
+        assert item.claim.unit.axis.unit in words
         assert item.finding.evidence in ("A byte GPT by Polar Express iterations", "Digits, Jordan")
     page = build(tmp_path, pictures=False).page.read_text()
     first, found = page.index('id="found"'), page.index('id="claims"')
@@ -269,7 +290,8 @@ def test_figures_are_in_the_papers_order_and_problems_share_no_axis(tmp_path: Pa
     write(tmp_path / "a", ladder(seeds=2), "one")
     write(tmp_path / "b", ladder(dict.fromkeys(LOSSES, 9.0), seeds=2), "other")
     drawn = figures(load.load(tmp_path))
-    assert [figure.id for figure in drawn][: len(ORDER)] == list(ORDER)
+    order = ["convergence", "heatmaps", "cnn-loss", "accuracy", "table-1", "lmo-error", "layers", "accuracy-maps"]
+    assert [figure.id for figure in drawn][:8] == order
     table = next(figure for figure in drawn if figure.id == "table-1")
     for panel in table.panels:
         assert len({row["oracle"] for row in panel.rows}) == 1
@@ -290,6 +312,21 @@ def test_effects_over_size_end_with_the_papers(tmp_path: Path) -> None:
         assert panel.rows[-1]["size"] == PAPER
     share = [row["value"] for row in sizes.rows if row["effect"] == "first" and row["runs"] == "gpt"]
     assert share == [pytest.approx((2.0 - 1.6) / (2.0 - 1.51), abs=0.01)]
+
+
+def test_charts_name_studies_in_words(tmp_path: Path) -> None:
+    write(tmp_path / "a", ladder(seeds=3), "gpt-x", "A byte GPT by Polar Express iterations")
+    records = [("validation", step, {"loss": 1 / step}) for step in (10, 20)]
+    runs = [
+        Case({"problem": {"name": "cnn"}, "optimizer": {"name": name}}, records=records) for name in ("muon", "sgd")
+    ]
+    write(tmp_path / "b", runs, "others-x", "Muon beside others")
+    drawn = {figure.id: figure for figure in figures(load.load(tmp_path))}
+    places = {row["place"] for row in drawn["sizes"].rows}
+    assert any(place.replace("\n", " ").startswith("A byte GPT by Polar Express iterations, ") for place in places)
+    assert [panel.title for panel in drawn["baselines"].panels] == ["Muon beside others"]
+    titles = [panel.title for figure in drawn.values() for panel in figure.panels]
+    assert not any(slug in text for text in (*places, *titles) for slug in ("gpt-x", "others-x"))
 
 
 def test_a_rule_that_moved_nothing_says_why(tmp_path: Path) -> None:
@@ -328,3 +365,23 @@ def test_a_declaration_spells_claims_and_leaves_the_title_alone(tmp_path: Path) 
     (line,) = sentences(study)
     assert line.startswith("On lower-loss declares: family lower loss, time; pilot")
     assert "half-widths lower loss 0.1;" in line
+
+
+def test_a_sentence_has_its_number_on_the_scale_of_its_interval(tmp_path: Path) -> None:
+    """The LMO error's fall is a logarithm in the store of seeds, and a ratio in words and in the plot."""
+    item = next(item for item in shown(everything(tmp_path)).judged if item.claim.id == "error-ordered")
+    value = float(item.finding.statistic.rpartition(": ")[2])
+    low, high = map(float, re.findall(r"[\d.]+", interval_text(item))[:2])
+    assert low <= value <= high
+
+
+def test_names_of_oracles_are_words() -> None:
+    words = [in_words(name) for name in ("newton-schulz", "cans", "polar-express(degree=9)", "exact-svd", "jordan")]
+    assert words == ["Newton-Schulz", "CANS", "Polar Express (degree=9)", "Exact", "Jordan"]
+
+
+def test_a_panel_without_results_is_not_drawn() -> None:
+    row = {"kind": "run", "state": "waiting", "loss": None}
+    assert not rows_ended([row, {"kind": "optimum", "loss": 1.0}])
+    assert rows_ended([row, {**row, "state": "diverged"}])
+    assert rows_ended([{**row, "state": "finished", "loss": 1.0}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from math import inf, log2
 from pathlib import Path
@@ -184,6 +185,14 @@ def test_findings_prefer_what_is_decided_and_name_a_claim_once(tmp_path: Path) -
     assert len({j.claim.id for j in top}) == 3
     assert top[0].verdict == REFUTED
     assert UNDECIDED not in {j.verdict for j in top}
+
+
+def test_findings_are_refuted_and_confirmed_in_turn(tmp_path: Path) -> None:
+    write(tmp_path, ladder(seeds=3))
+    item = judge(load(tmp_path))[0]
+    known = [FALSE, FALSE, FALSE, TRUE, OPEN, TRUE]
+    judged = [replace(item, claim=replace(item.claim, id=str(k)), p=p) for k, p in enumerate(known)]
+    assert [j.claim.id for j in findings(judged, 6)] == ["0", "3", "1", "5", "2", "4"]
 
 
 def test_one_refutation_is_enough(tmp_path: Path) -> None:

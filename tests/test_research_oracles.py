@@ -1,15 +1,13 @@
-"""Oracles for experiments: a map by its shape, and the leading directions taken out first."""
+"""Oracles for experiments: a map of the singular values by its shape."""
 
 import numpy as np
 import pytest
 import torch
 
-from inexact_muon import Muon, lmo, measure, polar, predict
-from inexact_muon.polar.deflated import TIES
+from inexact_muon import Muon, polar, predict
 from inexact_muon.schedules import SHAPES, ShapedMap, shapes
 from inexact_muon.testing import check_polar
 
-DOMINATED = (3.0, 10.0, 100.0, 1000.0)
 TOP = 1.0, 0.3, 0.1, 0.01, 1e-3
 
 
@@ -75,9 +73,6 @@ def test_extrema_between_grid_points_are_found(shape: shapes.Shape) -> None:
         ("shaped(factors=(jordan(steps=5),))", "factors must be shapes"),
         ("shaped(factors=(power(p=0.5),), normalise=frobenius)", "normalise has no effect"),
         ("power(p=0.5)", "is not a polar method"),
-        ("deflated(method=deflated())", "method must be a polar method other than deflated"),
-        ("deflated(rank=0)", "rank must be"),
-        ("deflated(normalise=frobenius)", "belong inside"),
     ],
 )
 def test_refused_with_a_sentence(text: str, word: str) -> None:
@@ -86,43 +81,8 @@ def test_refused_with_a_sentence(text: str, word: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("method", [polar.Deflated(), polar.Deflated(polar.Zolotarev(2, lower=1e-2), rank=3)], ids=str)
-def test_deflated_keeps_the_contract(method: polar.Deflated) -> None:
-    check_polar(method)
-    assert method.flops(64, 256) > method.method.flops(64, 256)
-    wide = torch.randn(2, 3, 6, 9, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(method(wide.mT), method(wide).mT, rtol=0, atol=1e-5)
-    torch.testing.assert_close(method(wide)[1, 2], method(wide[1, 2]), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("first", DOMINATED)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_deflated_does_what_it_predicts_where_one_value_dominates(first: float, dtype: torch.dtype) -> None:
-    s = torch.cat((torch.tensor([first]), torch.logspace(0, -2, 31)))
-    ball = lmo.Spectral(polar=polar.Deflated(polar.PolarExpress(5)))
-    m = with_spectrum(s, 80, dtype)
-    found, expected = measure(ball, m, ball(m), exact=True), predict(ball.polar, s.numpy())
-    assert found.gap == pytest.approx(expected.gap, abs=2e-3)
-    assert found.overshoot == pytest.approx(expected.overshoot, abs=2e-3)
-    torch.testing.assert_close(polar.Deflated(polar.ExactSVD())(m), polar.ExactSVD()(m), rtol=0, atol=2e-3)
-
-
-@pytest.mark.parametrize("ratio", [1.0, 0.999, 0.99, 0.95, 0.9, 0.8, 0.5])
-def test_deflated_with_ties_is_off_by_little(ratio: float) -> None:
-    m = with_spectrum(ratio ** torch.arange(12.0), 30)
-    for rank in (1, 3, 12, 40):
-        error = polar.Deflated(polar.ExactSVD(), rank=rank)(m) - polar.ExactSVD()(m)
-        assert float(torch.linalg.matrix_norm(error, 2)) <= TIES, rank
-
-
-def test_deflated_helps_where_it_should() -> None:
-    s = np.concatenate(([300.0], np.geomspace(1.0, 0.03, 255)))
-    plain, deflated = polar.PolarExpress(4), polar.Deflated(polar.PolarExpress(4))
-    assert deflated.judge(s).rms < 0.6 * plain.judge(s).rms
-
-
-@pytest.mark.parametrize("text", ["shaped(factors=(floor(tau=0.01, value=0.3),))", "deflated(polar-express:3, rank=2)"])
-def test_an_optimizer_trains_and_resumes_with_them(text: str) -> None:
+def test_an_optimizer_trains_and_resumes_with_it() -> None:
+    text = "shaped(factors=(floor(tau=0.01, value=0.3),))"
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     optimizer = Muon.for_model(model, lr=0.02, polar=text)
     model(torch.randn(4, 8)).square().mean().backward()

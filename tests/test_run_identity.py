@@ -176,6 +176,40 @@ def test_a_module_beside_it_is_part_of_its_code(tmp_path: Path, module: Callable
     assert any("other code" in line for line in said)
 
 
+IMPORTS = {
+    "beside": ("scale_beside", "from scale_beside import SCALE"),
+    "folder without __init__": ("scales/of_folder", "from scales.of_folder import SCALE"),
+    "of another module": ("scale_inner", "import scale_outer\nSCALE = scale_outer.SCALE"),
+    "with a star": ("scale_beside", "from scale_beside import *"),
+    "by name": ("scale_beside", "import importlib\nSCALE = importlib.import_module('scale_beside').SCALE"),
+    "if it is there": (
+        "scale_beside",
+        "try:\n    from nowhere import S\nexcept ImportError:\n    from scale_beside import SCALE",
+    ),
+}
+"""How a module comes to a constant -> (the file it is in, lines of the module)."""
+
+
+@pytest.mark.parametrize("how", IMPORTS)
+def test_all_that_a_problem_imports_is_its_code(how: str, tmp_path: Path, module: Callable[..., RunSpec]) -> None:
+    file, lines = IMPORTS[how]
+    path = tmp_path / f"{file}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("SCALE = 1.0\n")
+    (tmp_path / "scale_outer.py").write_text("def late():\n    import json\nfrom scale_inner import SCALE\n")
+    try:
+        spec = module("SCALE", lines)
+        stopped(spec, tmp_path / "run")
+        (tmp_path / "unrelated.py").write_text("")
+        path.write_text("SCALE = 2.0\n")
+        outcome, said = resumed(spec, tmp_path / "run")
+        assert any("other code" in line for line in said)
+        assert outcome.result == resumed(spec, tmp_path / "fresh")[0].result
+    finally:
+        for name in ("scale_beside", "scale_inner", "scale_outer", "scales", "scales.of_folder"):
+            sys.modules.pop(name, None)
+
+
 def test_what_did_not_change_resumes(tmp_path: Path, module: Callable[..., RunSpec]) -> None:
     """Touched files, other folders and checkpoints of earlier versions are no change."""
     for name, spec in {"text": text(tmp_path / "text", "some words "), "code": module()}.items():

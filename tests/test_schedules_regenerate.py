@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import linprog
 
 from inexact_muon import schedules
-from inexact_muon.schedules.design import CUSHION
-from inexact_muon.schedules.remez import minimax, taylor
+from inexact_muon.schedules.design import CUSHION, minimax, taylor
 
 POLAR_EXPRESS = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +13,9 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from inexact_muon import Muon
 from inexact_muon.optim import finite
+from inexact_muon.optim.rows import Rows
 from ranks import on_ranks
-from stage_cases import CASES, VIEWED, trained, written_out
+from stage_cases import ALL, CASES, CONSECUTIVE, VIEWED, trained, written_out
 from test_parallel_collectives import on_threads
 
 LAYOUTS: dict[str, tuple[int | None, ...]] = {"rows": (0,), "columns": (1,), "copies of rows": (None, 0)}
@@ -26,10 +27,12 @@ ROUTES = (
 """(layout, strategy)"""
 
 
-def close(found: list[Tensor], expected: list[Tensor], tolerance: float, what: Any = "") -> None:
-    for x, y, viewed in zip(found, expected, VIEWED, strict=True):
-        error = float((x - y).abs().max())
-        assert error <= tolerance, (what, viewed, error)
+def close(
+    found: list[Tensor], expected: list[Tensor], tolerance: float, what: Any = "", only: Sequence[int] = ALL
+) -> None:
+    for x, k in zip(found, only, strict=True):
+        error = float((x - expected[k]).abs().max())
+        assert error <= tolerance, (what, VIEWED[k], error)
 
 
 @pytest.mark.parametrize("readable", [("cpu",), ()], ids=["host", "accelerator"])
@@ -38,6 +41,31 @@ def test_a_stage_is_its_equation(name: str, readable: tuple[str, ...], monkeypat
     monkeypatch.setattr(finite, "HOST_READABLE", readable)
     params, _ = trained(torch.clone, **CASES[name])
     close([p.detach() for p in params], written_out(CASES[name]), 1e-12)
+
+
+@pytest.fixture
+def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of these small matrices, too, become lines of one stack."""
+    monkeypatch.setattr(Rows, "SHORTEST", 1)
+
+
+def lines(optimizer: Muon) -> int:
+    """Lines of the longest row, where rows of several lengths are one stack."""
+    batches = [batch for chunk in optimizer.plan.chunks for batch in chunk]  # type: ignore[union-attr]
+    layouts = [batch.layout for batch in batches if batch.layout is not None]
+    return max([layout.rows("rows").lines.width for layout in layouts], default=1)
+
+
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("readable", [("cpu",), ()], ids=["host", "accelerator"])
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_several_lengths_as_lines_of_one(
+    name: str, readable: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finite, "HOST_READABLE", readable)
+    params, optimizer = trained(torch.clone, only=CONSECUTIVE, **CASES[name])
+    assert lines(optimizer) > 1 or "decay" in CASES[name]
+    close([p.detach() for p in params], written_out(CASES[name]), 1e-12, only=CONSECUTIVE)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -52,30 +80,32 @@ def laid_out(world: int, dims: tuple[int | None, ...]) -> Callable[[Tensor], Any
     return lambda whole: distribute_tensor(whole.clone(), mesh, placements, src_data_rank=None)
 
 
-def on_routes(rank: int, world: int, routes: list[tuple[str, str]], masked: bool) -> list[Any]:
-    finite.HOST_READABLE = () if masked else ("cpu",)
+def on_routes(rank: int, world: int, routes: list[tuple[str, str]], masked: bool, joined: bool) -> list[Any]:
+    finite.HOST_READABLE, Rows.SHORTEST = () if masked else ("cpu",), 1 if joined else Rows.SHORTEST
     found = []
     for layout, strategy in routes:
         place: Callable[[Tensor], Any] = torch.clone if layout == "ddp" else laid_out(world, LAYOUTS[layout])
         for options in CASES.values():
-            params, optimizer = trained(place, strategy=strategy, sample_every=2, **options)
+            more: dict[str, Any] = {"strategy": strategy, "sample_every": 2, **options}
+            params, optimizer = trained(place, only=CONSECUTIVE if joined else ALL, **more)
+            assert not joined or lines(optimizer) > 1 or "decay" in options
             whole = [p.detach().full_tensor() if layout != "ddp" else p.detach() for p in params]
             measured = {key: (x.gap, x.overshoot) for key, x in optimizer.inexactness(applied=True).items()}
             found.append((whole, measured))
     return found
 
 
-def compare(world: int, routes: list[tuple[str, str]], masked: bool = False) -> None:
-    ranks = on_ranks(on_routes, world, routes, masked)
+def compare(world: int, routes: list[tuple[str, str]], masked: bool = False, joined: bool = False) -> None:
+    ranks, only = on_ranks(on_routes, world, routes, masked, joined), CONSECUTIVE if joined else ALL
     cases = [(*route, name) for route in routes for name in CASES]
     for k, (layout, strategy, name) in enumerate(cases):
         expected = written_out(CASES[name])
-        _, optimizer = trained(torch.clone, sample_every=2, **CASES[name])
+        _, optimizer = trained(torch.clone, only=only, sample_every=2, **CASES[name])
         measured = optimizer.inexactness(applied=True)
         for whole, samples in (rank[k] for rank in ranks):
             # Gram matrices square the condition number.
-            close(whole, expected, 1e-10 if strategy == "gram-reduced" else 1e-12, (layout, strategy, name))
-            close(whole, ranks[0][k][0], 0.0, "ranks differ")
+            close(whole, expected, 1e-10 if strategy == "gram-reduced" else 1e-12, (layout, strategy, name), only)
+            assert all(map(torch.equal, whole, ranks[0][k][0])), "ranks differ"
             assert samples.keys() == measured.keys()
             for key, x in measured.items():
                 assert samples[key] == pytest.approx((x.gap, x.overshoot), abs=1e-6), (layout, strategy, name, key)
@@ -90,6 +120,12 @@ def test_every_route_gives_the_same(world: int) -> None:
 @pytest.mark.slow
 def test_copies_are_counted_once() -> None:
     compare(4, [("copies of rows", "owner-rank"), ("copies of rows", "replicated")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
+def test_lines_of_one_stack_on_ranks(masked: bool) -> None:
+    compare(3, [("rows", "owner-rank"), ("columns", "owner-rank")], masked, joined=True)
 
 
 @pytest.mark.slow

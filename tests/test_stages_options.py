@@ -23,7 +23,7 @@ from inexact_muon.optim import (
     to_torch,
 )
 from inexact_muon.optim.stages import AFTER, BEFORE, After, Before
-from inexact_muon_lab.plan.models import KNOWN
+from inexact_muon_lab.plan.models import KNOWN, from_config
 from inexact_muon_lab.plan.step import Case, Layout, record
 from torch_features import needs_fake_collectives
 
@@ -47,7 +47,10 @@ def test_a_group_has_its_own_stages_and_they_are_plain_data() -> None:
     a, b = weight(), weight()
     optimizer = Muon([{"params": [a], "after": (RowMoment(0.9), "rms:0.5")}, {"params": [b]}], before=Signed())
     first, second = optimizer.param_groups
-    assert (first["after"], second["after"]) == ("row-moment(beta2=0.9, eps=1e-08) + rms(value=0.5)", "none")
+    assert (first["after"], second["after"]) == (
+        "row-moment(beta2=0.9, eps=1e-08, side=rows) + rms(value=0.5)",
+        "none",
+    )
     assert first["before"] == second["before"] == "sign()"
     assert optimizer.after(first) == (RowMoment(0.9), RMS(0.5))
     optimizer.step()
@@ -62,6 +65,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no stage": ({"after": 0.2}, "after takes stages or their text, such as after='row-moment', got 0.2"),
     "twice": ({"after": "rms:0.1 + rms:0.2"}, "names a stage twice"),
     "beta2": ({"after": "row-moment(beta2=1.0)"}, r"beta2 must lie in \[0, 1\)"),
+    "side": ({"after": "row-moment(side=shorter)"}, 'row-moment: side must be "rows" or "longer", got \'shorter\''),
     "rms": ({"after": "rms:0.0"}, "value must be positive"),
     "decay": ({"decay": "cautios"}, "decay must be decoupled or independent or cautious"),
     "sphere and decay": ({"fixed_norm": True}, "fixed_norm=True keeps the norm that weight_decay would change"),
@@ -140,13 +144,25 @@ def test_explain_names_the_stages() -> None:
     assert "stages" not in str(explain(Muon([q])))
 
 
-GPT2 = KNOWN["gpt2-124m"].weights
-KINDS = {1: 3, 8: 4}
-"""GPUs -> shapes of its matrices: 768 x 768, 3072 x 768, 768 x 3072; of its pieces: fused qkv is divided whole."""
+_LLAMA = {"hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 4, "vocab_size": 1000}
+_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2}
+LLAMA = from_config({"model_type": "llama", **_LLAMA, **_HEADS}, "llama", 1000, "Llama 2's ratio of widths").weights
+MODELS = {"gpt2": (KNOWN["gpt2-124m"].weights, 3), "llama": (LLAMA, 4)}
+"""Name -> (weights, shapes of its matrices: of GPT-2 768 x 768, 3072 x 768, 768 x 3072)"""
+
+LAYOUTS: dict[str, tuple[Layout, str]] = {
+    "alone": (Layout(1), "auto"),
+    "ddp 8": (Layout(8, copies=8), "owner-rank"),
+    "fsdp 8": (Layout(8), "auto"),
+    "fsdp 4 x tp 2": (Layout(8, tp=2), "auto"),
+}
+"""Name -> (layout, strategy)"""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "second moment": {"before": "second-moment"},
+    "sign": {"before": "sign"},
     "row moment": {"after": "row-moment"},
+    "longer side": {"after": "row-moment(side=longer)"},
     "entry moment": {"after": "entry-moment"},
     "rms": {"after": "rms"},
     "cautious": {"decay": "cautious"},
@@ -155,19 +171,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def launches(layout: Layout, **options: Any) -> int:
+def launches(model: str, name: str, **options: Any) -> int:
     """Launches of a later step."""
-    ((_, recorder),) = record(Case(GPT2, layout, options=options)).steps
+    ((_, recorder),) = record(Case(MODELS[model][0], *LAYOUTS[name], options=options)).steps
     return recorder.launches
 
 
 @pytest.mark.slow
 @needs_fake_collectives
-@pytest.mark.parametrize("gpus", [1, 8])
-def test_a_stage_adds_few_launches_for_each_kind_of_matrix(gpus: int) -> None:
-    plain = launches(Layout(gpus))
-    for name, options in OPTIONS.items():
-        assert launches(Layout(gpus), **options) - plain <= 12 * KINDS[gpus], name
+@pytest.mark.parametrize(("model", "name"), [*(("gpt2", name) for name in LAYOUTS), ("llama", "fsdp 4 x tp 2")])
+def test_a_stage_adds_few_launches_for_each_kind_of_matrix(model: str, name: str) -> None:
+    plain = launches(model, name)
+    for stage, options in OPTIONS.items():
+        assert launches(model, name, **options) - plain <= 12 * MODELS[model][1], stage
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -17,7 +17,7 @@ from inexact_muon.optim import finite
 from ranks import on_ranks
 from stage_cases import CASES, STEPS, draws, optimizer_of, written_out
 
-STAGED = ("second moment", "row moment", "adamuon", "rows on spheres", "cautious independent")
+STAGED = ("second moment", "row moment", "longer moment", "adamuon", "rows on spheres", "cautious independent")
 HALF = STEPS // 2
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from inexact_muon.polar import kernel
-from inexact_muon.polar.symmetric import symmetric_product
+from inexact_muon.polar.kernel import symmetric_product
 from inexact_muon_lab.plan.recorder import Recorder, fake_h100
 
 ROOT = Path(__file__).parent.parent
@@ -133,8 +133,8 @@ def test_it_is_one_operation_that_traces_and_fakes() -> None:
 
 
 def accept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inexact_muon.polar.symmetric.uses_kernel", lambda *_: True)
-    monkeypatch.setattr("inexact_muon.polar.symmetric.LEAST", 0)
+    monkeypatch.setattr("inexact_muon.polar.kernel.uses_kernel", lambda *_: True)
+    monkeypatch.setattr("inexact_muon.polar.kernel.LEAST", 0)
 
 
 def test_the_seam_gives_the_same_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_what_auto_chooses_stays_within_its_bound(n: int, m: int, count: int, sp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spectrum", ALL)
-@pytest.mark.parametrize("shape", at_length([(256, 1024), (512, 512)], (768, 3072), (1024, 4096)), ids=str)
+@pytest.mark.parametrize("shape", at_length([(256, 1024)], (512, 512), (768, 3072), (1024, 4096)), ids=str)
 def test_what_auto_chooses_stays_within_its_bound_at_real_sizes(shape: tuple[int, int], spectrum: str) -> None:
     n, m = shape
     for method in candidates(n, m):

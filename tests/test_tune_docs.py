@@ -28,14 +28,6 @@ def study(name: str) -> ModuleType:
 TABLES = study("cotuning_tables")
 
 
-def test_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "docs/cotuning.md", "exec"), {})
-
-
 def test_rules_are_those_of_the_code() -> None:
     for rule in RULES.values():
         assert f"| `{rule.name}` | {rule.lr} | {rule.alpha} |" in PAGE

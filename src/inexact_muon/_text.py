@@ -16,6 +16,8 @@ from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 from unicodedata import category
 
+from inexact_muon._lazy import Classes
+
 _DASH = re.compile(r"(?<=[A-Za-z0-9_])-(?=[A-Za-z])")
 _NUMBER = re.compile(r"(?<![0-9])[0-9]{1,9}(?![0-9])")
 _SHORT = re.compile(r"(?<![\w-])([A-Za-z][\w-]*):([^\s,():]+)")
@@ -84,11 +86,11 @@ def _parsed(text: str, example: str) -> tuple[str, ast.expr]:
         raise ValueError(f"cannot read {_quoted(text)}; write it like {example}(steps=5)") from None
 
 
-def read_plugged(text: str, table: Mapping[str, type], *groups: str) -> Any:
+def read_plugged(text: str, table: Classes, *groups: str) -> Any:
     """`read`, including entry points of these groups from installed packages, which are loaded if named."""
     offered = {point.name: point for group in groups for point in _points(group)}
     plugged = {name: point.load() for name, point in offered.items() if name not in table and name in str(text)}
-    return read(text, {**table, **plugged})
+    return read(text, table | plugged)
 
 
 @cache

@@ -1,8 +1,7 @@
 """Tables of plain text for terminals of any width.
 
 A table that is too wide is narrowed by wrapping prose, then by dropping empty and optional columns. If it still does
-not fit, it is stacked (groups of columns, each with the key columns) or written as one block of lines per row. Cells
-are never truncated.
+not fit, each row is written as a block of lines. Cells are never truncated.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from inexact_muon._text import printable
 
 PROSE = 24
 """Minimum width of a column of prose."""
-MOST = 4
-"""Maximum number of stacked column groups; a table that needs more is written in blocks."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,7 @@ class Sheet:
         prose: columns that may be wrapped between words.
         optional: columns that may be dropped, in this order.
         closing: number of final rows that are separated by a line.
-        keys: number of leading columns that identify a row.
-        narrow: layout if the table does not fit.
+        keys: number of leading columns that identify a row: the head of its block.
     """
 
     title: str
@@ -49,7 +45,6 @@ class Sheet:
     optional: tuple[str, ...] = ()
     closing: int = 0
     keys: int = 1
-    narrow: Literal["stack", "blocks"] = "stack"
 
     def print(self, to: Any) -> None:
         """Print to a console, something with a `width` and a `print` that takes a style, such as rich's."""
@@ -74,11 +69,7 @@ class Sheet:
                 if dropped:
                     yield f"Left out at this width: {', '.join(dropped)}.", ""
                 return
-        groups = self._groups(width) if self.narrow == "stack" else []
-        for group in groups:
-            yield from self._grid(group, self._fit(group, width) or [])
-        if not groups:
-            yield from self._blocks(width)
+        yield from self._blocks(width)
 
     def _grid(self, shown: Sequence[int], widths: Sequence[int]) -> Iterator[tuple[str, str]]:
         """The columns in a frame."""
@@ -124,18 +115,6 @@ class Sheet:
             return max(title, *map(len, cells), 1)
         words = [len(word) for cell in cells for word in cell.split()]
         return max(title, *words, min(PROSE, max(map(len, cells), default=0)))
-
-    def _groups(self, available: int) -> list[list[int]]:
-        """Column groups that fit, each with the keys; empty if a column does not fit or there are too many groups."""
-        keys = list(range(self.keys))
-        groups = [list(keys)]
-        for k in range(self.keys, len(self.columns)):
-            if self._fit([*groups[-1], k], available) is None:
-                groups.append(list(keys))
-            if self._fit([*groups[-1], k], available) is None:
-                return []
-            groups[-1].append(k)
-        return groups if len(groups) <= MOST else []
 
     def _blocks(self, available: int) -> Iterator[tuple[str, str]]:
         for row in self.rows:

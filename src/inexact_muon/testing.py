@@ -20,7 +20,6 @@ from inexact_muon.polar.exact import decompose
 from inexact_muon.polar.polynomial import Composition
 from inexact_muon.polar.rounding import rounding
 from inexact_muon.polar.scaling import gram_bound, guard
-from inexact_muon.polar.wrapping import Wrapping
 from inexact_muon.schedules import Schedule
 
 
@@ -36,10 +35,9 @@ def rounding_term(method: PolarMethod, m: Tensor, lower: float = 1e-3) -> float:
     """
     compute = method.compute_dtype(m)
     eps, cast = torch.finfo(compute).eps, 2.0 * torch.finfo(m.dtype).eps
-    inner = method.method if isinstance(method, Wrapping) else method
     (n, k), cap = m.shape[-2:], {torch.bfloat16: 0.2, torch.float16: 0.1}.get(compute, inf)
-    if isinstance(inner, Composition | Zolotarev) and cap == inf:
-        return cast + rounding(inner, n, k, compute)
+    if isinstance(method, Composition | Zolotarev) and cap == inf:
+        return cast + rounding(method, n, k, compute)
     if isinstance(method.map, Schedule):
         return cast + min(max(cap, eps / lower), eps * (8.0 + 2.0 * abs(method.map.slope)))
     return cast + 32.0 * eps / lower

@@ -37,12 +37,12 @@ WHY = {
     errno.EPERM: "permission is denied; choose another --out",
 }
 SQLITE = {
-    "full": errno.ENOSPC,
-    "disk I/O": errno.ENOSPC,
-    "readonly": errno.EROFS,
-    "unable to open": errno.EROFS,
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_CANTOPEN: errno.EROFS,
 }
-"""What SQLite says instead of an error number."""
+"""SQLite's primary codes as error numbers."""
 
 
 @contextmanager
@@ -51,8 +51,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
-        said = [code for words, code in SQLITE.items() if words in str(error)]
-        code = error.errno if isinstance(error, OSError) else next(iter(said), None)
+        code = error.errno if isinstance(error, OSError) else SQLITE.get(error.sqlite_errorcode & 0xFF)
         if code not in WHY:
             raise
         raise DiskError(f"cannot write {path}: {WHY[code]}") from error

@@ -8,23 +8,37 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import carried
+import written_out
 from marks import between, page_file
 
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.report.arms import Comparison, comparisons
-from inexact_muon_lab.report.load import RunRecord, StudyRecord, load
+from inexact_muon_lab.report.grid_claims import lr_moves_down, region_at_one_loss, region_widens
+from inexact_muon_lab.report.ladders import grids
+from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord, load
 from inexact_muon_lab.spec.arms import DECAY, trained
-from inexact_muon_lab.statistics import Interval
+from inexact_muon_lab.statistics import Interval, interval, optimum, paired
 
 COMMAND = "python studies/controls/table.py"
+AXES = {"lr": "optimizer.lr", "decay": DECAY, "momentum": "optimizer.momentum", "AdamW's lr": "optimizer.adamw_lr"}
+"""Rates that a grid may have: name in a table -> field."""
+ENOUGH = "controls-enough-fresh"
+"""The study of which oracle is enough."""
+LEAST_SEEDS = 3
+"""Seeds that two arms are compared on when other seeds choose their rates."""
+LEAST_RATES = 6
+"""Step sizes of a grid whose region of good ones is told."""
 
 
 def signed(found: Interval) -> str:
@@ -45,33 +59,79 @@ def controls(found: Iterable[Comparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def best(runs: list[RunRecord]) -> tuple[float, float, float, str]:
-    """(lr, decay, mean loss, edge): the lowest mean loss of a grid, its lr by the parabola through the nearest three.
+def enough(study: StudyRecord, found: Iterable[Comparison]) -> str:
+    """Oracles against the nearly exact one, tuned for each: enough if the interval lies below the declared margin."""
+    lines = ["| oracle | lr | decay | minus three poles | seeds | enough |", "|---|---:|---:|---:|---:|---|"]
+    rates = {arm.name: arm.fields for arm in study.compare.arm}
+    for one in found:
+        loss, fields = one.first.loss, rates[one.arm]
+        said = "yes" if loss.high < one.margin else "no" if loss.low > one.margin else "open"
+        cells = [one.arm, fields["optimizer.lr"], fields[DECAY], signed(loss), loss.n, said]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
 
-    Only seeds with the whole grid count. `edge` names the rates that lie at an end of the grid.
+
+class Best(NamedTuple):
+    """The cell of a grid with the lowest mean loss, `lr` by the parabola through the nearest three.
+
+    `rates` has the values of AXES; `edges` names the rates that lie at an end of the grid.
     """
-    cells: dict[tuple[float, float], dict[int, float]] = defaultdict(dict)
+
+    lr: float
+    rates: tuple[float, ...]
+    loss: float
+    edges: str
+
+
+def rates_of(run: RunRecord) -> tuple[float, ...]:
+    """The values of AXES."""
+    fields = trained(run.spec)
+    return tuple(float(fields.get(field) or 0.0) for field in AXES.values())
+
+
+def whole(runs: list[RunRecord]) -> dict[tuple[float, ...], dict[int, float]]:
+    """Cell of a grid over any of AXES -> seed -> loss, of the seeds that have the whole grid."""
+    cells: dict[tuple[float, ...], dict[int, float]] = defaultdict(dict)
     for run in runs:
-        cell = cells[run.lr, float(trained(run.spec).get(DECAY, 0.0))]  # one without a loss is part of the grid, too
+        cell = cells[rates_of(run)]  # one without a loss is part of the grid, too
         if (loss := run.value("loss")) is not None:
             cell[run.seed] = loss
     seeds = set.intersection(*(set(by_seed) for by_seed in cells.values()))
-    means = {cell: fmean(by_seed[s] for s in seeds) for cell, by_seed in cells.items()} if seeds else {}
-    if not means:
+    if not seeds:
         raise LabError("no seed has the whole grid")
-    lr, decay = min(means, key=lambda cell: means[cell])
-    rates = sorted(cell[0] for cell in means if cell[1] == decay)  # grids may be joined from several
-    decays = sorted(cell[1] for cell in means if cell[0] == lr)
-    edges = [
-        name for name, value, grid in (("lr", lr, rates), ("decay", decay, decays)) if value in (grid[0], grid[-1])
-    ]
-    if "decay" in edges and decay == 0.0:
-        edges.remove("decay")  # there is nothing below zero
-    near = sorted(rates, key=lambda rate: abs(log(rate / lr)))[:3]
-    if "lr" not in edges and len(near) == 3:
-        bend, slope, _ = np.polyfit([log(rate / lr) for rate in near], [means[rate, decay] for rate in near], 2)
-        lr *= exp(-0.5 * slope / bend) if bend > 0 else 1.0
-    return lr, decay, min(means.values()), ", ".join(edges)
+    return {cell: {s: by_seed[s] for s in sorted(seeds)} for cell, by_seed in cells.items()}
+
+
+def by_other_seeds(runs: list[RunRecord]) -> dict[int, float]:
+    """The loss of each seed in the cell that is best for the other seeds: none takes part in choosing its own rates."""
+    cells = whole(runs)
+    losses = {}
+    for seed in next(iter(cells.values())):
+        means = {cell: fmean(loss for s, loss in by_seed.items() if s != seed) for cell, by_seed in cells.items()}
+        losses[seed] = cells[min(means, key=lambda each: means[each])][seed]
+    return losses
+
+
+def best(runs: list[RunRecord]) -> Best:
+    """The best cell of a grid. Only seeds with the whole grid count."""
+    means = {cell: fmean(by_seed.values()) for cell, by_seed in whole(runs).items()}
+    cell = min(means, key=lambda each: means[each])
+    edges = []
+    for axis, name in enumerate(AXES):  # grids may be joined from several: the line through the best cell counts
+        line = sorted(c[axis] for c in means if c[:axis] + c[axis + 1 :] == cell[:axis] + cell[axis + 1 :])
+        if len(line) > 1 and cell[axis] in (line[0], line[-1]) and cell[axis] > 0.0:  # nothing lies below zero
+            edges.append(name)
+    return Best(_lowest(means, cell, "lr" in edges), cell, means[cell], ", ".join(edges))
+
+
+def _lowest(means: dict[tuple[float, ...], float], cell: tuple[float, ...], edge: bool) -> float:
+    """lr at the lowest point of the parabola through the best cell and its nearest two; that of the cell at an end."""
+    rates = sorted((c[0] for c in means if c[1:] == cell[1:]), key=lambda rate: abs(log(rate / cell[0])))[:3]
+    if edge or len(rates) < 3:
+        return cell[0]
+    losses = [means[(rate, *cell[1:])] for rate in rates]
+    bend, slope, _ = np.polyfit([log(rate / cell[0]) for rate in rates], losses, 2)
+    return cell[0] * (exp(-0.5 * slope / bend) if bend > 0 else 1.0)
 
 
 def variant(run: RunRecord) -> str:
@@ -82,19 +142,54 @@ def variant(run: RunRecord) -> str:
 
 
 def tuning(study: StudyRecord) -> str:
-    """The best lr and decay of every oracle of a tuning study, or of every variant if it has stages."""
-    by_oracle: dict[str, list[RunRecord]] = defaultdict(list)
+    """The best rates of every oracle and variant of a tuning study: those that it has more than one of, and lr."""
+    arms: dict[str, list[RunRecord]] = defaultdict(list)
     for run in study.runs:
-        by_oracle[variant(run) or run.spec.polar or ""].append(run)
-    lines = ["| oracle | best lr | best decay | mean loss | at an end of the grid |", "|---|---:|---:|---:|---|"]
-    for oracle, runs in by_oracle.items():
+        arms[", ".join(filter(None, (variant(run), run.spec.polar)))].append(run)
+    grid = list(zip(*map(rates_of, study.runs), strict=True))
+    tuned = [(axis, name) for axis, name in enumerate(AXES) if axis and len(set(grid[axis])) > 1]
+    names = ["oracle", "best lr", *(f"best {name}" for _, name in tuned), "mean loss", "at an end of the grid"]
+    lines = [f"| {' | '.join(names)} |", f"|---|{'---:|' * (len(tuned) + 2)}---|"]
+    for oracle, runs in arms.items():
         try:
-            lr, decay, loss, edge = best(runs)
+            one = best(runs)
+            cells = [f"{one.lr:.3g}", *(f"{one.rates[axis]:.3g}" for axis, _ in tuned), f"{one.loss:.4f}"]
+            lines.append(f"| `{oracle}` | {' | '.join(cells)} | {one.edges or 'no'} |")
         except LabError as error:
-            lines.append(f"| `{oracle}` |  |  |  | {error} |")
+            lines.append(f"| `{oracle}` | {' | ' * (len(tuned) + 2)}{error} |")
+    return "\n".join([*lines, "", f"{study.title}. Whole seeds: {_whole(study.runs)}.{_paired(arms)}"]) + "\n"
+
+
+def _paired(arms: Mapping[str, list[RunRecord]]) -> str:
+    """Of a study of two arms on three seeds or more: their difference at rates that other seeds choose."""
+    if len(arms) != 2 or any(len({run.seed for run in runs if run.outcome}) < LEAST_SEEDS for runs in arms.values()):
+        return ""
+    first, second = (by_other_seeds(runs) for runs in arms.values())
+    if len(first.keys() & second.keys()) < LEAST_SEEDS:
+        return ""
+    less = signed(interval(paired(second, first)))
+    return f" The second minus the first, each at the rates that the other seeds choose: {less}."
+
+
+def iterations(results: Results) -> list[str]:
+    """Rows of few against many iterations, over a wide range of step sizes that no decay is tied to."""
+    lines = []
+    for grid in grids(results, momenta=1):
+        few, many = (grid.counts[0], grid.counts[-1])
+        if few == many or len(grid.rates) < LEAST_RATES or grid.runs[0].tied:
             continue
-        lines.append(f"| `{oracle}` | {lr:.3g} | {decay:.3g} | {loss:.4f} | {edge or 'no'} |")
-    return "\n".join([*lines, "", f"{study.title}. Whole seeds: {_whole(study.runs)}."]) + "\n"
+        lowest = {n: {s: optimum(grid.table(n, s, "loss")).value for s in grid.seeds} for n in (few, many)}
+        more = grid.interval({s: lowest[few][s] - lowest[many][s] for s in grid.seeds})
+        moved, own, common = (judge(grid) for judge in (lr_moves_down, region_widens, region_at_one_loss))
+        ratio = [2.0**log2 for log2 in (moved.interval.mean, moved.interval.low, moved.interval.high)]
+        rows = [
+            (f"best lr at {few} iterations over that at {many}", "{:.2f} ({:.2f} to {:.2f})".format(*ratio)),
+            (f"loss at {few} minus at {many}, each at its own lr", signed(more)),
+            (f"share of step sizes within 5 % of its own best, {many} minus {few}", signed(own.interval)),
+            (f"share within 5 % of the lower best of both, {many} minus {few}", signed(common.interval)),
+        ]
+        lines += [f"| {what} | {value} |" for what, value in rows]
+    return lines
 
 
 def _whole(runs: Sequence[RunRecord]) -> str:
@@ -104,12 +199,25 @@ def _whole(runs: Sequence[RunRecord]) -> str:
 
 
 def made(*folders: Path) -> dict[str, str]:
-    """The parts of the page by name."""
+    """The parts of the page by name; those of single studies only if they are there."""
     results = [load(folder) for folder in folders]
-    found = [one for part in results for one in comparisons(part)]
-    grids = [study for part in results for study in part.studies if study.compare is None]
-    parts = {"controls": controls(found)}
-    return parts | {"tuning of arms": "\n".join(tuning(study) for study in grids)}
+    arms = [one for part in results for one in comparisons(part)]
+    studies = [study for part in results for study in part.studies]
+    parts = {
+        "controls": controls(one for one in arms if one.study != ENOUGH),
+        "tuning of arms": "\n".join(tuning(study) for study in studies if study.compare is None),
+    }
+    for study in studies:
+        if study.name == ENOUGH:
+            parts["enough, tuned"] = enough(study, [one for one in arms if one.study == ENOUGH])
+    if regions := [row for part in results for row in iterations(part)]:
+        parts["iterations without decay"] = "\n".join(["| what | value |", "|---|---:|", *regions]) + "\n"
+    if any(study.name in carried.SOURCES for study in studies):
+        parts["lr without decay moving"] = carried.table(studies, best)
+    for folder in folders:
+        if (folder / written_out.FILE.name).exists():
+            parts["written out"] = written_out.table(folder / written_out.FILE.name)
+    return parts
 
 
 def main() -> None:

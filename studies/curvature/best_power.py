@@ -33,15 +33,15 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         model: that of `measured.json`.
         batch: likewise.
-        study: name of a study whose runs of this batch are taken.
-        pack: its file, relative to this folder; empty as long as there is none.
+        study: its name.
+        packs: files whose runs of this batch are taken, relative to this folder; empty as long as there are none.
         says: in which it differs from the runs that were measured.
     """
 
     model: str
     batch: int
     study: str
-    pack: str = ""
+    packs: tuple[str, ...] = ()
     says: str = ""
 
 
@@ -118,8 +118,8 @@ def best(table: Losses) -> Best:
 
 
 def of(source: Source, folder: Path) -> Best | None:
-    """What the pack of a source says; None as long as there is none."""
-    if not source.pack:
+    """What the packs of a source say; None as long as there are none."""
+    if not source.packs:
         return None
-    runs = [r for study in load(folder / source.pack).studies if study.name == source.study for r in study.runs]
+    runs = [r for pack in source.packs for study in load(folder / pack).studies for r in study.runs]
     return best(losses(runs, source.batch))

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from inexact_muon.optim import LMOOptimizer, Observer
-from inexact_muon.optim.scales import original
+from inexact_muon.optim.lengths import original
 from inexact_muon.views import View
 from inexact_muon_lab.problems import Task
 from inexact_muon_lab.spec.spec import Cnn, MuonSpec, NanoGPT, RunSpec, ScheduleSpec

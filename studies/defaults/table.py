@@ -1,9 +1,8 @@
 """Which lr the AdamW part of `Muon.for_model` should have: paired differences of validation losses.
 
-`python studies/defaults/table.py runs/defaults-gpt-96 runs/defaults-gpt-192 runs/defaults-cnn --out docs/figures`
-reads the stores of the three studies beside it and writes defaults.json and defaults.md; with `--page
-docs/choose-lr.md` it also puts the tables between that page's marks. Differences are taken seed by seed; +- is the
-half-width of the 95% t interval of their mean.
+`python studies/defaults/table.py` reads the packed runs beside it, writes docs/figures/defaults.json and .md, and puts
+the tables between the marks of docs/choose-lr.md. `... runs/defaults-cnn --out tables` reads other stores or packs and
+leaves the page alone. Differences are taken seed by seed; +- is the half-width of the 95% t interval of their mean.
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from marks import between, page_file
+from marks import between
 
+from inexact_muon_lab.errors import LabError
+from inexact_muon_lab.report.load import load
 from inexact_muon_lab.spec.spec import NanoGPT, RunSpec
 from inexact_muon_lab.statistics import interval, paired
-from inexact_muon_lab.store import store
 
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PACKS = [HERE / f"{name}.pack" for name in ("gpt-96", "gpt-192", "cnn")]
 BETAS, DECAY = [0.9, 0.95], 0.1
 """Held while adamw_lr varies; cells that differ in one of them have a table of their own."""
 
@@ -51,12 +54,13 @@ class Cell:
         return self.betas == BETAS and self.weight_decay == DECAY
 
 
-def read(folder: Path) -> list[Cell]:
-    """The cells of a store, in the order of its study."""
+def read(place: Path) -> list[Cell]:
+    """The cells of a store or pack, in the order of its study."""
     found: dict[str, dict[str, Any]] = {}
-    for run in store.runs(folder):
-        if run.state != "finished" or run.outcome is None:
-            raise SystemExit(f"{folder}: run {run.id} is {run.state}; finish the sweep first")
+    for run in (run for study in load(place).studies for run in study.runs):
+        loss = run.value("loss")
+        if run.state != "finished" or loss is None:
+            raise SystemExit(f"{place}: run {run.id} is {run.state}; finish the sweep first")
         options: Any = run.spec.optimizer
         cell = {
             **describe(run.spec),
@@ -64,7 +68,7 @@ def read(folder: Path) -> list[Cell]:
             "betas": list(options.betas),
         }
         losses = found.setdefault(json.dumps(cell), {**cell, "losses": {}})["losses"]
-        losses[str(run.spec.seed)] = run.outcome.result["loss"]
+        losses[str(run.spec.seed)] = loss
     return [Cell(**fields) for fields in found.values()]
 
 
@@ -161,21 +165,21 @@ def written(page: str, made: str) -> str:
 def main() -> None:
     """The command."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("stores", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--page", type=page_file)
+    parser.add_argument("places", type=Path, nargs="*", help="stores or packs; default: the packs beside this script")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/figures")
     given = parser.parse_args()
-    for folder in given.stores:
-        if not store.is_store(folder):
-            parser.error(f"{folder} is not a store: run the sweep first")
-    cells = [cell for folder in given.stores for cell in read(folder)]
+    try:
+        cells = [cell for place in given.places or PACKS for cell in read(place)]
+    except LabError as error:
+        parser.error(str(error))
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "defaults.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
-    page = markdown(cells)
-    (given.out / "defaults.md").write_text(page)
-    if given.page:
-        given.page.write_text(written(given.page.read_text(), page))
-    print(page)
+    made = markdown(cells)
+    (given.out / "defaults.md").write_text(made)
+    if not given.places:
+        page = ROOT / "docs/choose-lr.md"
+        page.write_text(written(page.read_text(), made))
+    print(made)
 
 
 if __name__ == "__main__":

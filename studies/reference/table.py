@@ -10,13 +10,14 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from marks import between, page_file
+from scipy.special import stdtrit
 
 from inexact_muon_lab.cli.demo import copy_reference
 from inexact_muon_lab.report import paper
@@ -24,7 +25,8 @@ from inexact_muon_lab.report.claims import CLAIMS, WITHDRAWN, Judged, judge
 from inexact_muon_lab.report.load import StudyRecord, load
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.spec.spec import RunSpec
-from inexact_muon_lab.statistics import LEVEL, UNDECIDED, seeds_to_tell
+from inexact_muon_lab.statistics import LEVEL, UNDECIDED
+from inexact_muon_lab.statistics.intervals import POWER
 from inexact_muon_lab.store.store import REFERENCE
 
 HERE = Path(__file__).parent
@@ -111,6 +113,19 @@ def seeds_to_decide(item: Judged, margin: float | None, level: float) -> int:
     if margin is not None:
         distance = max(distance, margin - (found.mean if zone[1] == inf else -found.mean))
     return seeds_to_tell(found.spread, distance, found.n, MOST, level)
+
+
+def seeds_to_tell(spread: float, distance: float, least: int = 2, most: int = MOST, level: float = LEVEL) -> int:
+    """The fewest n of which a one-sided t test finds a mean at this distance with probability POWER; 0 if not `most`.
+
+        distance >= (t(n-1, 1 - level) + t(n-1, POWER)) spread / sqrt(n)
+
+    Without the second term the power is one half: the mean of n further values lies on either side of the truth.
+    """
+    for n in range(max(least, 2), most):
+        if float(stdtrit(n - 1, 1.0 - level) + stdtrit(n - 1, POWER)) * spread <= distance * sqrt(n):
+            return n
+    return 0
 
 
 def seconds(study: StudyRecord) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from inexact_muon_lab.store import curves, store
+from lab_stores import reproducible
 
 STUDY = """
 name = "many"
@@ -98,7 +99,7 @@ def everything(folder: Path) -> dict[str, Any]:
 
 
 def without_times(folder: Path, run: str) -> list[curves.Record]:
-    return curves.results(store.run_folder(folder, run) / store.CURVES)
+    return reproducible(store.run_folder(folder, run) / store.CURVES)
 
 
 @contextlib.contextmanager

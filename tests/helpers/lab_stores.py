@@ -13,7 +13,7 @@ from rich.console import Console
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.spec.spec import RunSpec
-from inexact_muon_lab.store import store
+from inexact_muon_lab.store import curves, store
 from inexact_muon_lab.sweep.events import Broken, Done, Event
 from inexact_muon_lab.sweep.execute import execute
 from inexact_muon_lab.sweep.sweep import sweep
@@ -100,3 +100,8 @@ def flip(path: Path, bit: int) -> None:
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
+
+
+def reproducible(path: Path) -> list[curves.Record]:
+    """The records of a file of curves without wall times, which are bitwise reproducible."""
+    return [record for record in curves.read(path) if record["kind"] != "time"]

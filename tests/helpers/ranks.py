@@ -13,13 +13,19 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# Ranks are forked from a server that has imported everything once; importing takes longer than most tests.
+# Ranks are forked from a server that has imported everything once; importing takes longer than most tests. DTensors
+# import torch._dynamo when they are first used, a second in every rank.
 multiprocessing.set_forkserver_preload(
     [
+        "hypothesis",
+        "pytest",
+        "torch._dynamo",
         "torch.distributed.tensor.parallel",
         "torch.distributed.fsdp",
         "torch.distributed.checkpoint",
-        "inexact_muon.optim",
+        "inexact_muon.optim.ef21",
+        "inexact_muon.optim.stages",
+        "inexact_muon.routing.routes",
     ]
 )
 

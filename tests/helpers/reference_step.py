@@ -6,8 +6,7 @@ from torch import Tensor
 
 from inexact_muon.lmo import Ball
 from inexact_muon.lmo._base import sides
-from inexact_muon.optim.lengths import Fixed, Length
-from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.lengths import SCALES, Fixed, Length
 
 
 def reference_step(

@@ -20,6 +20,7 @@ CASES: dict[str, dict[str, Any]] = {
     "second moment": {"before": f"second-moment(beta2={BETA}, eps={EPS})"},
     "sign": {"before": "sign"},
     "row moment": {"after": f"row-moment(beta2={BETA}, eps={EPS})"},
+    "longer moment": {"after": f"row-moment(beta2={BETA}, eps={EPS}, side=longer)"},
     "entry moment": {"after": f"entry-moment(beta2={BETA}, eps={EPS})"},
     "rms": {"after": "rms:0.3"},
     "cautious": {"decay": "cautious", "weight_decay": 0.5},
@@ -51,6 +52,10 @@ VIEWED: tuple[tuple[tuple[int, ...], str], ...] = (
 )
 """(shape of a parameter, its view)"""
 
+ALL = tuple(range(len(VIEWED)))
+CONSECUTIVE = tuple(k for k, (_, view) in enumerate(VIEWED) if view == "whole" or view.startswith("split:"))
+"""Those whose matrices are consecutive in memory: rows of several lengths can be lines of one stack."""
+
 STEPS = 4
 
 
@@ -59,18 +64,21 @@ def draws(seed: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape, _ in VIEWED]
 
 
-def optimizer_of(params: Sequence[Any], **options: Any) -> Muon:
-    groups = [{"params": [p], "view": view} for p, (_, view) in zip(params, VIEWED, strict=True)]
+def optimizer_of(params: Sequence[Any], only: Sequence[int] = ALL, **options: Any) -> Muon:
+    groups = [{"params": [p], "view": VIEWED[k][1]} for p, k in zip(params, only, strict=True)]
     return Muon(groups, LR, **{"momentum": MU, "polar": ORACLE, "weight_decay": 0.1, **options})
 
 
-def trained(place: Callable[[Tensor], Any], dtype: torch.dtype = torch.float64, **options: Any) -> tuple[Any, Muon]:
-    """(parameters after some steps, their optimizer); `place` lays a whole tensor out."""
-    params = [nn.Parameter(place(x)) for x in draws(0, dtype)]
-    optimizer = optimizer_of(params, **options)
+def trained(
+    place: Callable[[Tensor], Any], dtype: torch.dtype = torch.float64, only: Sequence[int] = ALL, **options: Any
+) -> tuple[Any, Muon]:
+    """(some of the parameters after some steps, their optimizer); `place` lays a whole tensor out."""
+    params = [nn.Parameter(place(draws(0, dtype)[k])) for k in only]
+    optimizer = optimizer_of(params, only, **options)
     for step in range(STEPS):
-        for p, g in zip(params, draws(1 + step, dtype), strict=True):
-            p.grad = place(g)
+        gradients = draws(1 + step, dtype)
+        for p, k in zip(params, only, strict=True):
+            p.grad = place(gradients[k])
         optimizer.step()
     return params, optimizer
 
@@ -83,7 +91,7 @@ class Matrix:
 
     def __post_init__(self) -> None:
         zero = torch.zeros_like(self.w)
-        self.m, self.v, self.entries, self.rows = zero, zero, zero, zero[:, 0]
+        self.m, self.v, self.entries, self.rows = zero, zero, zero, 0.0
         self.radius = self.w.norm()
 
     def step(self, g: Tensor, case: dict[str, Any]) -> None:
@@ -97,8 +105,9 @@ class Matrix:
             m = m.sign()
         z = -lmo.Spectral(polar=ORACLE_VALUE)(m)
         if "row-moment" in after:
-            self.rows = BETA * self.rows + (1 - BETA) * (z**2).mean(1)
-            divided = z / (self.rows.sqrt() + EPS)[:, None]
+            mean_over = 0 if "longer" in after and z.shape[0] < z.shape[1] else 1
+            self.rows = BETA * self.rows + (1 - BETA) * (z**2).mean(mean_over, keepdim=True)
+            divided = z / (self.rows.sqrt() + EPS)
             z = divided * z.norm() / divided.norm()
         if "entry-moment" in after:
             self.entries = BETA * self.entries + (1 - BETA) * z**2

@@ -18,7 +18,7 @@ from inexact_muon.polar import PolarMethod
 from inexact_muon.polar._base import check_finite, no_autocast
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.polar.scaling import to_unit_entries
-from inexact_muon.schedules.judge import HALF
+from inexact_muon.schedules.oracles import HALF
 
 SMALL = 128
 """Up to this short side an estimate decomposes the Gram matrix instead of sampling."""
@@ -27,7 +27,7 @@ CERTAIN = 0.9
 """Certificates from products are used below this value; above it an SVD is computed."""
 
 SWAPPED = 2.0
-"""No oracle returns a direction of this norm."""
+"""No oracle returns a direction of this norm, and none in use one of the inverse."""
 UPHILL = (
     "d_hat is an ascent direction (<m, d_hat> > 0): pass the LMO's output, for the spectral ball minus the polar factor"
 )
@@ -106,10 +106,10 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
     if not isinstance(ball, Ball):
         raise TypeError(f"measure(ball, m, d_hat): the first argument must be a ball, got {type(ball).__name__}")
     check_answer(ball, m, d_hat)
-    inexactness, _, descent = assess(ball, m, d_hat, exact)
+    inexactness, dual, descent = assess(ball, m, d_hat, exact)
     if bool((descent < 0).any()):
         raise ValueError(UPHILL)
-    if isinstance(ball, Spectral) and m.ndim == 2 and _looks_swapped(m, d_hat, inexactness.overshoot):
+    if descent.ndim == 0 and _looks_swapped(ball, m, d_hat, dual, descent):
         warnings.warn(
             f"m looks like an oracle's answer and d_hat, of norm {inexactness.overshoot:.3g}, like a momentum: write "
             "measure(ball, m, d_hat)",
@@ -118,12 +118,13 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
     return inexactness
 
 
-def _looks_swapped(m: Tensor, d_hat: Tensor, overshoot: float) -> bool:
-    """Whether all singular values of m are near 1, as of an answer, while d_hat is long and far from that."""
-    if overshoot < SWAPPED:
+def _looks_swapped(ball: Ball, m: Tensor, d_hat: Tensor, dual: Tensor, descent: Tensor) -> bool:
+    """Whether d_hat has a momentum's length and m, of an answer's, answers d_hat better than d_hat answers m."""
+    length, own = ball.norm(d_hat), ball.norm(m)
+    if not length or 1 / SWAPPED < length < SWAPPED or not 0.5 < own < 1.5:
         return False
-    sigma, answer = (torch.linalg.svdvals(x.detach().double()) for x in (m, d_hat))
-    return bool(sigma.min() > 0.5 and sigma.max() < 1.5 and answer.min() < 0.5 * answer.max())
+    there = descent / (ball.dual_norm(d_hat) * own)
+    return bool(there > 0.75 and there > 0.05 + descent / (dual * length))
 
 
 def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:

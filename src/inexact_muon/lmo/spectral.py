@@ -15,8 +15,7 @@ from inexact_muon.lmo.entries import unit
 from inexact_muon.polar import ExactSVD, PolarExpress, PolarMethod
 from inexact_muon.polar.batching import LIMIT
 from inexact_muon.polar.exact import decompose
-from inexact_muon.polar.probes import probes
-from inexact_muon.polar.scaling import to_unit_entries
+from inexact_muon.polar.scaling import probes, to_unit_entries
 
 MOST_STEPS = 10_000
 """Maximum number of power iterations of `Nuclear`; an SVD is cheaper long before."""

@@ -3,33 +3,24 @@
 What a step does not need is imported on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from inexact_muon import _lazy
 from inexact_muon.optim.core import LMOOptimizer as LMOOptimizer
+from inexact_muon.optim.lengths import SCALES as SCALES
 from inexact_muon.optim.lengths import Clipped as Clipped
 from inexact_muon.optim.lengths import Fixed as Fixed
 from inexact_muon.optim.lengths import Length as Length
 from inexact_muon.optim.lengths import Smooth as Smooth
 from inexact_muon.optim.lengths import Steepest as Steepest
-from inexact_muon.optim.observers import Observer as Observer
 from inexact_muon.optim.presets import Muon as Muon
 from inexact_muon.optim.presets import Scion as Scion
 from inexact_muon.optim.presets import gluon as gluon
 from inexact_muon.optim.presets import normalised_sgd as normalised_sgd
 from inexact_muon.optim.presets import sign_sgd as sign_sgd
 from inexact_muon.optim.presets import spectral_descent as spectral_descent
-from inexact_muon.optim.scales import SCALES as SCALES
-from inexact_muon.optim.stages import RMS as RMS
-from inexact_muon.optim.stages import After as After
-from inexact_muon.optim.stages import Before as Before
-from inexact_muon.optim.stages import EntryMoment as EntryMoment
-from inexact_muon.optim.stages import RowMoment as RowMoment
-from inexact_muon.optim.stages import SecondMoment as SecondMoment
-from inexact_muon.optim.stages import Signed as Signed
+from inexact_muon.optim.telemetry import Observer as Observer
 from inexact_muon.views import Flatten as Flatten
-from inexact_muon.views import Interleaved as Interleaved
-from inexact_muon.views import Split as Split
 from inexact_muon.views import Stacked as Stacked
 from inexact_muon.views import Transposed as Transposed
 from inexact_muon.views import View as View
@@ -50,6 +41,13 @@ if TYPE_CHECKING:
     from inexact_muon.optim.qk_clip import QKClip as QKClip
     from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
     from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
+    from inexact_muon.optim.stages import RMS as RMS
+    from inexact_muon.optim.stages import After as After
+    from inexact_muon.optim.stages import Before as Before
+    from inexact_muon.optim.stages import EntryMoment as EntryMoment
+    from inexact_muon.optim.stages import RowMoment as RowMoment
+    from inexact_muon.optim.stages import SecondMoment as SecondMoment
+    from inexact_muon.optim.stages import Signed as Signed
     from inexact_muon.optim.step_time import StepTimer as StepTimer
     from inexact_muon.optim.torch_states import TorchStates as TorchStates
     from inexact_muon.optim.torch_states import to_torch as to_torch
@@ -59,35 +57,28 @@ if TYPE_CHECKING:
     from inexact_muon.optim.variants import NorMuon as NorMuon
     from inexact_muon.routing.routes import Route as Route
     from inexact_muon.routing.routes import routes as routes
-    from inexact_muon_lab.tune.optimal import constant_optimal as constant_optimal
+    from inexact_muon.views import Interleaved as Interleaved
+    from inexact_muon.views import Split as Split
+    from inexact_muon_lab.tune.rules import constant_optimal as constant_optimal
 
-_LAZY = {
-    "inexact_muon.optim.capture": ("CapturedStep",),
-    "inexact_muon.optim.clipping": ("clip_grad_norm_",),
-    "inexact_muon.optim.ef21": ("EF21Muon",),
-    "inexact_muon.optim.explanation": ("Explanation", "explain"),
-    "inexact_muon.optim.foreign": ("load_foreign",),
-    "inexact_muon.optim.logging": ("flat_stats", "to_tensorboard", "to_wandb"),
-    "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
-    "inexact_muon.optim.qk_clip": ("QKClip",),
-    "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
-    "inexact_muon.optim.step_time": ("StepTimer",),
-    "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
-    "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),
-    "inexact_muon.routing.routes": ("Route", "routes"),
-    "inexact_muon_lab.tune.optimal": ("constant_optimal",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _LAZY.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'inexact_muon.optim' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """Public names, of which some are not imported yet."""
-    origins = {name: str(getattr(value, "__module__", "")) for name, value in globals().items() if name[0] != "_"}
-    eager = [name for name, origin in origins.items() if origin.startswith("inexact_muon")]
-    return sorted({"SCALES", *eager, *(name for names in _LAZY.values() for name in names)})
+__getattr__, __dir__ = _lazy.lazy_names(
+    __name__,
+    {
+        "inexact_muon.optim.capture": ("CapturedStep",),
+        "inexact_muon.optim.clipping": ("clip_grad_norm_",),
+        "inexact_muon.optim.ef21": ("EF21Muon",),
+        "inexact_muon.optim.explanation": ("Explanation", "explain"),
+        "inexact_muon.optim.foreign": ("load_foreign",),
+        "inexact_muon.optim.logging": ("flat_stats", "to_tensorboard", "to_wandb"),
+        "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
+        "inexact_muon.optim.qk_clip": ("QKClip",),
+        "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
+        "inexact_muon.optim.stages": ("RMS", "After", "Before", "EntryMoment", "RowMoment", "SecondMoment", "Signed"),
+        "inexact_muon.optim.step_time": ("StepTimer",),
+        "inexact_muon.optim.torch_states": ("TorchStates", "to_torch"),
+        "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),
+        "inexact_muon.routing.routes": ("Route", "routes"),
+        "inexact_muon.views": ("Interleaved", "Split"),
+        "inexact_muon_lab.tune.rules": ("constant_optimal",),
+    },
+)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from inexact_muon.dtensors import is_fake, local_gradients
-from inexact_muon.optim.finite import is_finite, is_host_readable, usable
-from inexact_muon.optim.observers import Entry
+from inexact_muon.optim import finite
+from inexact_muon.optim.finite import is_finite, usable
+from inexact_muon.optim.telemetry import Entry
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.team import Team
 
@@ -41,6 +42,7 @@ class Shared:
         gradients: of this rank's pieces, in this step.
         dtypes: to which gradients are cast, as long as the plan of the step is the same.
         finite: whether each gradient is finite in this step; a tensor on an accelerator.
+        groups: over which a reduction reaches all of these ranks.
         specs: index -> layout of a gradient that was found to be its parameter's.
     """
 
@@ -54,6 +56,7 @@ class Shared:
     dtypes: tuple[Any, list[torch.dtype]] = (None, [])
     specs: dict[int, Any] = field(default_factory=dict)
     fake: bool = False
+    groups: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -104,13 +107,14 @@ class Agreement:
             return
         if not self._compared:
             self._compare(optimizer)
-        trouble = self._trouble(optimizer)
+        trouble = self._trouble(optimizer) if self.alone else FINE
         reductions = [self._reduced(optimizer, shared, trouble) for shared in self.sets]
         for shared, (status, new) in zip(self.sets, reductions, strict=True):
-            readable = is_host_readable(status)
+            readable = status.device.type in finite.HOST_READABLE
             if (new or readable or optimizer.on_nonfinite == "raise") and not shared.fake:
                 rows = status.tolist()
-                _check(rows, shared, optimizer)
+                if any(bad or (present and missing) for present, missing, bad in rows):
+                    _check(rows, shared, optimizer)
                 shared.finite = [not row[BAD] for row in rows]
             if not readable:
                 shared.finite = status.select(1, BAD) == 0
@@ -159,8 +163,8 @@ class Agreement:
         if trouble:
             bad = bad.clone()
             bad[0] = trouble
-        groups = self.team.reduction_groups(shared.places[0])
-        return self.team.wire.reduce(torch.column_stack((present, bad)), groups, True), new
+        shared.groups = shared.groups or self.team.reduction_groups(shared.places[0])
+        return self.team.wire.reduce(torch.column_stack((present, bad)), shared.groups, True), new
 
 
 def _presence(gradients: Sequence[Tensor | None], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from inexact_muon.lmo._base import inner, sides
 from inexact_muon.optim.batches import Batch, Member, in_slot
 from inexact_muon.optim.finite import Number
-from inexact_muon.optim.scales import SCALES
+from inexact_muon.optim.lengths import SCALES
 
 
 def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:

@@ -7,8 +7,8 @@ operations grows with the number of shapes, not of parameters.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from inexact_muon.lmo import Ball, Spectral
-from inexact_muon.optim.cuts import Cut
+from inexact_muon.lmo._base import sides
 from inexact_muon.optim.decay import is_cautious
 from inexact_muon.optim.finite import Flags, Number
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.rows import Rows
 from inexact_muon.polar.batching import STACKED, work
 from inexact_muon.views import View
+from inexact_muon.views.blocks import Cut
 
 Slot = tuple[int, int, int | None]
 """(index in the list of tensors passed to the ball, first matrix in that tensor, number of matrices or None for all)"""
@@ -270,10 +271,24 @@ class Batch:
             alike.setdefault(member.numbers, []).append(k)
         return [Part([self.members[k] for k in index], index, len(alike) == 1) for index in alike.values()]
 
+    @cached_property
+    def ball(self) -> Ball:
+        """That of the members; with the oracle itself if `auto` has chosen one for all their shapes."""
+        first = self.members[0]
+        return settled(first.ball, [shape for m in self.members for shape in m.whole.shapes], first.buffers[0])
+
     def __post_init__(self) -> None:
         # Entries from which a tensor gets operations of its own; more where every rank updates all parameters.
         self.large = Rows.LARGE if self.route is None else Rows.MANY
         self.staged = bool(self.members) and self.members[0].staged  # all or none are
+
+
+def settled(ball: Ball, shapes: Iterable[Sequence[int]], like: Tensor) -> Ball:
+    """The ball with the oracle that `auto` has chosen for all of these shapes; itself if there are several."""
+    if not isinstance(ball, Spectral):
+        return ball
+    polar = ball.polar.only([sides(shape) for shape in shapes if 0 not in shape], like)
+    return ball if polar is ball.polar else replace(ball, polar=polar)
 
 
 def in_slot(tensors: Sequence[Tensor], slot: Slot) -> Tensor:

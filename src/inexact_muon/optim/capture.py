@@ -1,7 +1,8 @@
 """optimizer.step() as a CUDA graph, replayed without the launch overhead of the host.
 
-Not run on hardware. Tests compare the sequence of operations between steps on fake CUDA tensors, and exercise the
-checks before a replay with a stand-in for the graph.
+Not run on hardware. Tests compare what is captured with what a step launches on fake CUDA tensors (the same operations
+at each step, no wait for the device, no copy from the host), and exercise the checks before a replay with a stand-in
+for the graph.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
-from operator import is_, itemgetter
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,29 +15,23 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._compile import _disable_dynamo
 
-from inexact_muon.lmo import Ball, parse
+from inexact_muon.lmo import Ball
 from inexact_muon.optim import algorithm, masked
 from inexact_muon.optim.adamw import adamw_
 from inexact_muon.optim.algorithm import step_lengths
 from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.finite import check_gradient
 from inexact_muon.optim.groups import Groups
-from inexact_muon.optim.lengths import Length
-from inexact_muon.optim.loading import matched, restore_buffers
-from inexact_muon.optim.members import member_of
-from inexact_muon.optim.observers import Entry
-from inexact_muon.optim.options import check_gradient
-from inexact_muon.optim.stages import Given
-from inexact_muon.optim.stages.staged import Staged
-from inexact_muon.optim.stepplan import StepPlan, alike, dependencies, interleaved, single
-from inexact_muon.optim.structure import check_entries
-from inexact_muon.optim.telemetry import SHARE, Telemetry
+from inexact_muon.optim.lengths import FIXED, Length
+from inexact_muon.optim.options import check_betas
+from inexact_muon.optim.stepplan import StepPlan, alike, dependencies, interleaved, member_of, single, staged_in
+from inexact_muon.optim.telemetry import SHARE, Entry, Telemetry
 from inexact_muon.polar.batching import limit_on
 
 if TYPE_CHECKING:
     from inexact_muon.optim.ranks import Ranks
+    from inexact_muon.optim.stages import Given
     from inexact_muon.strategies import Strategy
-
-KEEP = itemgetter("keep")
 
 
 class LMOOptimizer(Groups):
@@ -86,7 +80,7 @@ class LMOOptimizer(Groups):
         momentum: float,
         *,
         ball: Ball | str,
-        length: Length | str = "fixed",
+        length: Length | str = FIXED,
         radius: float = 1.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
@@ -109,7 +103,7 @@ class LMOOptimizer(Groups):
     ) -> None:
         self._resolved: dict[int, tuple[str, int]] = {}
         self.plan: StepPlan | None = None
-        self._given: tuple[Strategy | str, Any, str] = (strategy, process_group, wire)
+        self._sharing: tuple[Strategy | str, Any, str] = (strategy, process_group, wire)
         self.joined: Ranks | None = None
         if (strategy, wire) != ("auto", "oracle"):
             self.joined = self._join()
@@ -136,14 +130,20 @@ class LMOOptimizer(Groups):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for i, group in enumerate(self.param_groups):
+            if "algorithm" not in group:  # written by hand in place of one of ours
+                raise ValueError(
+                    f"param_groups[{i}] has no 'algorithm': change a copy of the group, as in {{**group, 'lr': 0.01}}"
+                )
+            if "betas" in group and group["algorithm"] == "adamw":  # set since the last step
+                group["momentum"], group["beta2"] = check_betas(group.pop("betas"))
         if self.rates.apart:
             lrs = [group["lr"] for group in self.param_groups]
             if Tensor in map(type, lrs) or lrs != self.rates.compared:  # tensors may change in place
                 self.rates.check(self.param_groups)
-        ranks = self.ranks() if self.joined is not None or self.own_momenta or dist.is_initialized() else None
-        entries = [(group, p) for group in self.param_groups for p in group["params"]]
-        if min(map(KEEP, self.param_groups), default=1.0) < 1.0:
-            entries = self._selected()
+        ranks = self.joined or (self.ranks() if self.own_momenta or dist.is_initialized() else None)
+        drops = any(group["keep"] < 1.0 for group in self.param_groups)
+        entries = self._selected() if drops else [(group, p) for group in self.param_groups for p in group["params"]]
         if ranks is not None:
             ranks.agreement.agree(self, entries)
         ready = []
@@ -178,7 +178,7 @@ class LMOOptimizer(Groups):
         What the host knows not to be finite is left out of the plan.
         """
         depends, kinds = dependencies(self, ready)
-        turns = ranks.turns(self) if ranks is not None else None
+        turns = [bool(g["turn"] % ranks.period) for g in self.param_groups] if ranks is not None else None
         plan = self.plan
         if (
             plan is None
@@ -188,7 +188,7 @@ class LMOOptimizer(Groups):
         ):
             self._resolve()
             first = dict(zip(map(id, self.param_groups), alike(self.param_groups), strict=True))
-            self.plan = plan = self._made([member_of(self, g, p, first[id(g)], ranks) for g, p in ready], ranks)
+            self.plan = plan = self._plan_of([member_of(self, g, p, first[id(g)], ranks) for g, p in ready], ranks)
             plan.depends, kinds = dependencies(self, ready)
             plan.kinds = [turns, *kinds]
         members = plan.members
@@ -196,11 +196,12 @@ class LMOOptimizer(Groups):
         if bad:
             for m in bad.values():
                 m.state["skipped"] += 1
-            plan = self._made([replace(m) for m in members if id(m) not in bad], ranks)  # owners may differ
-        plan.set_flags()
+            plan = self._plan_of([replace(m) for m in members if id(m) not in bad], ranks)  # owners may differ
+        if plan.flagged:
+            plan.set_flags()
         return plan, members
 
-    def _made(self, members: list[Member], ranks: Ranks | None) -> StepPlan:
+    def _plan_of(self, members: list[Member], ranks: Ranks | None) -> StepPlan:
         return ranks.plan(members, self) if ranks is not None else single(members, self.memory_limit)
 
     def _lmo_step(self, chunk: Sequence[Batch]) -> Generator[None, None, None]:
@@ -211,14 +212,14 @@ class LMOOptimizer(Groups):
             if batch.route is None:
                 inputs, stacks = batch.stacks.allocate()  # type: ignore[union-attr]
                 equations.lmo_inputs(batch, inputs)
-                staged = Staged(batch, batch, inputs) if batch.staged else None
+                staged = staged_in(batch, batch, inputs) if batch.staged else None
                 directions, lengths = self.solve(batch, inputs, stacks, batch.flags is not None and staged is None)
                 zs = batch.stacks.split(directions)  # type: ignore[union-attr]
             else:
                 inputs, stacks = batch.route.allocate(batch.members[0].buffers[0])
                 prepared = batch.route.prepared_here(batch)
                 equations.lmo_inputs(prepared, inputs)
-                staged = Staged(batch, prepared, inputs) if batch.staged else None
+                staged = staged_in(batch, prepared, inputs) if batch.staged else None
                 zs, lengths = yield from batch.route.directions(batch, inputs, stacks, self)
             if staged is not None:
                 yield from staged.finish(zs, lengths, self)
@@ -256,7 +257,7 @@ class LMOOptimizer(Groups):
         """
         assert batch.stacks is not None
         ms = batch.stacks.fill(stacks, inputs)
-        directions = self.directions(batch.members[0].ball, ms)
+        directions = self.directions(batch.ball, ms)
         if self.observed:
             self._observe_batch(batch, ms, directions, exact)
         return directions, step_lengths(batch, ms, directions, scaled)
@@ -278,6 +279,9 @@ class LMOOptimizer(Groups):
         fit raises before anything changes. Buffers keep the dtype they were saved in. For checkpoints of other
         optimizers see `load_foreign`.
         """
+        from inexact_muon.optim.loading import matched, restore_buffers
+        from inexact_muon.optim.structure import check_entries
+
         check_entries(state_dict)  # torch copies it before its hooks
         mapped: dict[str, Any] = {}
 
@@ -290,11 +294,7 @@ class LMOOptimizer(Groups):
             super().load_state_dict(state_dict)
         finally:
             handle.remove()
-        for group in self.param_groups:
-            if group["ball"] not in self._values:  # a user-defined ball cannot be parsed from text
-                self._register(group["ball"], Ball, parse)
         restore_buffers(self, mapped)
 
     def _options(self) -> dict[str, Any]:
-        fresh: dict[str, Any] = {"_resolved": {}, "plan": None, "joined": None, "_given": self._given}
-        return {**super()._options(), **fresh}
+        return {**super()._options(), "_resolved": {}, "plan": None, "joined": None, "_sharing": self._sharing}

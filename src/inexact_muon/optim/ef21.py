@@ -12,16 +12,16 @@ from inexact_muon._text import read
 from inexact_muon.optim.arguments import EF21Common, EF21Options
 from inexact_muon.optim.batches import Member
 from inexact_muon.optim.exchange import Exchange
-from inexact_muon.optim.observers import Entry
 from inexact_muon.optim.presets import Muon
 from inexact_muon.optim.ranks import Ranks
 from inexact_muon.optim.stepplan import StepPlan
+from inexact_muon.optim.telemetry import Entry
 from inexact_muon.parallel.compressors import COMPRESSORS, Compressor
 from inexact_muon.parallel.team import Team
 from inexact_muon.strategies import OwnerRank
 
 if TYPE_CHECKING:
-    from inexact_muon.routing.per_head import Heads
+    from inexact_muon.routing.attention import Heads
     from inexact_muon.routing.routes import Rules, Splits
 
 
@@ -79,7 +79,7 @@ class EF21Muon(Muon):
         return cls._routed(model, lr, adamw, rules, split, heads, **named)
 
     def _join(self) -> Ranks:
-        return Exchange(Team(OwnerRank(), self._given[1], all=True), up=self.up, down=self.down)
+        return Exchange(Team(OwnerRank(), self._sharing[1], all=True), up=self.up, down=self.down)
 
     def _planned(self, ready: list[Entry], ranks: Ranks | None) -> tuple[StepPlan, list[Member]]:
         """Gradients of AdamW's parameters are averaged."""

@@ -19,7 +19,7 @@ from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.scales import SCALES, conventions
+from inexact_muon.optim.lengths import SCALES, conventions
 from inexact_muon.optim.stages.notes import can_decompose, stage_notes, stages_of
 from inexact_muon.optim.telemetry import oracle_flops
 from inexact_muon.polar import Auto, PolarMethod
@@ -60,7 +60,8 @@ class Line:
         oracle: the polar method.
         flops: floating point operations of the oracle in one step.
         cost: fraction of the flops of all parameters.
-        inexactness: of the oracle on the momentum as it stands, or at the last sampled step; None if not measured.
+        inexactness: of the oracle on the momentum as it stands, the worst of its matrices; or at the last sampled step;
+            None if not measured.
         bound: the oracle's bound on delta, with the interval it holds on; empty for AdamW. Printed below the table.
         runs: dtype and form of the oracle's products on an accelerator, and the kernel of symmetric ones; empty on a
             CPU. Printed below the table.
@@ -161,9 +162,7 @@ class Explanation:
     def __str__(self) -> str:
         width = shutil.get_terminal_size((WIDTH, 24)).columns
         rows = [Row(line.cells()) for line in self.rows]
-        sheet = Sheet(
-            "What each parameter gets", COLUMNS, rows, WORDS, prose=("why",), optional=OPTIONAL, narrow="blocks"
-        )
+        sheet = Sheet("What each parameter gets", COLUMNS, rows, WORDS, prose=("why",), optional=OPTIONAL)
         return sheet.text(width) + "".join(f"{note}\n" for note in self.notes)
 
     def _repr_html_(self) -> str:

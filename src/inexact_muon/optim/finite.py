@@ -79,3 +79,15 @@ def usable(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> Tensor
         return torch.stack(norms) <= share * torch.finfo(dtypes[0]).max
     limits = [share * torch.finfo(dtype).max for dtype in dtypes]
     return torch.stack(torch._foreach_div([norm.double() for norm in norms], limits)) <= 1.0
+
+
+def check_gradient(p: Tensor, on_nonfinite: str, dtype: torch.dtype) -> None:
+    """Validate a gradient before anything is changed."""
+    assert p.grad is not None
+    if p.grad.layout != torch.strided:
+        raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
+    if on_nonfinite == "raise" and not is_finite(p.grad.to(dtype)):
+        raise ValueError(
+            f"the gradient of a parameter of shape {tuple(p.shape)}, as {str(dtype).removeprefix('torch.')}, is not "
+            "finite; nothing was changed"
+        )

@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.loading import Loaded, options, placed
+from inexact_muon.optim.loading import Loaded, options, partners, placed
+from inexact_muon.optim.options import shown, warn
 from inexact_muon.optim.sources import averaged, each_translated, is_ours, keeps_sums, translated_state
-from inexact_muon.optim.structure import check_structure, shown, warn
+from inexact_muon.optim.structure import check_structure
 
 
 def load_foreign(
@@ -43,6 +44,8 @@ def load_foreign(
         raise ValueError("this checkpoint was saved by this library: load it with optimizer.load_state_dict")
     mine = {name: p for name, p, _ in optimizer.named()}
     listed = _names(groups, names)
+    here = {there: name for name, there in partners(list(mine), listed).items()}
+    listed = [here.get(name, name) for name in listed]
     for name in listed:
         if name not in mine:
             raise ValueError(f"names: {name!r} is not a parameter of this optimizer")
@@ -52,7 +55,7 @@ def load_foreign(
     entries_by_name: dict[str, Loaded] = {}
     start = 0
     for group in groups:
-        summed = keeps_sums(group) if sums is None else sums
+        summed = keeps_sums(group, state_dict["state"]) if sums is None else sums
         if summed is None:
             raise ValueError(
                 "the checkpoint does not say whether its momentum is a sum (mu b + g, as in early versions of Muon) or "
@@ -125,9 +128,7 @@ def _merged(optimizer: LMOOptimizer, entries: Mapping[str, Loaded]) -> dict[str,
             alike = [source for source in sources if source["algorithm"] == group["algorithm"]]
             laid.update(options(laid, alike, used=len(sources) > len(other)))
         elif sources:
-            text = f"options of {group['name']} are kept: the file has only some of its parameters"
-            warn(text)
+            warn(f"options of {group['name']} are kept: the file has only some of its parameters")
     if misfit:
-        text = f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}"
-        warn(text)
+        warn(f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}")
     return {**result, "state": state}

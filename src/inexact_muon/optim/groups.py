@@ -18,12 +18,10 @@ from inexact_muon._text import write
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import buffer_dtype
-from inexact_muon.optim.batches import STAGED
 from inexact_muon.optim.decay import PLAIN_STAGES, check_stages, is_independent
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.observation import Observed
-from inexact_muon.optim.observers import Entry, Observer
 from inexact_muon.optim.options import (
     GROUP_ONLY,
     check_names,
@@ -39,10 +37,7 @@ from inexact_muon.optim.options import (
     unique_name,
 )
 from inexact_muon.optim.rates import Rates
-from inexact_muon.optim.stages import NONE, After, Before
-from inexact_muon.optim.stages import parse as parse_stages
-from inexact_muon.optim.stages import text as text_of
-from inexact_muon.optim.telemetry import Telemetry
+from inexact_muon.optim.telemetry import Entry, Observer, Telemetry
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
 from inexact_muon.views import View, Whole
@@ -50,6 +45,7 @@ from inexact_muon.views import parse as parse_view
 
 if TYPE_CHECKING:
     from inexact_muon.optim.ranks import Ranks
+    from inexact_muon.optim.stages import After, Before
     from inexact_muon.parallel.team import Team
     from inexact_muon.strategies import Strategy
     from inexact_muon_lab.tune.advice import Advice
@@ -65,7 +61,7 @@ class Groups(Observed):
     """
 
     joined: Ranks | None
-    _given: tuple[Strategy | str, Any, str]
+    _sharing: tuple[Strategy | str, Any, str]
     _resolved: dict[int, tuple[str, int]]
 
     def __init__(
@@ -80,7 +76,7 @@ class Groups(Observed):
         on_nonfinite: str,
         memory_limit: int | None,
     ) -> None:
-        self._values: dict[str, Any] = {f"{kind.__name__} {NONE}": () for kind in (Before, After)}
+        self._values: dict[str, Any] = {"before none": (), "after none": ()}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
         self.roles: dict[str, str] = {}
@@ -96,8 +92,8 @@ class Groups(Observed):
             "ball": self._register(ball, Ball, parse),
             "length": self._register(length, Length, parse_length),
             "view": self._register(Whole(), View, parse_view),
-            "before": self._register_stages(options.pop("before", None), Before),
-            "after": self._register_stages(options.pop("after", None), After),
+            "before": self._register_stages(options.pop("before", None), "before"),
+            "after": self._register_stages(options.pop("after", None), "after"),
         }
         super().__init__(check_parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
 
@@ -111,32 +107,49 @@ class Groups(Observed):
         self._values[text] = value
         return text
 
-    def _register_stages(self, choice: Any, kind: type) -> str:
-        """Text of stages, whose values are kept like those of balls."""
-        stages = parse_stages(choice, kind)
-        text = text_of(stages)
-        self._values[f"{kind.__name__} {text}"] = stages
+    def _register_stages(self, choice: Any, option: str) -> str:
+        """Text of the stages of an option, "before" or "after", whose values are kept like those of balls."""
+        if choice is None or choice == "none":
+            return "none"
+        from inexact_muon.optim import stages
+
+        values = stages.parse(choice, stages.Before if option == "before" else stages.After)
+        text = stages.text(values)
+        self._values[f"{option} {text}"] = values
         return text
 
     def before(self, group: dict[str, Any]) -> tuple[Before, ...]:
         """The stages before the oracle of a parameter group."""
-        return self._values[f"Before {group['before']}"]
+        stages = self._values.get(f"before {group['before']}")
+        return self._edited_stages(group, "before") if stages is None else stages
 
     def after(self, group: dict[str, Any]) -> tuple[After, ...]:
         """The stages after the oracle of a parameter group."""
-        return self._values[f"After {group['after']}"]
+        stages = self._values.get(f"after {group['after']}")
+        return self._edited_stages(group, "after") if stages is None else stages
 
     def ball(self, group: dict[str, Any]) -> Ball:
         """The ball of a parameter group."""
-        return self._values[group["ball"]]
+        return self._values.get(group["ball"]) or self._edited(group, "ball", Ball, parse)
 
     def length(self, group: dict[str, Any]) -> Length:
         """The step length of a parameter group."""
-        return self._values[group["length"]]
+        return self._values.get(group["length"]) or self._edited(group, "length", Length, parse_length)
 
     def view(self, group: dict[str, Any]) -> View:
         """The view of a parameter group: how its parameters are cut into matrices."""
-        return self._values[group["view"]]
+        return self._values.get(group["view"]) or self._edited(group, "view", View, parse_view)
+
+    def _edited(self, group: dict[str, Any], key: str, kind: type, read: Callable[[str], Any]) -> Any:
+        """The value of an option that was set to another value or text after the group was added."""
+        group[key] = self._register(group[key], kind, read)
+        return self._values[group[key]]
+
+    def _edited_stages(self, group: dict[str, Any], option: str) -> Any:
+        text = self._register_stages(group[option], option)
+        check_stages({**group, option: text}, self.length(group).needs_dual, self.own_momenta)
+        group[option] = text
+        return self._values[f"{option} {text}"]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are validated before the group is added."""
@@ -146,11 +159,11 @@ class Groups(Observed):
         for key, kind, read in (("ball", Ball, parse), ("length", Length, parse_length), ("view", View, parse_view)):
             if key in group:
                 group[key] = self._register(group[key], kind, read)
-        for key, stages in (("before", Before), ("after", After)):
+        for key in ("before", "after"):
             if key in group:
-                group[key] = self._register_stages(group[key], stages)
+                group[key] = self._register_stages(group[key], key)
         if group.get("algorithm", self.defaults["algorithm"]) == "adamw":
-            group = {**{key: PLAIN_STAGES[key] for key in STAGED}, **group}
+            group = {**PLAIN_STAGES, **group}
         if not isinstance(group["params"], Tensor):
             group["params"] = list(group["params"])
         filled = {**self.defaults, **group}
@@ -198,7 +211,7 @@ class Groups(Observed):
         from inexact_muon.optim.ranks import Ranks
         from inexact_muon.parallel.team import Team
 
-        return Ranks(Team(*self._given))
+        return Ranks(Team(*self._sharing))
 
     @property
     def team(self) -> Team:

@@ -13,20 +13,17 @@ from torch import Tensor
 from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.groups import Groups
-from inexact_muon.optim.options import ALGORITHM, SCHEDULED, SCHEDULERS, check_options
+from inexact_muon.optim.options import ALGORITHM, BUFFERS, SCHEDULED, SCHEDULERS, check_options, shown, warn
 from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, translated_state
-from inexact_muon.optim.structure import check_structure, shown, warn
+from inexact_muon.optim.structure import check_structure
 from inexact_muon.polar import Auto
-from inexact_muon.wrappers import bare_name
+from inexact_muon.wrappers import WRAPPERS, bare_name
 
 Loaded = tuple[dict[str, Any], dict[str, Any]]
 """(group, state) of one parameter in a file, with this library's names"""
 
 Row = tuple[dict[str, Any], Any, Any]
 """(group, identifier, name or None) of one parameter of a file"""
-
-BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
-"""Algorithm -> state tensors of a parameter."""
 
 ALWAYS = {"lmo": ("lr", "momentum", "weight_decay"), "adamw": ("lr", "momentum", "weight_decay", "beta2", "eps")}
 """Algorithm -> options that every supported optimizer saves."""
@@ -44,7 +41,7 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
             "this checkpoint was written by another optimizer, and for_model reorders parameters by their role: load "
             "it with inexact_muon.optim.load_foreign(optimizer, state_dict, names=[...])"
         )
-    if any(keeps_sums(group) is not False for group in groups):
+    if any(keeps_sums(group, saved["state"]) is not False for group in groups):
         raise ValueError(
             "the momentum of the checkpoint is a sum, or may be one (ns_steps without coefficients): load it with "
             "inexact_muon.optim.load_foreign(optimizer, state_dict, sums=True), or False if it is an average"
@@ -121,13 +118,40 @@ def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, A
 
 
 def _by_name(mine: Sequence[str], rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
-    """By equal names; then, among those without a partner on both sides, by names without wrappers, if unique."""
-    exact = {name: (group, identifier) for group, identifier, name in rows}
-    here = Counter(bare_name(name) for name in mine if name not in exact)
-    there = Counter(bare_name(name) for name in exact if name not in mine)
-    stripped = {bare_name(name): place for name, place in exact.items() if name not in mine}
-    unique = {name for name in here if here[name] == there[name] == 1}
-    return [exact.get(name) or (stripped[bare_name(name)] if bare_name(name) in unique else None) for name in mine]
+    places = {name: (group, identifier) for group, identifier, name in rows}
+    there = partners(mine, list(places))
+    return [places[there[name]] if name in there else None for name in mine]
+
+
+def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
+    """Name of a parameter here -> its name in the file.
+
+    Names of which one side holds those of the other, as they are or after the wrappers in front of all of them, such
+    as `module.`, are equal ones. Otherwise equal names, and those that are unique without any wrapper.
+    """
+    for stripped in _unwrapped(here):
+        for names in _unwrapped(there):
+            if set(names) <= set(stripped) or set(stripped) <= set(names):
+                found = dict(zip(names, there, strict=True))
+                return {name: found[x] for name, x in zip(here, stripped, strict=True) if x in found}
+    bare = {bare_name(name): name for name in there}
+    alone = [x for x, count in Counter(map(bare_name, here)).items() if count == 1]
+    alone = [x for x in alone if [bare_name(name) for name in there].count(x) == 1]
+    return {name: bare[bare_name(name)] for name in here if bare_name(name) in alone} | {
+        name: name for name in set(here) & set(there)
+    }
+
+
+def _unwrapped(names: Sequence[str]) -> list[list[str]]:
+    """The names, and after each wrapper in front of all of them."""
+    forms = [list(names)]
+    while names and names[0].partition(".")[0] in WRAPPERS:
+        first = names[0].partition(".")[0] + "."
+        if not all(name.startswith(first) for name in names):
+            break
+        names = [name.removeprefix(first) for name in names]
+        forms.append(list(names))
+    return forms
 
 
 def fits(entry: Mapping[str, Any], algorithm: str, p: Tensor, name: str) -> bool:

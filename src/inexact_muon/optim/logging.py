@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -34,7 +35,8 @@ def flat_stats(
     """A dozen scalars for any logger: {"optimizer/gap/worst": 0.01, ...}.
 
     They are gap, overshoot and lifted of the worst matrix and on average, the size of updates relative to weights, the
-    learning rate of each algorithm, and the number of skipped updates. All but the last two need `sample_every`. With
+    learning rate of each algorithm, and the number of skipped updates. All but the last two need `sample_every` and are
+    those of the last sampled step; `explain` and `advice` look at the momentum as it stands. With
     stages there are also gap_applied and overshoot_applied, of what they make of the oracle's answers.
 
     Args:
@@ -51,7 +53,8 @@ def flat_stats(
 
 
 def _column(table: Mapping[str, Mapping[str, float]], key: str) -> list[float]:
-    return [row[key] for row in table.values() if key in row]
+    """Its values, without the infinite ratio of an update to a weight that was zero (a bias at the first step)."""
+    return [row[key] for row in table.values() if key in row and not (key == "update_ratio" and row[key] == inf)]
 
 
 def to_tensorboard(writer: Any, optimizer: LMOOptimizer, step: int, timer: StepTimer | None = None) -> None:

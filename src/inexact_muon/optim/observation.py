@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from inexact_muon.inexactness import Inexactness
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.observers import Answer, Entry, Observer
-from inexact_muon.optim.telemetry import Telemetry, combine, costs, stats_of
+from inexact_muon.optim.options import warn
+from inexact_muon.optim.telemetry import Answer, Entry, Observer, Telemetry, combine, costs, stats_of
 from inexact_muon.views import View
+
+if TYPE_CHECKING:
+    from inexact_muon.inexactness import Inexactness
 
 
 class Observed(Optimizer):
@@ -90,8 +91,7 @@ class Observed(Optimizer):
             key: id of the parameter.
             estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
         """
-        pairs = zip(view.cut(m), view.cut(z.to(m.dtype)), strict=True)
-        answers: list[Answer] = [(ball, a, -ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
+        answers = _answers(ball, view, m, z)
         if not answers:
             return
         if key in self.telemetry.chosen:
@@ -101,9 +101,7 @@ class Observed(Optimizer):
 
     def observe_applied(self, member: Member, m: Tensor, z: Tensor) -> None:
         """Measure the direction z that stages made of the oracle's answer, for the momentum m before them."""
-        ball, view = member.ball, member.view
-        pairs = zip(view.cut(m), view.cut(z.to(m.dtype)), strict=True)
-        answers: list[Answer] = [(ball, a, -ball.radius(a.shape) * b) for a, b in pairs if a.numel()]
+        answers = _answers(member.ball, member.view, m, z)
         if answers:
             self.telemetry.record_applied(id(member.p), combine(answers, exact=True))
 
@@ -117,7 +115,7 @@ class Observed(Optimizer):
                 them, with the Frobenius norm of the answer, for the momentum before them. Without stages, the same.
         """
         if self.telemetry.every == 0:
-            warnings.warn("nothing is measured: pass sample_every=10 to the optimizer", stacklevel=2)
+            warn("nothing is measured: pass sample_every=10 to the optimizer")
         samples = {name: self.telemetry.sample_of(p) for name, p, _ in self.named()}
         numbers = {
             name: s.applied if applied and s.applied is not None else s.inexactness
@@ -131,3 +129,9 @@ class Observed(Optimizer):
         return {
             name: stats_of(group, self.state.get(p, {}), self.telemetry.sample_of(p)) for name, p, group in self.named()
         }
+
+
+def _answers(ball: Ball, view: View, m: Tensor, z: Tensor) -> list[Answer]:
+    """(ball, input, output) of each matrix of a parameter, from its LMO input and its direction."""
+    pairs = zip(view.cut(m), view.cut(z.to(m.dtype)), strict=True)
+    return [(ball, a, -ball.radius(a.shape) * b) for a, b in pairs if a.numel()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
@@ -12,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inexact_muon._text import nearest
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.decay import DECAYS, check_decay
-from inexact_muon.optim.finite import is_finite
-from inexact_muon.optim.scales import SCALES, unknown_scale
+from inexact_muon.optim.lengths import SCALES, unknown_scale
 from inexact_muon.polar._base import DTYPES
 from inexact_muon.views import Flatten, Misfit, View
 
@@ -42,6 +43,9 @@ ALGORITHM = (
 )
 """Group options that define the algorithm; loading a checkpoint never changes them."""
 
+BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
+"""Algorithm -> state tensors of a parameter."""
+
 SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "decay_lr", "turn")
 """Group options that training may change; loading a checkpoint restores them."""
 
@@ -54,24 +58,19 @@ MARKS = {"use_muon", "use_fallback", "lr_scale"}
 SLIPS = {"learningrate": "lr", "epsilon": "eps", "wd": "weight_decay", "mu": "momentum", "beta": "betas"}
 """Names of other packages for options of a group, without underscores."""
 
+CONSTRUCTOR = (
+    *("state_dtype", "sample_every", "sample_share", "on_nonfinite", "memory_limit", "strategy", "wire"),
+    "process_group",
+)
 WHOLE = {
     **dict.fromkeys(("polar", "ns_steps", "ns_coefficients"), "a group has ball='spectral(polar=...)'"),
     "adjust_lr_fn": "a group has scale",
-    **dict.fromkeys(
-        (
-            "state_dtype",
-            "sample_every",
-            "sample_share",
-            "on_nonfinite",
-            "memory_limit",
-            "strategy",
-            "wire",
-            "process_group",
-        ),
-        "give it to the constructor",
-    ),
+    **dict.fromkeys(CONSTRUCTOR, "give it to the constructor"),
 }
 """Arguments of the optimizer that apply to all groups, and what a group has instead."""
+
+MOST_STEPS = 100
+"""torch.optim.Muon rejects this many."""
 
 KERNEL = 64
 """Longest 1-D kernel; a longer last side of a 3-D parameter may also be that of a matrix."""
@@ -79,6 +78,20 @@ KERNEL = 64
 BETAS = (0.9, 0.95)
 GROUP_ONLY = {"algorithm": "lmo", "beta2": BETAS[1], "eps": 1e-8, "keep": 1.0, "decay_lr": 1.0}
 """Options that can only be set per parameter group, with their defaults."""
+
+
+def shown(value: Any) -> str:
+    """A value of a file for an error message: short, on one line."""
+    text = repr(value) if not isinstance(value, str) else value
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
+
+
+def warn(text: str) -> None:
+    """Warn at the line of the caller of this package, whether or not torch's own code is between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("inexact_muon", "torch"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 def check_parameters(params: Any) -> Any:
@@ -224,9 +237,26 @@ def check_names(group: Mapping[str, Any], known: Iterable[str]) -> None:
         lower = name.lower()
         near = difflib.get_close_matches(SLIPS.get(lower.replace("_", ""), lower), known, n=1, cutoff=0.8)
         if near:
-            warnings.warn(
-                f"parameter group has the option {name!r}, which is not used: is it {near[0]!r}?", stacklevel=6
-            )
+            warn(f"parameter group has the option {name!r}, which is not used: is it {near[0]!r}?")
+
+
+ADAMW = ("lr", "betas", "weight_decay", "eps")
+"""What `adamw` of for_model may have; only rules and groups have more."""
+
+
+def check_adamw(adamw: object) -> None:
+    """Validate the type and the names of `adamw`; values are validated with their group.
+
+    Raises:
+        TypeError: no mapping, or a name that AdamW does not have.
+    """
+    if adamw is None:
+        return
+    if not isinstance(adamw, Mapping):
+        raise TypeError(f'adamw must be a dict of options, such as adamw={{"lr": 0.003}}, got {adamw!r}')
+    for name in (key for key in adamw if key not in ADAMW):
+        lower = str(name).lower().replace("_", "")
+        raise TypeError(f"adamw has no option {name!r}: {nearest(SLIPS.get(lower, lower), ADAMW)}")
 
 
 def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) -> None:
@@ -251,23 +281,12 @@ def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) ->
         ) from None
 
 
-def check_buffers(p: Tensor, buffers: Iterable[Tensor]) -> None:
-    """Validate that the state of a parameter belongs to its shape, which `p.data = ...` may have changed."""
-    for buffer in buffers:
-        if buffer.shape != p.shape:
-            raise ValueError(
-                f"the state of a parameter of shape {tuple(p.shape)} has shape {tuple(buffer.shape)}: if the parameter "
-                "was resized, remove its state, optimizer.state.pop(p)"
-            )
+def check_ns_steps(steps: Any, name: str = "ns_steps") -> int:
+    """The number of Newton-Schulz steps, between 1 and 99 as in torch.optim.Muon.
 
-
-def check_gradient(p: Tensor, on_nonfinite: str, dtype: torch.dtype) -> None:
-    """Validate a gradient before anything is changed."""
-    assert p.grad is not None
-    if p.grad.layout != torch.strided:
-        raise TypeError(f"sparse gradients are not supported, got {p.grad.layout} for shape {tuple(p.shape)}")
-    if on_nonfinite == "raise" and not is_finite(p.grad.to(dtype)):
-        raise ValueError(
-            f"the gradient of a parameter of shape {tuple(p.shape)}, as {str(dtype).removeprefix('torch.')}, is not "
-            "finite; nothing was changed"
-        )
+    Args:
+        name: of the number in an error message.
+    """
+    if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
+        raise ValueError(f"{name} must lie between 1 and {MOST_STEPS - 1}, got {shown(steps)}")
+    return steps

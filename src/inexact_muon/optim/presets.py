@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
@@ -10,18 +9,16 @@ from torch import Tensor, nn
 
 from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
-from inexact_muon.optim.arguments import Common, MuonOptions, StageOptions
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.lengths import Length, Smooth, Steepest
-from inexact_muon.optim.options import check_model
-from inexact_muon.optim.structure import check_ns_steps
-from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
+from inexact_muon.optim.lengths import FIXED, Length, Smooth, Steepest
+from inexact_muon.optim.options import check_adamw, check_model, check_ns_steps, warn
+from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 
 if TYPE_CHECKING:
-    from inexact_muon.routing.groups import Recipe
-    from inexact_muon.routing.per_head import Heads
-    from inexact_muon.routing.routes import Route, Rules, Splits
+    from inexact_muon.optim.arguments import Common, MuonOptions, StageOptions
+    from inexact_muon.routing.attention import Heads
+    from inexact_muon.routing.routes import Recipe, Route, Rules, Splits
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
 
@@ -67,7 +64,7 @@ class Muon(LMOOptimizer):
         **options: Unpack[Common],
     ) -> None:
         if eps != TORCH_EPS:
-            warnings.warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale", stacklevel=2)
+            warn(f"eps={eps} has no effect: the oracle does not depend on the gradient's scale")
         if foreach and fused:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")  # as torch's optimizers say it
         self.recipe: Recipe | None = None
@@ -122,10 +119,9 @@ class Muon(LMOOptimizer):
         **options: Any,
     ) -> Self:
         """The optimizer with these options and the groups that routing makes of a model."""
-        from inexact_muon.routing.groups import Recipe, warn_of_doubts
+        from inexact_muon.routing.routes import Recipe, warn_of_doubts
 
-        if adamw is not None and not isinstance(adamw, Mapping):
-            raise TypeError(f'adamw must be a dict of options, such as adamw={{"lr": 0.003}}, got {adamw!r}')
+        check_adamw(adamw)
         recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, lr, heads)
         if options["polar"] == "auto" and (options.get("ns_steps") or options.get("ns_coefficients")):
             options["polar"] = None
@@ -196,7 +192,7 @@ class Scion(LMOOptimizer):
         radius: float = 1.0,
         constrained: bool = False,
         *,
-        length: Length | str = "fixed",
+        length: Length | str = FIXED,
         **options: Unpack[Common],
     ) -> None:
         ball = Spectral(scale="rms") if ball is None else ball
@@ -239,6 +235,8 @@ def _oracle(
     if steps is None and coefficients is None:
         if polar is None:
             return PolarExpress(5)
+        if polar == "auto":
+            return Auto()
         return parse(polar) if isinstance(polar, str) else polar
     if polar is not None:
         raise ValueError("give either polar= or ns_steps=/ns_coefficients=, not both: each names the oracle")

@@ -21,7 +21,7 @@ from inexact_muon.inexactness.estimate import lanczos
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.finite import is_finite
-from inexact_muon.polar.probes import probes
+from inexact_muon.polar.scaling import probes
 
 EXACT = 256
 """Largest short side for exact norms (by SVD); above it they are estimated from below."""

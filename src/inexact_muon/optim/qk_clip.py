@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from inexact_muon.dtensors import local, piece_of
 from inexact_muon.optim.attention_logits import LogitWatch
-from inexact_muon.routing.attention import Block
+from inexact_muon.routing.attention import heads_of
+from inexact_muon.routing.blocks import Block
 from inexact_muon.routing.layers import Site
 from inexact_muon.routing.layouts import GENERIC
-from inexact_muon.routing.per_head import heads_of
-from inexact_muon.routing.routes import findings
+from inexact_muon.routing.routes import decisions
 from inexact_muon.views import Transposed
 
 
@@ -164,7 +164,7 @@ def _pairs(model: nn.Module) -> Iterator[tuple[str, _Pair]]:
     names = {id(module): name for name, module in model.named_modules()}
     layers: dict[int, list[_Rows]] = {}
     modules: dict[int, nn.Module] = {}
-    for site, decision, blocks in heads_of(findings(model)):
+    for site, decision, blocks in heads_of(decisions(model)):
         module = _attention(site)
         modules[id(module)] = module
         name = "in_proj_bias" if site.own == "in_proj_weight" else "bias"

@@ -19,7 +19,6 @@ from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, on_owners, reducible, summed_chunks
-from inexact_muon.optim.cuts import Cut
 from inexact_muon.optim.owned import Owned
 from inexact_muon.optim.stepplan import StepPlan, alone
 from inexact_muon.optim.telemetry import COLUMNS, oracle_flops
@@ -28,6 +27,7 @@ from inexact_muon.polar import Auto
 from inexact_muon.polar.batching import COPIES, HALF_COPIES, limit_on
 from inexact_muon.strategies import BlockPeriodic, GramReduced, Replicated
 from inexact_muon.views import BATCH, View
+from inexact_muon.views.blocks import Cut
 
 OVERLAPPED = 64 * 2**20
 """Bytes of a rank's matrices from which they are sent in several chunks, so that messages overlap with products."""
@@ -38,20 +38,19 @@ FEWEST = 4
 
 @dataclass
 class Ranks:
-    """The ranks of one optimizer, and what they have agreed on."""
+    """The ranks of one optimizer, and what they have agreed on.
+
+    Attributes:
+        period: routes are others where a group's `turn` is no multiple of it: steps by blocks.
+    """
 
     team: Team
     agreement: Agreement = field(init=False)
+    period: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.agreement = Agreement(self.team)
-
-    def turns(self, optimizer: Any) -> Any:
-        """What routes depend on beside the members: whether groups are at a step by blocks."""
-        strategy = self.team.strategy
-        if not isinstance(strategy, BlockPeriodic):
-            return None
-        return [bool(group["turn"] % strategy.period) for group in optimizer.param_groups]
+        self.period = self.team.strategy.period if isinstance(self.team.strategy, BlockPeriodic) else 1
 
     def plan(self, members: list[Member], optimizer: Any) -> StepPlan:
         """Chunks of members that this rank works on alone, then those of each set of ranks."""

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from inexact_muon._text import write
 from inexact_muon.lmo import Spectral
-from inexact_muon.optim.structure import HEAVYBALL, iteration, shown, warn
+from inexact_muon.optim.options import shown, warn
+from inexact_muon.optim.structure import HEAVYBALL, iteration
 
 NEUTRAL = {
     *("params", "param_names", "use_muon", "name", "betas", "ns_steps", "ns_coefficients", "adjust_lr_fn", "eps"),
@@ -31,6 +32,9 @@ SCALES = {None: "original", "rms_to_rms": "spectral"}
 
 ENTRIES = {"step", "skipped", "use_muon", "momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
 """Entries of a parameter's state in Muon and AdamW; more of them are another algorithm's."""
+
+AVERAGED = {"params", "param_names", "name", "use_muon", "lr", "initial_lr", "momentum", "weight_decay"}
+"""Options of KellerJordan's groups of matrices, whose momentum is an average."""
 
 TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
 """Options with the same meaning here."""
@@ -158,16 +162,18 @@ def _check_entry(entry: Any, group: Mapping[str, Any]) -> None:
         raise ValueError("the checkpoint is SCIONLight's, whose momentum is in the gradients and not in the file")
 
 
-def keeps_sums(group: Mapping[str, Any]) -> bool | None:
+def keeps_sums(group: Mapping[str, Any], state: Mapping[Any, Any]) -> bool | None:
     """Whether the momentum of a group is the sum mu b + g, as in MuonClip of pytorch_optimizer; None if that is open.
 
-    Early versions of Muon, and those derived from them, save a number of iterations without its coefficients; torch,
-    timm and pytorch_optimizer save both.
+    torch, timm and pytorch_optimizer save the coefficients of the iteration, and KellerJordan's Muon saves no option
+    but `AVERAGED`; all of them average. Early versions of Muon, and those derived from them, save other options.
     """
     if is_ours(group) or "qk_clip_threshold" in group:
         return not is_ours(group)
-    counted = "ns_steps" in group or "backend" in group
-    return None if counted and "ns_coefficients" not in group and "ns_coeffs" not in group else False
+    entries = (state.get(key) for key in group["params"])
+    buffers = any(isinstance(entry, Mapping) and "momentum_buffer" in entry for entry in entries)
+    known = {"ns_coefficients", "ns_coeffs"} & set(group) or set(group) <= AVERAGED
+    return None if buffers and not known and "dampening" not in group else False  # SGD's is refused by `translated`
 
 
 def averaged(entry: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,17 +6,22 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from inexact_muon.dtensors import local
 from inexact_muon.optim import finite
 from inexact_muon.optim.adamw import NUMBERS, by_options
-from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks
+from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks, settled
 from inexact_muon.optim.finite import Flags, usable
-from inexact_muon.optim.observers import Entry
+from inexact_muon.optim.options import BUFFERS
+from inexact_muon.optim.telemetry import Entry
 from inexact_muon.polar.batching import limit_on, within
+
+if TYPE_CHECKING:
+    from inexact_muon.optim.stages.step import Staged
 
 
 @dataclass
@@ -181,3 +186,56 @@ def interleaved(runs: Iterator[Generator[None, None, None]]) -> None:
         for run in started[::-1]:  # newest first, each to its next messages
             if next(run, run) is run:  # it has ended: None is what it yields
                 started.remove(run)
+
+
+def member_of(optimizer: Any, group: dict[str, Any], p: Tensor, numbers: int, ranks: Any) -> Member:
+    """The member of a parameter; makes what is missing of its state.
+
+    Args:
+        numbers: `Member.numbers`.
+        ranks: the other ranks (`ranks.Ranks`), or None.
+    """
+    keys = BUFFERS[group["algorithm"]]
+    optimizer._check_parameter(p, group)  # it may have come from another group
+    state, ball, view = optimizer.state_of(p, keys), optimizer.ball(group), optimizer.view(group)
+    check_buffers(p, [state[key] for key in keys])
+    place = ranks.team.place(p) if ranks is not None and ranks.team.handles(p) else None
+    if place is None and group["algorithm"] == "lmo":
+        ball = settled(ball, view.shapes(p.shape), state[keys[0]])
+    before, after = optimizer.before(group), optimizer.after(group)
+    names = _stage_states(state, [*before, *after], group["fixed_norm"], view.shapes(p.shape))
+    piece, *buffers = map(local, [p, *[state[key] for key in keys]])
+    return Member(
+        *(p, group, state, piece, tuple(buffers), ball, optimizer.length(group), view),
+        place=place,
+        numbers=numbers,
+        before=before,
+        after=after,
+        stage_state={key: local(state[key]) for key in names},
+    )
+
+
+def check_buffers(p: Tensor, buffers: Iterable[Tensor]) -> None:
+    """Validate that the state of a parameter belongs to its shape, which `p.data = ...` may have changed."""
+    for buffer in buffers:
+        if buffer.shape != p.shape:
+            raise ValueError(
+                f"the state of a parameter of shape {tuple(p.shape)} has shape {tuple(buffer.shape)}: if the parameter "
+                "was resized, remove its state, optimizer.state.pop(p)"
+            )
+
+
+def _stage_states(state: dict[str, Any], stages: Sequence[Any], fixed_norm: bool, shapes: Sequence[Any]) -> list[str]:
+    """Names of the states of stages, which are made if they are missing."""
+    if not stages and not fixed_norm:
+        return []
+    from inexact_muon.optim.stages.step import initialise
+
+    return initialise(state, stages, fixed_norm, shapes)
+
+
+def staged_in(batch: Batch, prepared: Batch, inputs: list[Tensor]) -> Staged:
+    """The stages of a batch in this step; imported with the first batch that has some."""
+    from inexact_muon.optim.stages.step import Staged
+
+    return Staged(batch, prepared, inputs)

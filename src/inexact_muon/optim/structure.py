@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inexact_muon.optim.options import check_ns_steps, shown
 from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, You
 from inexact_muon.schedules.published import JORDAN
-
-MOST_STEPS = 100
-"""torch.optim.Muon rejects this many."""
 
 HEAVYBALL = (
     "the checkpoint is heavyball's: its states are listed by transformation, AdamW's moments have the bias correction "
     "applied, and its Muon steps along g + m; start with an empty state"
 )
-
-
-def shown(value: Any) -> str:
-    """A value of a file for an error message: short, on one line."""
-    text = repr(value) if not isinstance(value, str) else value
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
-
-
-def warn(text: str) -> None:
-    """Warn about a file, at the line of the caller of this package, whether or not torch's own code is between."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("inexact_muon", "torch"):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, stacklevel=level)
 
 
 def check_entries(saved: Any) -> None:
@@ -79,17 +61,6 @@ def _check_states(states: Mapping[Any, Any], groups: Sequence[Mapping[str, Any]]
             if any("storage_dtype" in group for group in groups):
                 raise ValueError(HEAVYBALL)
             raise ValueError(f"the state of parameter {shown(key)} is not a dict by name: the checkpoint is damaged")
-
-
-def check_ns_steps(steps: Any, name: str = "ns_steps") -> int:
-    """The number of Newton-Schulz steps, between 1 and 99 as in torch.optim.Muon.
-
-    Args:
-        name: of the number in an error message.
-    """
-    if not isinstance(steps, int) or not 1 <= steps < MOST_STEPS:
-        raise ValueError(f"{name} must lie between 1 and {MOST_STEPS - 1}, got {shown(steps)}")
-    return steps
 
 
 def iteration(group: Mapping[str, Any]) -> PolarMethod | None:

@@ -1,4 +1,4 @@
-"""Per-parameter samples: inexactness, update size, skipped steps.
+"""Per-parameter samples (inexactness, update size, skipped steps), and observers of an optimizer's steps.
 
 Sampling reads values on the host; other steps do not synchronise. The first sampled step measures every parameter;
 later ones rotate through the parameters within a budget, a fraction of the oracles' work.
@@ -6,19 +6,45 @@ later ones rotate through the parameters within a budget, a fraction of the orac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isnan, nan, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from inexact_muon.inexactness import SMALL, Inexactness, assess
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.decay import PLAIN_STAGES
-from inexact_muon.optim.observers import Entry
+
+if TYPE_CHECKING:
+    from inexact_muon.inexactness import Inexactness
+
+Entry = tuple[dict[str, Any], Tensor]
+"""(group, parameter)"""
+
+Answer = tuple[Ball, Tensor, Tensor]
+"""(ball, m, d_hat) of one matrix: LMO input and output."""
+
+
+class Observer:
+    """Called with the inputs and outputs of oracles; must not modify them. Override the methods you need."""
+
+    def wants(self, optimizer: Optimizer, entries: Sequence[Entry]) -> Collection[int]:
+        """Ids of the parameters to observe, among the (group, parameter) entries of this step."""
+        return ()
+
+    def seen(self, name: str, answers: Sequence[Answer]) -> None:
+        """Called before W changes with the answers of one observed parameter, on the rank that holds them entirely."""
+
+    def asking(self) -> None:
+        """Called before the oracles run."""
+
+    def answered(self) -> None:
+        """Called after the oracles have run."""
+
 
 SHARE = 0.1
 """Default fraction of the oracles' work that measuring may add to a sampled step."""
@@ -121,6 +147,8 @@ class Telemetry:
 
     def store(self, p: Tensor, total: Sequence[float]) -> None:
         """Store the sample of a parameter, from its partial sums added over all ranks."""
+        from inexact_muon.inexactness import Inexactness
+
         measured, delta, gap, overshoot, lifted, update, weight, staged, *applied = total
         size, weight = update**0.5, weight**0.5
         ratio = size / weight if weight > 0 else inf if size > 0 else 0.0
@@ -147,6 +175,8 @@ def measuring_cost(ball: Ball, shape: Sequence[int]) -> float:
     """
     if not isinstance(ball, Spectral):
         return 8.0 * prod(shape)
+    from inexact_muon.inexactness import SMALL
+
     n, m = sorted(shape[-2:])
     return 2.0 * prod(shape[:-2]) * n * n * m * (4.0 if n >= 512 else 40.0 if n > SMALL else 150.0)
 
@@ -156,14 +186,15 @@ def oracle_flops(ball: Ball, shape: Sequence[int], device: torch.device | None =
     return prod(shape[:-2]) * ball.polar.flops_on(shape[-2], shape[-1], device) if isinstance(ball, Spectral) else 0
 
 
-def combine(answers: Sequence[tuple[Ball, Tensor, Tensor]], exact: bool = False) -> Inexactness:
+def combine(answers: Sequence[Answer], exact: bool = False) -> Inexactness:
     """Inexactness of several matrices as one point of the product of their balls.
 
     The norm of a product ball is the maximum and its dual norm the sum: delta and overshoot are the largest, the gap is
     the mean weighted by dual norms, and lifted counts the directions of all.
     """
-    delta = overshoot = total = achieved = 0.0
-    lifted = directions = 0.0
+    from inexact_muon.inexactness import Inexactness, assess
+
+    delta = overshoot = total = achieved = lifted = directions = 0.0
     for ball, m, d_hat in answers:
         inexactness, dual, descent = assess(ball, m, d_hat, exact)
         delta = max(delta, float(torch.as_tensor(inexactness.delta).max()))

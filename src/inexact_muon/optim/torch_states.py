@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.decay import PLAIN_STAGES
 from inexact_muon.optim.lengths import Fixed
+from inexact_muon.optim.options import warn
 from inexact_muon.polar.polynomial import Composition
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon.views import Whole
@@ -89,9 +89,7 @@ def _muon(group: dict[str, Any], optimizer: LMOOptimizer) -> dict[str, Any]:
     assert isinstance(ball, Spectral)
     rows = ball.polar.map.coefficients if isinstance(ball.polar, Composition) else ()
     if not rows or len(rows[0]) != len(JORDAN) or set(rows) != {rows[0]}:
-        warnings.warn(
-            f"group {name}: torch's five steps replace {ball.polar}; the best lr may be another", stacklevel=3
-        )
+        warn(f"group {name}: torch's five steps replace {ball.polar}; the best lr may be another")
         rows = (JORDAN,) * 5
     same = {key: group[key] for key in ("lr", "weight_decay", "momentum", "nesterov")}
     return {**same, "ns_coefficients": rows[0], "ns_steps": len(rows), "eps": 1e-7, "adjust_lr_fn": group["scale"]}

@@ -22,9 +22,10 @@ class NorMuon(Muon):
 
     beta2 is 0.95. This is the form of dion, which keeps the norm, so that lr is that of `Muon`; its defaults are
     `NorMuon(params, 0.01, 0.01, nesterov=False, adjust_lr_fn="spectral")`. The paper's is
-    `NorMuon(params, lr, after="row-moment + rms:0.2", adjust_lr_fn="none")`. nanochat has beta2 = 0.9
-    and cautious decay, `decay="cautious"`; it takes the longer side for the rows, and equilibrates and rescales around
-    the oracle, which is not done here.
+    `NorMuon(params, lr, after="row-moment + rms:0.2", adjust_lr_fn="none")`. nanochat's is
+    `NorMuon(params, 0.02, 0.0, after="row-moment(beta2=0.9, eps=0.0, side=longer)", decay="cautious")`, with the
+    columns of a wide matrix for its rows. Its weight decay is multiplied by sqrt(max(1, out/in)), too; it equilibrates
+    and rescales around the oracle, which is not done here.
     """
 
     stages: ClassVar[StageOptions] = {"after": RowMoment()}

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from inexact_muon.polar.probes import probes
+from inexact_muon.polar.scaling import probes
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Place:
         whole = tuple((0, size) for size in self.shape)
         return tuple(d for d in range(len(self.shape)) if any(piece[d] != whole[d] for piece in self.pieces))
 
-    @property
+    @cached_property
     def size(self) -> tuple[int, ...]:
         """Shape of this rank's piece."""
         return self.piece_shape(self.piece)

@@ -5,15 +5,12 @@ PolarExpress(5).error_bound(1e-3)     # 0.134
 parse("polar-express:5")              # the same method from its text
 """
 
+from typing import TYPE_CHECKING
+
+from inexact_muon import _lazy
 from inexact_muon import _text as grammar
 from inexact_muon.polar._base import PolarMethod as PolarMethod
 from inexact_muon.polar.auto import Auto as Auto
-from inexact_muon.polar.choice import Choice as Choice
-from inexact_muon.polar.choice import cheapest as cheapest
-from inexact_muon.polar.choice import choose as choose
-from inexact_muon.polar.compiled import Compiled as Compiled
-from inexact_muon.polar.costs import calibrate as calibrate
-from inexact_muon.polar.deflated import Deflated as Deflated
 from inexact_muon.polar.exact import ExactSVD as ExactSVD
 from inexact_muon.polar.polynomial import Cans as Cans
 from inexact_muon.polar.polynomial import Cesista as Cesista
@@ -22,24 +19,43 @@ from inexact_muon.polar.polynomial import NewtonSchulz as NewtonSchulz
 from inexact_muon.polar.polynomial import PolarExpress as PolarExpress
 from inexact_muon.polar.polynomial import Polynomial as Polynomial
 from inexact_muon.polar.polynomial import You as You
-from inexact_muon.polar.rational import Zolotarev as Zolotarev
-from inexact_muon.polar.shaped import Shaped as Shaped
-from inexact_muon.schedules import SHAPES
-from inexact_muon.schedules.prices import Costs as Costs
 
-POLARS: dict[str, type[PolarMethod]] = {
-    method.name: method
-    for method in (
-        *(PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Polynomial),
-        *(Zolotarev, ExactSVD, Compiled, Auto, Shaped, Deflated),
-    )
-}
+if TYPE_CHECKING:
+    from inexact_muon.polar.choice import Choice as Choice
+    from inexact_muon.polar.choice import calibrate as calibrate
+    from inexact_muon.polar.choice import cheapest as cheapest
+    from inexact_muon.polar.choice import choose as choose
+    from inexact_muon.polar.rational import Zolotarev as Zolotarev
+    from inexact_muon.polar.shaped import Shaped as Shaped
+    from inexact_muon.schedules.prices import Costs as Costs
+
+__getattr__, __dir__ = _lazy.lazy_names(
+    __name__,
+    {
+        "inexact_muon.polar.choice": ("Choice", "calibrate", "cheapest", "choose"),
+        "inexact_muon.polar.rational": ("Zolotarev",),
+        "inexact_muon.polar.shaped": ("Shaped",),
+        "inexact_muon.schedules.prices": ("Costs",),
+    },
+)
+
+POLARS = _lazy.Classes(
+    {
+        **{m.name: m for m in (PolarExpress, NewtonSchulz, Jordan, You, Cesista, Cans, Polynomial)},
+        "zolotarev": "inexact_muon.polar.rational:Zolotarev",
+        "exact-svd": ExactSVD,
+        "auto": Auto,
+        "shaped": "inexact_muon.polar.shaped:Shaped",
+    }
+)
 """Name -> class, used to parse text."""
 
 
-def words() -> dict[str, type]:
+def words() -> _lazy.Classes:
     """Name -> class of all that the text of a method may contain: `POLARS`, which others may extend, and shapes."""
-    return {**POLARS, **SHAPES}
+    from inexact_muon.schedules.shapes import SHAPES
+
+    return POLARS | SHAPES
 
 
 def parse(text: str) -> PolarMethod:

@@ -67,6 +67,10 @@ class PolarMethod(Oracle):
         """The method used for n x m matrices on a device: self, except for `Auto`, which chooses by shape."""
         return self
 
+    def only(self, shapes: Sequence[tuple[int, int]], like: Tensor) -> PolarMethod:
+        """The method for matrices of all these shapes with this dtype and device; self if `Auto` has several."""
+        return self
+
     def __call__(self, m: Tensor) -> Tensor:
         """The approximate polar factor, in the shape, dtype and device of m; m is not modified.
 

@@ -13,9 +13,7 @@ from torch import Tensor
 from inexact_muon._text import nearest
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.batching import LIMIT
-from inexact_muon.polar.choice import cheapest
 from inexact_muon.polar.polynomial import PolarExpress
-from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.schedules.operations import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
 
@@ -39,6 +37,8 @@ def trained() -> tuple[PolarMethod, ...]:
     One pole was better in GPTs of four layers, not in those of two, and much worse in a conv net. Three steps of degree
     9 were as good as the exact oracle in every GPT tried; four quintics in all but one.
     """
+    from inexact_muon.polar.rational import Zolotarev
+
     lower = 3e-3
     return Zolotarev(1, lower), PolarExpress(4, lower), PolarExpress(3, lower, degree=9)
 
@@ -93,6 +93,8 @@ class Auto(PolarMethod):
         return next((method for *place, method in self.chosen if tuple(place) == requested), None)
 
     def at(self, n: int, m: int, device: torch.device | str | None = None) -> PolarMethod:
+        from inexact_muon.polar.choice import cheapest
+
         short, long, kind = key(n, m, device)
         target = TARGETS[self.target]
         return self.known(n, m, device) or cheapest(
@@ -114,6 +116,10 @@ class Auto(PolarMethod):
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         return self.at(n, m, "cpu" if device == "cpu" else "cuda").operations(n, m, device)
+
+    def only(self, shapes: Sequence[tuple[int, int]], like: Tensor) -> PolarMethod:
+        chosen = {self._method_for(like.new_empty(()).expand(*shape)) for shape in shapes}
+        return chosen.pop() if len(chosen) == 1 else self
 
     def compute_dtype(self, m: Tensor) -> torch.dtype:
         return self._method_for(m).compute_dtype(m)

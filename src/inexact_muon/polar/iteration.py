@@ -22,8 +22,8 @@ from math import comb
 import torch
 from torch import Tensor
 
+from inexact_muon.polar.kernel import symmetric_product
 from inexact_muon.polar.scaling import gram_bound
-from inexact_muon.polar.symmetric import symmetric_product
 from inexact_muon.schedules.scalar_map import Schedule
 
 Factor = Callable[[Tensor], tuple[float, Tensor]]

@@ -14,7 +14,7 @@ from inexact_muon import schedules
 from inexact_muon.polar._base import NAMES, PolarMethod
 from inexact_muon.polar.iteration import Segment, factors_of, multiplier, run
 from inexact_muon.schedules.design import CUSHION
-from inexact_muon.schedules.gram import restarts
+from inexact_muon.schedules.operations import restarts
 
 
 @dataclass(frozen=True)

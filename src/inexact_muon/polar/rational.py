@@ -13,7 +13,7 @@ from torch import Tensor
 from inexact_muon import schedules
 from inexact_muon.polar._base import DTYPES, PolarMethod
 from inexact_muon.polar.iteration import multiplier, polynomial, run
-from inexact_muon.polar.symmetric import spd_inverse, symmetric_product
+from inexact_muon.polar.kernel import spd_inverse, symmetric_product
 
 
 @dataclass(frozen=True)

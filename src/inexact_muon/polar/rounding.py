@@ -13,8 +13,7 @@ from inexact_muon.polar.polynomial import Composition
 from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.polar.scaling import guard
 from inexact_muon.schedules import Polished
-from inexact_muon.schedules.gram import restarts
-from inexact_muon.schedules.operations import EPS
+from inexact_muon.schedules.operations import EPS, restarts
 
 
 def reached(method: PolarMethod, n: int, m: int, lower: float, dtype: torch.dtype, spread: bool = False) -> float:

@@ -86,3 +86,17 @@ def gram_bound(gram: Tensor, normalise: str, dtype: torch.dtype, inner: Sequence
         for part, margin in zip(torch.split(square, [count for count, _ in inner]), margins, strict=True):
             part.mul_(margin)
     return square.clamp_(min=torch.finfo(precise).tiny)
+
+
+def probes(n: int, count: int, like: Tensor) -> Tensor:
+    """An n x count standard normal matrix in the dtype and on the device of `like`.
+
+    Drawn from a separate generator, so that the global random state does not change.
+    """
+    return _draw(n, count).to(dtype=like.dtype, device=like.device)
+
+
+@lru_cache(maxsize=64)
+def _draw(n: int, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(20251019)
+    return torch.randn(n, count, generator=generator, dtype=torch.float64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from torch import nn
 
-from inexact_muon.routing.layers import Site, linear_sides
+from inexact_muon.routing.layers import Site, layer_of
 from inexact_muon.routing.layouts import within
 from inexact_muon.views import Split, Stacked, Transposed, View, Whole
 
@@ -24,17 +25,6 @@ FUSED = ("gate_up_proj", "gate_up", "w13")
 UP = ("w1", "w3", "v1", "up", "gate", "fc1", "c_fc", "wi", "up_proj", "gate_proj", "w_in", *FUSED)
 DOWN = ("w2", "down", "fc2", "c_proj", "wo", "down_proj", "w_out")
 ROUTERS = ("gate", "gating", "wg", "gate_linear")
-
-
-def is_router(site: Site, outputs: int) -> bool:
-    """Whether a matrix scores experts: by its name, or a gate with one row per expert."""
-    names = [part.lower() for part in site.path[-2:]]
-    if any("router" in part for part in (*names, site.kind.lower())):
-        return True
-    if not names or names[-1] not in ROUTERS:
-        return False
-    lists = [child for child in (site.parent or site.module).children() if isinstance(child, nn.ModuleList)]
-    return site.number(*COUNT) == outputs or any(len(child) == outputs for child in lists)
 
 
 def stack(site: Site) -> tuple[View, bool] | None:
@@ -104,6 +94,38 @@ def _routers(site: Site) -> Iterator[tuple[int, int]]:
             if "router" in name.lower() or name.lower() in ROUTERS:
                 weight = getattr(child, "weight", None)
                 raw = tuple(weight.shape) if isinstance(weight, nn.Parameter) else ()
-                sides = linear_sides(child) or raw
+                sides = layer_of(child).linear or raw
                 if len(sides) == 2:
                     yield sides
+
+
+NAMES = re.compile(r"(\w+_)?(weights?|root|bas[ie]s)\d*")
+INPUTS = ("in_channels", "channels", "hidden_channels", "out_channels")
+OUTPUTS = ("out_channels", "channels", "hidden_channels")
+
+
+def channel_weight(site: Site) -> View | None:
+    """View of a parameter (..., in, out) of a layer with channels (torch_geometric); None for other parameters.
+
+    Leading dimensions count relations, bases, stacks or, with blocks on the diagonal, relations and blocks.
+    """
+    module, shape = site.module, tuple(site.parameter.shape)
+    if hasattr(module, "kernel_size") or not NAMES.fullmatch(site.own) or len(shape) < 2:
+        return None
+    heads = getattr(module, "heads", 1)
+    into, out = (_numbers(site, names) for names in (INPUTS, OUTPUTS))
+    wide = {count * heads for count in out if isinstance(heads, int)} | set(out)
+    blocks = shape[1] if len(shape) == 4 else 1
+    for rows, columns in ((shape[-2], shape[-1]), (shape[-2] * blocks, shape[-1] * blocks)):
+        if rows in into[:1] and columns in wide:
+            return Transposed()
+        if columns in into[:1] and rows in wide:
+            return Whole()
+        if rows == columns and rows in wide:
+            return Transposed()
+    return None
+
+
+def _numbers(site: Site, names: tuple[str, ...]) -> list[int]:
+    values = (getattr(site.module, name, None) for name in names)
+    return [x[0] if isinstance(x, tuple) else x for x in values if isinstance(x, int) or (isinstance(x, tuple) and x)]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from types import FunctionType
+from typing import Any
 
 from torch import nn
 
-from inexact_muon.routing.layers import Site, is_embedding, is_norm, widths
-from inexact_muon.routing.reading.cuts import ChannelCut
+from inexact_muon.routing.layers import Site, layer_of
+from inexact_muon.routing.reading.expressions import TooLong
 from inexact_muon.routing.reading.forward import INPUT, OTHER, Reader
-from inexact_muon.routing.reading.frames import TooLong, Unreadable
+from inexact_muon.routing.reading.frames import Unreadable
 from inexact_muon.routing.reading.rows import WeightRows
+from inexact_muon.views import Split
 from inexact_muon.wrappers import WRAPPERS
 
 ENTRIES = ("forward", "training_step")
@@ -35,13 +38,13 @@ class Flow:
         entries: of each tensor that the model returns, the layers whose output it holds, perhaps through functions that
             are no layers; `INPUT` if it is the model's first argument, perhaps with something added.
         consumers: later layers that take their output.
-        cuts: how their output is cut along its channels.
+        rows: rows of weights as functions take them; of weights outside of their layer too.
     """
 
     called: frozenset[int] = frozenset()
     entries: tuple[frozenset[int], ...] = ()
     consumers: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    cuts: Mapping[int, ChannelCut] = field(default_factory=dict)
+    rows: tuple[WeightRows, ...] = ()
 
     @cached_property
     def consumed(self) -> frozenset[int]:
@@ -78,7 +81,7 @@ class Flow:
         }
 
 
-def flow_of(model: nn.Module, blocks: frozenset[int]) -> Flow:
+def flow_of(model: nn.Module, blocks: frozenset[int] = frozenset()) -> Flow:
     """Read the forward pass; empty if its source is missing or cannot be followed.
 
     Args:
@@ -92,7 +95,7 @@ def flow_of(model: nn.Module, blocks: frozenset[int]) -> Flow:
         return frozenset(owners.get(key, key) for key in keys)
 
     for functions in _entries(type(model)):
-        called, entries, cuts = frozenset[int](), list[frozenset[int]](), dict[int, ChannelCut]()
+        called, entries, rows = frozenset[int](), list[frozenset[int]](), dict[Any, WeightRows]()
         consumers: dict[int, frozenset[int]] = {}
         for function in functions:
             reader = Reader(lambda module: module is not model and id(module) in layers)
@@ -104,9 +107,9 @@ def flow_of(model: nn.Module, blocks: frozenset[int]) -> Flow:
                 consumers[owners.get(key, key)] = consumers.get(owners.get(key, key), frozenset()) | owned(takers)
             called |= owned(reader.called)
             entries += map(owned, result.leaves())
-            cuts |= reader.cuts
+            rows |= {use.key: use for use in reader.uses}
         if called:
-            return Flow(called, tuple(entries), consumers, cuts)
+            return Flow(called, tuple(entries), consumers, tuple(rows.values()))
     return Flow()
 
 
@@ -123,52 +126,42 @@ def _entries(kind: type[nn.Module]) -> Iterator[list[FunctionType]]:
     yield [method for method in methods if isinstance(method, FunctionType)]
 
 
-def cut_by(site: Site) -> int | None:
-    """Number of equal parts into which the modules around a convolution cut its channels; None if it is not known."""
+def cut_by(site: Site, rows: int) -> Split | None:
+    """The parts into which the modules around a layer cut its rows; None if that is not known.
+
+    The parts are query, key and value if the code names them so, else what functions take: each row is in one part.
+    """
     for _, module in site.chain[-3:-1][::-1]:
-        cut = flow_of(module, frozenset()).cuts.get(id(site.module))
-        if cut is not None:
-            return cut.count(site.module.out_channels)  # type: ignore[arg-type]
+        uses = [use for use in flow_of(module).rows if use.layer == id(site.module)]
+        named = all(use.role for use in uses)
+        parts: list[str] = [""] * rows
+        for use in uses:
+            part = use.role if named else str(use.index.min())
+            for row in use.index.ravel().tolist():
+                if parts[row] not in ("", part):
+                    return None
+                parts[row] = part
+        if uses:
+            return _repeated([(part, len(list(same))) for part, same in groupby(parts)]) if all(parts) else None
     return None
 
 
-@dataclass(frozen=True)
-class Uses:
-    """What a module does with the outputs of its linear layers.
-
-    Attributes:
-        rows: rows of their weights as functions take them.
-        givers: id of a layer -> ids of those whose output it takes.
-    """
-
-    rows: tuple[WeightRows, ...] = ()
-    givers: Mapping[int, frozenset[int]] = field(default_factory=dict)
-
-
-def uses_in(module: nn.Module) -> Uses:
-    """Read the forward pass of a module; empty if its source is missing."""
-    rows, givers = list[WeightRows](), dict[int, frozenset[int]]()
-    for functions in _entries(type(module)):
-        for function in functions:
-            reader = Reader(lambda part: part is not module and _is_layer(part))
-            try:
-                reader.entry(module, function)
-            except (Unreadable, TooLong, RecursionError):
-                continue
-            rows += reader.uses
-            for giver, takers in reader.consumers.items():
-                givers |= {taker: givers.get(taker, frozenset()) | {giver} for taker in takers}
-    return Uses(tuple(dict.fromkeys(rows)), givers)
+def _repeated(runs: Sequence[tuple[str, int]]) -> Split | None:
+    """Parts and their sizes as one cut, that of each group if they repeat."""
+    period = next(n for n in range(1, len(runs) + 1) if list(runs) == [*runs[:n]] * (len(runs) // n))
+    sizes = tuple(size for _, size in runs[:period])
+    if period == 1 or len({part for part, _ in runs[:period]}) < period:
+        return None
+    return Split(period if len(set(sizes)) == 1 else sizes, len(runs) // period)
 
 
 def _is_layer(module: nn.Module) -> bool:
     """Whether a module is one layer: of a known kind, or with a matrix of its own and no layers inside."""
-    if widths(module) is not None or is_embedding(module):
-        return True
-    if isinstance(module, nn.ParameterList | nn.ParameterDict):
-        return False
+    kind = layer_of(module).type
+    if kind not in ("", "norm") or isinstance(module, nn.ParameterList | nn.ParameterDict):
+        return kind != ""
     inside = any(p.ndim > 1 for child in module.children() for p in child.parameters())
-    return not inside and (is_norm(module) or any(p.ndim > 1 for p in module.parameters(recurse=False)))
+    return not inside and (kind == "norm" or any(p.ndim > 1 for p in module.parameters(recurse=False)))
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

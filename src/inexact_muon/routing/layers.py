@@ -1,10 +1,10 @@
-"""The position of a parameter in a model; widths and storage of layers whose weights are matrices."""
+"""What modules and their names tell: the kind of a layer, how it stores its matrix, where a parameter is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,10 +12,93 @@ from torch import Tensor, nn
 from inexact_muon.views import Flatten, Split, Transposed, View, Whole
 from inexact_muon.wrappers import WRAPPERS
 
+WORDS = {
+    *("head", "heads", "classifier", "classifiers", "score", "scores", "logit", "logits", "unembed", "unembedding"),
+    *("output", "outputs", "pred", "preds", "prediction", "predictions", "predictor"),
+}
+"""Words that mark the name of an output layer, or of a module that ends in one."""
+
+WEAK = {"out", "fc", "final", "last", "outc", "generator"}
+"""Words that decide only if the widths are inconclusive."""
+
+INSIDE = {"attn", "attention", "mha", "sa", "self", "cross", "multihead", "lora", "router", "expert", "experts"}
+"""Words that mark modules whose layers are never outputs."""
+
+INNER = {
+    *("qkv", "kv", "wq", "wk", "wv", "wqkv", "q_proj", "k_proj", "v_proj", "qkv_proj", "kv_proj", "to_q", "to_k"),
+    *("to_v", "to_qkv", "to_kv", "c_attn", "query_key_value", "in_proj", "gate_proj", "up_proj", "gate_up_proj"),
+    *("router", "gate", "gating"),
+}
+"""Names of layers inside attention, a gated network or a router."""
+
+LETTERS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values"}
+"""Also inner if there are two of them; a single `q` or `value` is the output of a critic."""
+
+ROLES = {
+    "query": {"q", "xq", "query", "queries", "qs"},
+    "key": {"k", "xk", "key", "keys", "ks"},
+    "value": {"v", "xv", "value", "values", "vs"},
+    "gate": {"gate", "gates"},
+}
+"""Words in the names of layers and variables for what attention takes: its three arguments, and gates of its output."""
+
+
+def role(name: str) -> str:
+    """query, key, value or gate if exactly one of them is in a name: "q_proj", "key_states", "wq"; else empty."""
+    parts = {part[1:] if part in ("wq", "wk", "wv") else part for part in words(name)}
+    kinds = [kind for kind, names in ROLES.items() if names & parts]
+    return kinds[0] if len(kinds) == 1 else ""
+
+
+def words(part: str) -> frozenset[str]:
+    """The words of a name: "policy_head1" -> policy, head; "LMHead" -> lm, head."""
+    return frozenset(re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", part).lower()))
+
+
 Chain = tuple[tuple[str, nn.Module], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class LayerKind:
+    """What a module is.
+
+    Attributes:
+        type: embedding, recurrent, attention, convolution, linear, norm, or empty.
+        widths: (out, in) of a layer that maps features to features.
+        linear: the same of a linear layer: nn.Linear and similar, Conv1D of transformers, Linear of torch_geometric.
+    """
+
+    type: str = ""
+    widths: tuple[int, int] | None = None
+    linear: tuple[int, int] | None = None
+
+
+def layer_of(module: nn.Module) -> LayerKind:
+    """What a module is, judging by its attributes; a norm and some linear layers by the name of the class."""
+    if isinstance(module, nn.RNNBase):
+        out = (module.proj_size or module.hidden_size) * (2 if module.bidirectional else 1)
+        return LayerKind("recurrent", (out, module.input_size))
+    if isinstance(module, nn.MultiheadAttention):
+        return LayerKind("attention", (module.embed_dim, module.embed_dim))
+    if _ints(module, "num_embeddings", "embedding_dim"):
+        return LayerKind("embedding")
+    channels, name = _ints(module, "out_channels", "in_channels"), type(module).__name__
+    if channels and hasattr(module, "kernel_size") and _ints(module, "groups", "groups"):
+        return LayerKind("convolution", channels)
+    sides = _ints(module, "out_features", "in_features") or _ints(module, "nf", "nx")
+    if sides is None and name.endswith("Linear"):
+        sides = _ints(module, "output_size", "input_size") or channels
+    if sides is None:
+        return LayerKind("norm" if "norm" in name.lower() else "")
+    return LayerKind("linear", sides, sides)
+
+
+def _ints(module: Any, *names: str) -> tuple[int, int] | None:
+    values = tuple(getattr(module, name, None) for name in names)
+    return values if all(isinstance(value, int) for value in values) else None  # type: ignore[return-value]
+
+
+@dataclass(eq=False)
 class Site:
     """The position of a parameter in a model.
 
@@ -24,32 +107,24 @@ class Site:
         own: its name in its module, or that of the weight that it parametrises.
         parameter: the parameter.
         chain: (attribute, module) from the model to the parameter's module, without wrappers.
+        path: the attributes.
+        module: the last module, whose class has the name `kind`.
+        parent: the module that contains it.
     """
 
     name: str
     own: str
     parameter: nn.Parameter
     chain: Chain
+    path: tuple[str, ...] = field(init=False)
+    module: nn.Module = field(init=False)
+    parent: nn.Module | None = field(init=False)
+    kind: str = field(init=False)
 
-    @property
-    def module(self) -> nn.Module:
-        """The layer."""
-        return self.chain[-1][1]
-
-    @property
-    def parent(self) -> nn.Module | None:
-        """The module that contains the layer."""
-        return self.chain[-2][1] if len(self.chain) > 1 else None
-
-    @cached_property
-    def path(self) -> tuple[str, ...]:
-        """The attribute path to the layer."""
-        return tuple(attribute for attribute, _ in self.chain[1:])
-
-    @property
-    def kind(self) -> str:
-        """Class name of the layer."""
-        return type(self.module).__name__
+    def __post_init__(self) -> None:
+        self.path, self.module = tuple(attribute for attribute, _ in self.chain[1:]), self.chain[-1][1]
+        self.parent = self.chain[-2][1] if len(self.chain) > 1 else None
+        self.kind = type(self.module).__name__
 
     def up(self, levels: int, own: str) -> Site:
         """The same parameter, as one of an enclosing module."""
@@ -65,75 +140,53 @@ class Site:
                         return value
         return None
 
-    def flag(self, name: str) -> bool:
-        """Whether the layer's parent has this attribute and it is true."""
-        return bool(getattr(self.parent, name, False))
-
 
 def chains(model: nn.Module) -> Iterator[tuple[str, Chain]]:
     """(name, chain) of every module, each once."""
-    modules: dict[str, nn.Module] = dict(model.named_modules())
-    for name, module in modules.items():
-        chain: list[tuple[str, nn.Module]] = [("", model)]
-        prefix = ""
-        for attribute in name.split(".") if name else ():
-            prefix = f"{prefix}.{attribute}" if prefix else attribute
-            inner = modules.get(prefix, module)
-            wrapped = attribute in WRAPPERS
-            chain[-1:] = [(chain[-1][0], inner)] if wrapped else [chain[-1], (attribute, inner)]
-        yield name, tuple(chain)
+    known: dict[str, Chain] = {}
+    for name, module in model.named_modules():
+        before, _, attribute = name.rpartition(".")
+        outer = known.get(before, ()) if name else ()
+        wrapped = outer and attribute in WRAPPERS
+        known[name] = (*outer[:-1], (outer[-1][0], module)) if wrapped else (*outer, (attribute, module))
+        yield name, known[name]
 
 
-def sites(model: nn.Module) -> Iterator[Site]:
+def sites(modules: Iterable[tuple[str, Chain]]) -> Iterator[Site]:
     """Every trainable parameter, each once; tied parameters under their first name."""
     seen: set[int] = set()
-    for prefix, chain in chains(model):
-        module = model.get_submodule(prefix)
-        for own, parameter in module.named_parameters(recurse=False):
+    for prefix, chain in modules:
+        for own, parameter in chain[-1][1].named_parameters(recurse=False):
             if id(parameter) not in seen and parameter.requires_grad:
                 seen.add(id(parameter))
                 yield Site(f"{prefix}.{own}" if prefix else own, own, parameter, chain)
 
 
-def _int(module: Any, *names: str) -> tuple[int, ...] | None:
-    values = tuple(getattr(module, name, None) for name in names)
-    return values if all(isinstance(value, int) for value in values) else None  # type: ignore[return-value]
+def inner(chain: Chain) -> bool:
+    """Whether a layer is inside attention, a gated network, a router or an adapter, judging by names."""
+    last, names = chain[-1][0].lower(), [name.lower() for name in (chain[-2][1]._modules if len(chain) > 1 else ())]
+    attention = last in LETTERS and len(LETTERS.intersection(names)) > 1
+    return attention or last in INNER or any(INSIDE & words(part) for part, _ in chain[1:])
 
 
-def is_embedding(module: nn.Module) -> bool:
-    """Whether a module is an embedding table."""
-    return _int(module, "num_embeddings", "embedding_dim") is not None
+def in_block(chain: Chain) -> bool:
+    """Whether a module is in a repeated block: a composite module in a list with others of its class.
 
-
-def linear_sides(module: nn.Module) -> tuple[int, int] | None:
-    """(out, in) of a linear layer: nn.Linear and similar, Conv1D of transformers, Linear of torch_geometric."""
-    if is_embedding(module):
-        return None
-    sides = _int(module, "out_features", "in_features") or _int(module, "nf", "nx")
-    if sides is None and type(module).__name__.endswith("Linear"):
-        sides = _int(module, "output_size", "input_size") or _int(module, "out_channels", "in_channels")
-    return sides  # type: ignore[return-value]
-
-
-def is_convolution(module: nn.Module) -> bool:
-    """Whether a module is a convolution, transposed or not."""
-    return _int(module, "in_channels", "out_channels", "groups") is not None and hasattr(module, "kernel_size")
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalisation layer, judging by its class."""
-    return "norm" in type(module).__name__.lower() and not is_convolution(module) and linear_sides(module) is None
-
-
-def widths(module: nn.Module) -> tuple[int, int] | None:
-    """(out, in) of any layer that maps features to features."""
-    if isinstance(module, nn.RNNBase):
-        return (module.proj_size or module.hidden_size) * (2 if module.bidirectional else 1), module.input_size
-    if isinstance(module, nn.MultiheadAttention):
-        return module.embed_dim, module.embed_dim
-    if is_convolution(module):
-        return _int(module, "out_channels", "in_channels")  # type: ignore[return-value]
-    return linear_sides(module)
+    A list whose name marks outputs does not hold blocks.
+    """
+    for i in range(1, len(chain)):
+        parent, (attribute, child) = chain[i - 1][1], chain[i]
+        numbered = isinstance(parent, nn.ModuleDict) and attribute[-1:].isdigit()
+        if not (isinstance(parent, nn.ModuleList | nn.Sequential) or numbered):
+            continue
+        if any(WORDS & words(part) for part, _ in chain[1:i]):
+            return False
+        alike = sum(type(other) is type(parent._modules.get(attribute)) for other in parent.children())
+        inside = any(next(part.parameters(), None) is not None for part in child.children())
+        composite = inside and layer_of(child).widths is None and type(child) is not nn.Sequential
+        if composite and (alike > 1 or isinstance(parent, nn.ModuleList)):
+            return True
+    return False
 
 
 def stored(module: nn.Module, own: str, weight: Tensor) -> View | None:
@@ -145,14 +198,11 @@ def stored(module: nn.Module, own: str, weight: Tensor) -> View | None:
         if own == "in_proj_weight":
             return Split(3)
         return Whole() if own.endswith("_proj_weight") else None
-    if is_convolution(module):
-        groups: int = module.groups  # type: ignore[assignment]
-        transposed = bool(getattr(module, "transposed", False))
+    layer = layer_of(module)
+    if layer.type == "convolution":
+        groups, transposed = int(module.groups), bool(getattr(module, "transposed", False))  # type: ignore[arg-type]
         return Flatten(groups=groups, transposed=transposed) if own == "weight" and weight.ndim > 2 else None
-    sides = linear_sides(module)
-    if sides is None or weight.ndim != 2:
-        return None
     shape = tuple(weight.shape)
-    if shape == sides and not hasattr(module, "nf"):
+    if layer.linear == shape and not hasattr(module, "nf"):
         return Whole()
-    return Transposed() if shape == sides[::-1] else None
+    return Transposed() if layer.linear == shape[::-1] and weight.ndim == 2 else None

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from inexact_muon.routing.layers import Site, linear_sides
+from inexact_muon.routing.flow import cut_by
+from inexact_muon.routing.layers import Site, layer_of
 from inexact_muon.views import Split, Transposed, View
 
 HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads", "nhead", "nheads")
@@ -20,6 +21,9 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "n
 HEAD_DIM = ("head_dim", "attention_head_size", "head_size", "hidden_size_per_attention_head", "dim_head", "d_head")
 GENERIC = ("linear", "proj", "fc", "c", "0")
 """Uninformative layer names; the enclosing module's name is used instead."""
+
+ATTENTION = ("query, key, value", "key, value")
+"""Layouts whose parts are in an order that only the code of the module tells."""
 
 Rows = Callable[[Site, int, int], Split | None]
 
@@ -51,7 +55,7 @@ class Fused:
 
 def fused(site: Site, rows: int, columns: int) -> Fused | None:
     """The layout of a weight with this many rows and columns; None if it is not known to be fused."""
-    name = site.path[-1].lower() if site.path else ""
+    layer, name = site, site.path[-1].lower() if site.path else ""
     if name in GENERIC and len(site.path) > 1:
         if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear_children(site.parent) == 1:
             return Fused(Split(2), "gate, up")
@@ -59,6 +63,8 @@ def fused(site: Site, rows: int, columns: int) -> Fused | None:
     for layout in LAYOUTS:
         if name in layout.names:
             cut = layout.rows(site, rows, columns)
+            if layout.what in ATTENTION and (cut is None or (site.number(*HEADS) or 1) > 1):
+                cut = cut_by(layer, rows) or cut  # parts of each head in turn have the same sizes
             if cut is not None or layout.must:
                 return Fused(cut, layout.what)
     return None
@@ -72,14 +78,14 @@ def named_like_fused(site: Site) -> str | None:
 
 def linear_children(module: nn.Module | None) -> int:
     """Number of linear layers among a module's children."""
-    return sum(linear_sides(child) is not None for child in module.children()) if module is not None else 0
+    return sum(layer_of(child).linear is not None for child in module.children()) if module is not None else 0
 
 
 def _consumer_widths(site: Site) -> Iterator[int]:
     """Input widths of the other layers of the same module."""
     for _, module in site.chain[-3:-1][::-1]:
         for child in module.children():
-            if child is not site.module and (sides := linear_sides(child)) is not None:
+            if child is not site.module and (sides := layer_of(child).linear) is not None:
                 yield sides[1]
 
 
@@ -116,9 +122,9 @@ def by_group(site: Site, rows: int, columns: int) -> Split | None:
 def query_key_value(site: Site, rows: int, columns: int) -> Split | None:
     """By head; Falcon: by group in the new architecture, [q; k; v] with one k and v if multi_query."""
     heads, _, size = _heads(site, columns)
-    if site.flag("multi_query") and not site.flag("new_decoder_architecture"):
+    if getattr(site.parent, "multi_query", False) and not getattr(site.parent, "new_decoder_architecture", False):
         return Split((heads * size, size, size)) if rows == (heads + 2) * size else None
-    if rows == 3 * heads * size and not site.flag("new_decoder_architecture"):
+    if rows == 3 * heads * size and not getattr(site.parent, "new_decoder_architecture", False):
         return Split(3, heads)
     return by_group(site, rows, columns)
 
@@ -129,7 +135,7 @@ def qkv(site: Site, rows: int, columns: int) -> Split | None:
     key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
     if heads and isinstance(key, int) and isinstance(value, int) and heads * (2 * key + value) == rows:
         return Split((key, key, value), heads)
-    if site.flag("head_first") or "Lightning" in kind:
+    if getattr(site.parent, "head_first", False) or "Lightning" in kind:
         return by_head(site, rows, columns)
     if kind.startswith("CodeGen"):
         return Split(3, 4) if rows % 12 == 0 else None
@@ -143,7 +149,7 @@ def qkv(site: Site, rows: int, columns: int) -> Split | None:
 def c_attn(site: Site, rows: int, columns: int) -> Split | None:
     """[q; k; v], [k; v] in cross-attention; GPT-BigCode: one k and v, or by head."""
     if "BigCode" in type(site.parent).__name__:
-        if not site.flag("multi_query"):
+        if not getattr(site.parent, "multi_query", False):
             return by_head(site, rows, columns)
         key = (rows - columns) // 2
         return Split((columns, key, key)) if key > 0 and columns + 2 * key == rows else None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from torch import nn
 
 from inexact_muon.routing import experts, layouts
+from inexact_muon.routing.experts import channel_weight
 from inexact_muon.routing.flow import cut_by
-from inexact_muon.routing.graphs import channel_weight
-from inexact_muon.routing.heads import find_heads
-from inexact_muon.routing.layers import Site, is_convolution, is_embedding, is_norm, linear_sides, stored
-from inexact_muon.views import Flatten, Transposed, View, Whole
+from inexact_muon.routing.layers import Site, layer_of, stored
+from inexact_muon.routing.outputs import Facts
+from inexact_muon.views import Flatten, Split, Transposed, View, Whole
 
 LORA = ("lora_A", "lora_B")
 LORA_EMBEDDINGS = ("lora_embedding_A", "lora_embedding_B")
@@ -46,24 +45,6 @@ class Decision:
     unknown_heads: str = ""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Properties of the whole model."""
-
-    embeddings: frozenset[int]
-    tied: frozenset[int]
-    heads: Mapping[int, str]
-    doubtful: frozenset[int]
-
-    @classmethod
-    def of(cls, model: nn.Module) -> Facts:
-        """Inspect the model without running it."""
-        tables = {id(m._parameters.get("weight")) for m in model.modules() if is_embedding(m)}
-        others = {id(p) for m in model.modules() if not is_embedding(m) for p in m._parameters.values()}
-        outputs = find_heads(model)
-        return cls(frozenset(tables), frozenset(tables & others), outputs.reasons, outputs.doubtful)
-
-
 def decide(site: Site, facts: Facts) -> Decision:
     """The role of a parameter."""
     if id(site.parameter) in facts.embeddings:
@@ -73,18 +54,23 @@ def decide(site: Site, facts: Facts) -> Decision:
         return Decision("embedding", "adamw", "low-rank change of an embedding")
     if site.path[-2:-1] == ("parametrizations",):
         return _parametrised(site, facts)
-    if site.parameter.ndim < 2 or site.own.lower().endswith("bias") or is_norm(site.module):
+    if layer_of(site.module).type == "norm":
+        return Decision("norm", "adamw", f"norm ({site.kind})")
+    if site.parameter.ndim < 2 or site.own.lower().endswith("bias"):
         return _vector(site)
     if site.own.endswith("_g") and hasattr(site.module, site.own[:-1] + "v"):
         return Decision("vector", "adamw", "length of a weight-normed weight")
     if site.own.endswith(("_v", "_orig")) and hasattr(site.module, site.own.rpartition("_")[0]):
         site = replace(site, own=site.own.rpartition("_")[0])
-    return _checked(_matrix(site, facts), site)
+    decision = _matrix(site, facts)
+    if decision.algorithm == "lmo":
+        shapes = decision.view.shapes(site.parameter.shape)
+        if len(shapes) == 1 and min(shapes[0][-2:]) == 1:  # its polar factor is the normalised vector
+            return replace(decision, algorithm="adamw", why="a matrix with one row or column")
+    return decision
 
 
 def _vector(site: Site) -> Decision:
-    if is_norm(site.module):
-        return Decision("norm", "adamw", f"norm ({site.kind})")
     if site.own.lower().endswith("bias"):
         return Decision("bias", "adamw", "bias")
     return Decision("vector", "adamw", f"{site.parameter.ndim}-D ({site.kind})")
@@ -122,10 +108,10 @@ def _matrix(site: Site, facts: Facts) -> Decision:
     if not isinstance(view, Whole | Transposed):
         return Decision("hidden", "lmo", f"fused gates or projections ({site.kind})", view, True)
     rows, columns = view.shapes(site.parameter.shape)[0]
-    if site.own == "weight" and experts.is_router(site, rows):
+    if site.own == "weight" and _is_router(site, rows):
         return Decision("router", "lmo", "router: either algorithm works", view, True)
-    if id(site.module) in facts.heads:
-        return Decision("head", "adamw", facts.heads[id(site.module)], view, True)
+    if id(site.module) in facts.outputs:
+        return Decision("head", "adamw", facts.outputs[id(site.module)], view, True)
     fused = layouts.fused(site, rows, columns)
     if fused is not None and fused.cut is not None:
         return Decision("hidden", "lmo", f"fused {fused.what}: split", layouts.within(fused.cut, view), True)
@@ -135,23 +121,33 @@ def _matrix(site: Site, facts: Facts) -> Decision:
     return _doubted(Decision("hidden", "lmo", f"hidden matrix ({site.kind})", view, True), site, facts)
 
 
-def _doubted(finding: Decision, site: Site, facts: Facts) -> Decision:
+def _is_router(site: Site, outputs: int) -> bool:
+    """Whether a matrix scores experts: by its name, or a gate with one row per expert."""
+    names = [part.lower() for part in site.path[-2:]]
+    if any("router" in part for part in (*names, site.kind.lower())):
+        return True
+    if not names or names[-1] not in experts.ROUTERS:
+        return False
+    lists = [child for child in (site.parent or site.module).children() if isinstance(child, nn.ModuleList)]
+    return site.number(*experts.COUNT) == outputs or any(len(child) == outputs for child in lists)
+
+
+def _doubted(decision: Decision, site: Site, facts: Facts) -> Decision:
     """Unsure if the layer may be an output."""
     if id(site.module) not in facts.doubtful:
-        return finding
-    return replace(finding, why=f"{finding.why}, unless it is an output layer", sure=False, may_be_output=True)
+        return decision
+    return replace(decision, why=f"{decision.why}, unless it is an output layer", sure=False, may_be_output=True)
 
 
 def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
     module = site.module
-    assert is_convolution(module)
     if module.groups > 1 and module.groups == module.in_channels:  # type: ignore[operator]
         return Decision("conv", "adamw", "depthwise convolution", view, True)
-    if id(module) in facts.heads:
-        return Decision("head", "adamw", facts.heads[id(module)], view, True)
+    if id(module) in facts.outputs:
+        return Decision("head", "adamw", facts.outputs[id(module)], view, True)
     if (what := layouts.named_like_fused(site)) is not None:
         parts = what.count(",") + 1
-        if module.groups == 1 and cut_by(site) == parts:
+        if module.groups == 1 and cut_by(site, int(module.out_channels)) == Split(parts):  # type: ignore[arg-type]
             return Decision("conv", "lmo", f"convolution to {what}: split", replace(view, groups=parts), True)
         why = "convolution named like a fused weight: flattened, not split"
         return Decision("conv", "lmo", why, view, True, sure=False)
@@ -164,7 +160,7 @@ def _lora_of(site: Site) -> Decision:
     """LoRA matrices that are parameters of the layer itself."""
     if site.parameter.ndim != 2:
         return Decision("lora", "adamw", "part of a low-rank change (LoRA)", decay=True, sure=False)
-    sides, (rows, columns) = linear_sides(site.module), site.parameter.shape
+    sides, (rows, columns) = layer_of(site.module).linear, site.parameter.shape
     first = site.own == "lora_A"  # (rank, in); lora_B is (out, rank)
     turned = sides is not None and (rows == sides[1] != columns if first else columns == sides[0] != rows)
     return Decision("lora", "lmo", "half of a low-rank change (LoRA)", Transposed() if turned else Whole(), True)
@@ -180,11 +176,11 @@ def _unknown_layer(site: Site, facts: Facts) -> Decision:
         view, sure = stack
         doubt = "" if sure else "; which side is the input is not known: taken as (out, in)"
         return Decision("expert", "lmo", f"a matrix for each expert{doubt}", view, True, sure)
-    if len(shape) == 2 and experts.is_router(site, shape[0]):
+    if len(shape) == 2 and _is_router(site, shape[0]):
         return Decision("router", "lmo", "router: either algorithm works", Whole(), True)
     channels = channel_weight(site)
-    if channels is not None and id(site.module) in facts.heads:
-        return Decision("head", "adamw", facts.heads[id(site.module)], channels, True)
+    if channels is not None and id(site.module) in facts.outputs:
+        return Decision("head", "adamw", facts.outputs[id(site.module)], channels, True)
     if channels is not None:
         each = "hidden matrix" if len(shape) == 2 else "hidden matrices, one for each relation or basis"
         return Decision("hidden", "lmo", f"{each} ({site.kind})", channels, True)
@@ -192,17 +188,8 @@ def _unknown_layer(site: Site, facts: Facts) -> Decision:
         return Decision("hidden", "lmo", f"hidden matrix by its class ({site.kind})", Whole(), True, sure=False)
     flat = sum(side > 1 for side in shape) <= 1
     known = flat or shape[0] == 1 or TABLE.search(site.own.lower()) is not None
-    if id(site.parameter) in facts.heads and not known:
-        return Decision("head", "adamw", facts.heads[id(site.parameter)], decay=True)
+    if id(site.parameter) in facts.outputs and not known:
+        return Decision("head", "adamw", facts.outputs[id(site.parameter)], decay=True)
     decay = WEIGHT.fullmatch(site.own) is not None
     why = f"{len(shape)}-D parameter of {site.kind}: not the weight of a known layer"
     return Decision("other", "adamw", why, decay=decay and not known, sure=known)
-
-
-def _checked(finding: Decision, site: Site) -> Decision:
-    """Assign AdamW to matrices with one row or column, whose polar factor is the normalised vector."""
-    if finding.algorithm == "lmo":
-        shapes = finding.view.shapes(site.parameter.shape)
-        if len(shapes) == 1 and min(shapes[0][-2:]) == 1:
-            return replace(finding, algorithm="adamw", why="a matrix with one row or column")
-    return finding

@@ -5,23 +5,36 @@ error of a function of one variable. This package has these functions, their des
 torch.
 """
 
-from inexact_muon.schedules.decomposition import Exact as Exact
+from typing import TYPE_CHECKING
+
+from inexact_muon import _lazy
 from inexact_muon.schedules.design import cans as cans
+from inexact_muon.schedules.design import minimax as minimax
 from inexact_muon.schedules.design import newton_schulz as newton_schulz
 from inexact_muon.schedules.design import polar_express as polar_express
-from inexact_muon.schedules.judge import Judgement as Judgement
-from inexact_muon.schedules.judge import judge as judge
 from inexact_muon.schedules.operations import Operation as Operation
+from inexact_muon.schedules.oracles import Judgement as Judgement
 from inexact_muon.schedules.oracles import Oracle as Oracle
+from inexact_muon.schedules.oracles import judge as judge
 from inexact_muon.schedules.published import cesista as cesista
 from inexact_muon.schedules.published import jordan as jordan
 from inexact_muon.schedules.published import polynomial as polynomial
 from inexact_muon.schedules.published import you as you
-from inexact_muon.schedules.remez import minimax as minimax
-from inexact_muon.schedules.scalar_map import Polished as Polished
-from inexact_muon.schedules.scalar_map import Rational as Rational
+from inexact_muon.schedules.scalar_map import Exact as Exact
 from inexact_muon.schedules.scalar_map import ScalarMap as ScalarMap
 from inexact_muon.schedules.scalar_map import Schedule as Schedule
-from inexact_muon.schedules.shapes import SHAPES as SHAPES
-from inexact_muon.schedules.shapes import ShapedMap as ShapedMap
-from inexact_muon.schedules.zolotarev import zolotarev as zolotarev
+
+if TYPE_CHECKING:
+    from inexact_muon.schedules.rational import Polished as Polished
+    from inexact_muon.schedules.rational import Rational as Rational
+    from inexact_muon.schedules.rational import zolotarev as zolotarev
+    from inexact_muon.schedules.shapes import SHAPES as SHAPES
+    from inexact_muon.schedules.shapes import ShapedMap as ShapedMap
+
+__getattr__, __dir__ = _lazy.lazy_names(
+    __name__,
+    {
+        "inexact_muon.schedules.rational": ("Polished", "Rational", "zolotarev"),
+        "inexact_muon.schedules.shapes": ("SHAPES", "ShapedMap"),
+    },
+)

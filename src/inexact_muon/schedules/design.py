@@ -1,13 +1,96 @@
-"""Design of schedules: classical Newton-Schulz, and CANS and Polar Express for any interval."""
+"""Design of schedules: the best odd polynomial on an interval, and compositions: Newton-Schulz, CANS, Polar Express."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
 
-from inexact_muon.schedules.blend import blend
-from inexact_muon.schedules.remez import minimax, taylor
-from inexact_muon.schedules.scalar_map import Schedule, polynomial_image
+import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
+from numpy.typing import ArrayLike
+
+from inexact_muon.schedules.scalar_map import Array, Schedule, polynomial_image
+
+
+def taylor(degree: int) -> tuple[float, ...]:
+    """Classical Newton-Schulz: s * sum_k binom(2k,k)/4^k (1-s^2)^k, as coefficients of s, s^3, ...
+
+    It is the limit of the minimax polynomial on [l, u] as l/u -> 1, after dividing s by the centre.
+    """
+    one_minus_y = Polynomial([1.0, -1.0])
+    terms = (comb(2 * k, k) / 4.0**k * one_minus_y**k for k in range(_half_degree(degree) + 1))
+    h = sum(terms, Polynomial([0.0]))
+    return tuple(float(c) for c in h.coef)
+
+
+@lru_cache(maxsize=4096)  # compositions with equal first steps share them
+def minimax(degree: int, lower: float, upper: float = 1.0) -> tuple[tuple[float, ...], float]:
+    """The odd polynomial p of this degree that minimises E = max |1 - p(s)| over [lower, upper].
+
+    Unique, and characterised by q+2 points lower = x_0 < ... < x_{q+1} = upper, degree = 2q+1, with
+    1 - p(x_i) = (-1)^i E (Amsel et al., Polar Express, arXiv 2505.16932, section 3).
+
+    Returns:
+        coefficients of s, s^3, ..., s^degree, and E.
+    """
+    q = _half_degree(degree)
+    if not 0.0 < lower <= upper:
+        raise ValueError(f"need 0 < lower <= upper, got [{lower}, {upper}]")
+    half_width = (upper - lower) / (upper + lower)
+    if half_width ** (q + 1) < 1e-14:  # the linear system of the exchange would be singular up to rounding
+        centre = 0.5 * (lower + upper)
+        error = comb(2 * q + 2, q + 1) / 2.0 ** (2 * q + 1) * half_width ** (q + 1)
+        return tuple(c / centre ** (2 * k + 1) for k, c in enumerate(taylor(degree))), error
+    return _exchange(q, lower / upper, upper)
+
+
+def _exchange(q: int, lower: float, upper: float) -> tuple[tuple[float, ...], float]:
+    """Remez exchange on [lower, 1] in the basis s T_k(mapped s^2), then rescaled to [lower*upper, upper]."""
+    domain = [lower**2, 1.0]
+    y = Chebyshev.identity(domain=domain)
+    x = lower + (1.0 - lower) * 0.5 * (1.0 - np.cos(np.pi * np.arange(q + 2) / (q + 1)))
+    signs = (-1.0) ** np.arange(q + 2)
+    error = 0.0
+    for _ in range(100):
+        mapped = (2.0 * x**2 - (1.0 + lower**2)) / (1.0 - lower**2)
+        basis = x[:, None] * np.polynomial.chebyshev.chebvander(mapped, q)
+        *coefficients, new_error = np.linalg.solve(np.column_stack((basis, signs)), np.ones(q + 2))
+        h = Chebyshev(coefficients, domain=domain)
+        critical = np.sort((h + 2.0 * y * h.deriv()).roots().real)
+        x = np.concatenate(([lower], np.sqrt(np.clip(critical, lower**2, 1.0)), [1.0]))
+        if abs(new_error - error) < 1e-15:
+            break
+        error = float(new_error)
+    power = h.convert(domain=[-1, 1], kind=Polynomial, window=[-1, 1]).coef
+    return tuple(float(c) / upper ** (2 * k + 1) for k, c in enumerate(power)), error
+
+
+def _half_degree(degree: int) -> int:
+    if degree % 2 == 0 or not 3 <= degree <= 13:
+        raise ValueError(f"degree must be odd and between 3 and 13, got {degree}")
+    return (degree - 1) // 2
+
+
+THIRDS = 80
+"""Steps of the ternary search; each keeps two thirds of an interval."""
+
+
+def extrema(f: Callable[[Array], Array], low: float, high: float, points: int) -> Array:
+    """Interior local extrema s of f on [low, high], ascending; `points` must be enough to separate them."""
+    grid = np.linspace(np.log(low), np.log(high), points)
+    values = f(np.exp(grid))
+    rise = np.diff(values)
+    turns = 1 + np.flatnonzero(rise[:-1] * rise[1:] <= 0.0)
+    signs = np.where(values[turns] >= values[turns - 1], 1.0, -1.0)
+    start, end = grid[turns - 1], grid[turns + 1]
+    for _ in range(THIRDS):
+        x, y = start + (end - start) / 3.0, end - (end - start) / 3.0
+        first = signs * f(np.exp(x)) < signs * f(np.exp(y))
+        start, end = np.where(first, x, start), np.where(first, end, y)
+    return np.clip(np.exp(0.5 * (start + end)), low, high)
+
 
 CUSHION = 0.02407327424182761
 """The ratio l/u at which the best quintic maps [l, u] to an interval of ratio 1/10 (its E is 9/11)."""
@@ -102,3 +185,54 @@ def _degrees(steps: int, degree: int | Sequence[int]) -> tuple[int, ...]:
             f"degree has {len(degrees)} degrees for steps={steps}: give one for all steps, or one per step"
         )
     return degrees
+
+
+POINTS, ROUNDS = 2000, 200
+"""Points of the fit, and its rounds of reweighting."""
+FINE = 20_000
+"""Points between which extrema are searched: far more than five quintics have."""
+
+
+@dataclass(frozen=True)
+class Blend(Schedule):
+    """f = sum_k w_k x_k with x_0 = s and x_k = p_k(x_(k-1)); direct form only, in which the x_k are at hand."""
+
+    @property
+    def gram_dtypes(self) -> tuple[str, ...]:
+        return ()
+
+    def runs_gram(self, n: int, m: int, dtype: str, form: str) -> bool:
+        """Never: in Gram space every segment would need a further rectangular product."""
+        return False
+
+    @property
+    def slope(self) -> float:
+        """f'(0) = sum_k w_k x_k'(0)."""
+        return float(np.cumprod([1.0, *(step[0] for step in self.coefficients)]) @ self.weights)
+
+    def scalar(self, s: ArrayLike) -> Array:
+        return sum((w * x for w, x in zip(self.weights, self.iterates(s), strict=True)), np.zeros(()))
+
+    def image(self, low: float, high: float) -> tuple[float, float]:
+        values = self.scalar(np.concatenate(([low, high], extrema(self.scalar, low, high, FINE))))
+        return float(values.min()), float(values.max())
+
+
+@lru_cache(maxsize=256)
+def blend(schedule: Schedule, power: float) -> Blend:
+    """The weights with the smallest max |f(s)/s^power - 1| on [lower, 1], by Lawson's reweighted least squares."""
+    s = np.geomspace(schedule.lower, 1.0, POINTS)
+    basis = np.stack(schedule.iterates(s), axis=1) / s[:, None] ** power
+    density, least, best = np.ones(POINTS), np.inf, basis[0]
+    for _ in range(ROUNDS):
+        root = np.sqrt(density)
+        weights = np.linalg.lstsq(basis * root[:, None], root, rcond=None)[0]
+        error = np.abs(basis @ weights - 1.0)
+        if error.max() < least:
+            least, best = error.max(), weights
+        density *= error
+        density /= density.mean()
+    blended = basis @ best
+    weights = best * 2.0 / (blended.min() + blended.max())
+    source = f"{schedule.source}, iterates weighted for s^{power:g}"
+    return Blend(schedule.lower, source, schedule.coefficients, schedule.safety, tuple(map(float, weights)))

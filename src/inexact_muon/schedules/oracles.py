@@ -1,4 +1,4 @@
-"""Oracles without torch: scalar map, precision and matrix operations, and the parts of an oracle's text.
+"""Oracles without torch: scalar map, precision and matrix operations, and inexactness on a spectrum.
 
 `polar.PolarMethod` derives from `Oracle` and adds the computation.
 """
@@ -6,22 +6,66 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from ast import literal_eval
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from inspect import Parameter, signature
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from inexact_muon._text import call, nearest, write
-from inexact_muon.schedules import design, published, zolotarev
-from inexact_muon.schedules.decomposition import Exact
-from inexact_muon.schedules.judge import Judgement, judge
+from inexact_muon._text import nearest, write
 from inexact_muon.schedules.operations import Operation, dtype_name
-from inexact_muon.schedules.scalar_map import FORMS, ScalarMap
+from inexact_muon.schedules.scalar_map import FORMS, Array, ScalarMap
+
+HALF = 0.5
+"""A singular direction counts as lifted if the oracle makes it at least this long."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """delta = max |1-f(s)|, gap = 1 - <s, f(s)>/sum s, overshoot = max |f(s)| over the spectrum.
+
+    lifted is the share of all singular directions, null ones included, with f(s) >= 1/2.
+    rms, the root of the mean of (1-f(s))^2, is the Frobenius distance to the exact polar factor over the square root of
+    the rank: all singular directions have the same weight, however small s is.
+    """
+
+    delta: float
+    gap: float
+    overshoot: float
+    rms: float
+    lifted: float
+
+
+def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "frobenius") -> Judgement:
+    """Inexactness of a map on a spectrum, in exact arithmetic. Zero singular values count for `lifted` only.
+
+    Args:
+        singular_values: in any order and scale.
+        normalise: the upper bound on the largest one by which the method divides.
+    """
+    values = np.asarray(singular_values, dtype=np.float64)
+    s = values[values > 0.0]
+    if s.size == 0:
+        raise ValueError("singular_values has no positive entry: at least one is needed")
+    f = scalar_map.scalar(s / normaliser(s, normalise))
+    return Judgement(
+        delta=float(np.abs(1.0 - f).max()),
+        gap=float(1.0 - (s * f).sum() / s.sum()),
+        overshoot=float(np.abs(f).max()),
+        rms=float(np.sqrt(np.mean((1.0 - f) ** 2))),
+        lifted=float((f >= HALF).sum() / values.size),
+    )
+
+
+def normaliser(singular_values: Array, normalise: str) -> float:
+    """Schatten norm of a spectrum: frobenius (p = 2), schatten4 or spectral (the largest singular value)."""
+    top = float(singular_values.max())
+    if normalise == "spectral":
+        return top
+    power = {"frobenius": 2, "schatten4": 4}[normalise]
+    return top * float(((singular_values / top) ** power).sum()) ** (1.0 / power)
+
 
 NORMALISERS = ("frobenius", "schatten4")
 """Upper bounds on the largest singular value: ||X||_F, and ||X X^T||_F^(1/2), which comes free with the Gram matrix."""
@@ -116,88 +160,3 @@ class Oracle(ABC):
 
     def __str__(self) -> str:
         return write(self)
-
-
-DESIGNS: dict[str, Callable[..., ScalarMap]] = {
-    "polar-express": design.polar_express,
-    "newton-schulz": design.newton_schulz,
-    "jordan": published.jordan,
-    "you": published.you,
-    "cesista": published.cesista,
-    "cans": design.cans,
-    "polynomial": published.polynomial,
-    "zolotarev": zolotarev.zolotarev,
-    "exact-svd": lambda: Exact(),
-}
-"""Name of an oracle -> the function that designs its map; its parameters are the oracle's own options."""
-
-BY_GRAM = ("polar-express", "cans", "zolotarev")
-"""Oracles that are normalised by schatten4 unless told otherwise; the others by frobenius."""
-
-COUNTS = ("steps", "poles")
-"""Options that count iterations."""
-
-
-@dataclass(frozen=True)
-class OracleText:
-    """The parts of an oracle's text: "polar-express(steps=5, lower=0.01)" -> family, iterations, the rest.
-
-    Texts of one oracle have equal parts: options that are defaults are left out.
-    """
-
-    family: str
-    iterations: int | None
-    options: tuple[str, ...] = ()
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is a family at a number of iterations, without other options."""
-        return self.iterations is not None and not self.options
-
-    @property
-    def full(self) -> str:
-        """The family, with all of its options."""
-        return f"{self.family}({', '.join(self.options)})" if self.options else self.family
-
-    @property
-    def label(self) -> str:
-        """The family, with the options that change the map: not the normaliser, which may tell two oracles apart."""
-        return replace(self, options=tuple(o for o in self.options if not o.startswith("normalise="))).full
-
-
-@lru_cache(maxsize=1024)  # the runs of a study name few oracles
-def parts(text: str) -> OracleText:
-    """Split a text into its parts; the family is the whole text if it cannot be parsed."""
-    try:
-        name, arguments = call(text)
-    except ValueError:
-        name, arguments = "", []
-    if not name:
-        return OracleText(text, None)
-    own = signature(DESIGNS[name]).parameters if name in DESIGNS else {}
-    count = next((own[key].default for key in COUNTS if key in own), None)
-    names = [key for key, parameter in own.items() if parameter.kind is not parameter.KEYWORD_ONLY]
-    options = []
-    for index, (key, value) in enumerate(arguments):
-        option = key or (names[index] if index < len(names) else "")
-        if value.isdigit() and (option in COUNTS or (not key and index == 0)):
-            count = int(value)
-        elif name not in DESIGNS or _canonical(value) not in _defaults(name, option, own):
-            options.append(f"{option}={_canonical(value)}" if option else value)
-    return OracleText(name, count, tuple(sorted(options) if name in DESIGNS else options))
-
-
-def _defaults(name: str, option: str, own: Mapping[str, Parameter]) -> tuple[str, ...]:
-    """Texts of an option's default; "auto" is also the normaliser that it stands for."""
-    if option == "normalise":
-        return "auto", "schatten4" if name in BY_GRAM else "frobenius"
-    defaults = {"dtype": None, "form": "auto", **{key: parameter.default for key, parameter in own.items()}}
-    return (_canonical(str(defaults[option])),) if option in defaults else ()
-
-
-def _canonical(text: str) -> str:
-    """One text for all ways to write a number."""
-    try:
-        return repr(literal_eval(text))
-    except (ValueError, SyntaxError):
-        return text

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, log
+from math import inf
 
-import numpy as np
-
-from inexact_muon.schedules.operations import Kind, Operation
+from inexact_muon.schedules.operations import Curve, Kind, Operation, at
 from inexact_muon.schedules.oracles import Oracle
-
-Curve = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -80,8 +76,3 @@ ACCELERATOR = Costs(
 """A launch of 3 us takes as long as about 1e9 multiplications of a product on an H100. Dtypes by the rates of the data
 sheets: A100 312, 19.5, 19.5 and H100 SXM 989, 67, 67 TF dense in bfloat16, float32 proper (not TF32) and float64 on
 tensor cores. Factorisations were not timed, and are not supported."""
-
-
-def at(curve: Curve, n: int) -> float:
-    """The curve at n: linear in log n between its points, constant outside."""
-    return float(np.interp(log(n), [log(x) for x, _ in curve], [y for _, y in curve]))

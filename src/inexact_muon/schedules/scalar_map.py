@@ -1,4 +1,4 @@
-"""Scalar maps: compositions of odd polynomials, rational functions, and a rational function before a polynomial.
+"""Scalar maps: compositions of odd polynomials, and maps that are applied to a singular value decomposition.
 
 A map holds its coefficients, the interval that they were designed for and their source. Its error is computed from the
 coefficients and never looked up by name.
@@ -14,18 +14,20 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from inexact_muon.schedules.gram import FULL, GRAM_ASPECT, overshoots, restarts, stable
-from inexact_muon.schedules.operations import EPS, Operation, square_products
+from inexact_muon.schedules.operations import (
+    EPS,
+    FULL,
+    GRAM_ASPECT,
+    Operation,
+    overshoots,
+    restarts,
+    square_products,
+    stable,
+)
 
 Array = NDArray[np.float64]
 
 FORMS = ("auto", "direct", "gram")
-SMALLEST_SHIFT = 16.0
-"""A shift below this many eps of the compute dtype is lost in the rounding of X X^T; float64 is used instead.
-
-Rounding changes the result by about eps/(8 shift); see tests/test_accuracy.py.
-"""
-
 GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
 """Degree -> sum of absolute (shifted) coefficients of a steep minimax polynomial."""
 
@@ -220,71 +222,34 @@ class Schedule(ScalarMap):
 
 
 @dataclass(frozen=True)
-class Rational(ScalarMap):
-    """f(s) = scale * s * (1 + sum_j residue_j / (s^2 + pole_j)).
-
-    Attributes:
-        extrema: the critical points of f in (0, 1), which for a Zolotarev function are known.
-    """
-
-    scale: float
-    poles: tuple[float, ...]
-    residues: tuple[float, ...]
-    extrema: tuple[float, ...]
+class ByDecomposition(ScalarMap):
+    """A map that is not computed by an iteration, but applied to a singular value decomposition."""
 
     @property
     def dtypes(self) -> tuple[str, ...]:
         return FULL
 
     def computes_in(self, dtype: str | None) -> str:
-        dtype = dtype or "float32"
-        return dtype if min(self.poles) >= SMALLEST_SHIFT * EPS[dtype] else "float64"
+        return dtype or "float64"
 
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        return (Operation("inverse", n, n, n, len(self.poles), dtype),)
-
-    def scalar(self, s: ArrayLike) -> Array:
-        x = np.asarray(s, dtype=np.float64)
-        y = np.ones_like(x)
-        for pole, residue in zip(self.poles, self.residues, strict=True):
-            y = y + residue / (x * x + pole)
-        return self.scale * x * y
-
-    def image(self, low: float, high: float) -> tuple[float, float]:
-        points = [low, high, *(x for x in self.extrema if low < x < high)]
-        values = self.scalar(points)
-        return float(values.min()), float(values.max())
+    def operations(self, n: int, m: int, dtype: str = "float64", form: str = "auto") -> tuple[Operation, ...]:
+        """Golub and Van Loan's count for U, S, V by R-SVD, 6 m n^2 + 20 n^3, and the product U V^T."""
+        parts = Operation("decomposition", n, n, m, 3, dtype), Operation("decomposition", n, n, n, 10, dtype)
+        return *parts, Operation("product", n, m, n, 1, dtype)
 
 
 @dataclass(frozen=True)
-class Polished(ScalarMap):
-    """p(f(s)): an odd polynomial after a rational function.
+class Exact(ByDecomposition):
+    """The sign function: 1 on every positive singular value, 0 at zero."""
 
-    Attributes:
-        step: coefficients (c_0, ..., c_q) of p.
-    """
-
-    rational: Rational
-    step: tuple[float, ...]
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return FULL
-
-    def computes_in(self, dtype: str | None) -> str:
-        return self.rational.computes_in(dtype)
-
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """Those of the rational function, the new Gram matrix, h of it and one more product."""
-        more = Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.step) - 1), dtype)
-        return *self.rational.square_operations(n, segments, dtype), more
+    lower: float = 0.0
+    source: str = "singular value decomposition"
 
     def scalar(self, s: ArrayLike) -> Array:
-        x = self.rational.scalar(s)
-        return x * np.polynomial.polynomial.polyval(x * x, self.step)
+        return np.sign(np.asarray(s, dtype=np.float64))
 
     def image(self, low: float, high: float) -> tuple[float, float]:
-        return polynomial_image(self.step, *self.rational.image(low, high))
+        return float(np.sign(low)), float(np.sign(high))
 
 
 def polynomial_image(step: tuple[float, ...], low: float, high: float) -> tuple[float, float]:

@@ -15,9 +15,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from inexact_muon.schedules.decomposition import ByDecomposition
-from inexact_muon.schedules.extrema import extrema
-from inexact_muon.schedules.scalar_map import Array
+from inexact_muon.schedules.design import extrema
+from inexact_muon.schedules.scalar_map import Array, ByDecomposition
 
 POINTS = 64
 """Grid points per factor e of s in the search for extrema; more if a factor oscillates."""

@@ -63,8 +63,8 @@ def machine(device: torch.device, peers: bool = False) -> dict[str, Any]:
             "cuda": str(torch.version.cuda or torch.version.hip),
         }
     if peers:
-        packages = (peer.package for peer in PEERS.values() if peer.package not in facts)
-        facts |= {package: version_of(package) for package in packages if version_of(package)}
+        versions = {peer.package: version_of(peer.package) for peer in PEERS.values() if peer.package not in facts}
+        facts |= {package: known for package, known in versions.items() if known}
     return facts
 
 

@@ -22,7 +22,8 @@ GPT2_LAYER = ((768, 768),) * 4 + ((3072, 768), (768, 3072))
 """The matrices of one layer of GPT-2 124M."""
 
 FLOOR, FIVE, EIGHT = "two products", "five direct quintics", "eight direct Polar Express steps"
-FAST, ACCURATE = "auto:fast", "auto:accurate"
+AUTOS = {"auto:fast": Auto("fast"), "auto:accurate": Auto("accurate")}
+FAST, ACCURATE = AUTOS
 
 RECORDED = "gpt-late"
 """Recorded momentum of a small GPT late in training; its first layer is used."""
@@ -83,7 +84,7 @@ def contenders(
     return {
         FIVE: plain([JORDAN] * 5),
         EIGHT: plain(list(PolarExpress(8).schedule.coefficients)),
-        **{text: Auto(text.removeprefix("auto:")).resolved(keys).orthogonalise_all for text in (FAST, ACCURATE)},
+        **{text: auto.resolved(keys).orthogonalise_all for text, auto in AUTOS.items()},
         **{str(p): p.orthogonalise_all for p in (PolarExpress(5), Jordan(5), PolarExpress(8), Zolotarev(3))},
     }
 

@@ -20,7 +20,7 @@ from inexact_muon_lab.bench.timing import WARM
 Report = dict[str, Any]
 
 PARTS = ("oracles", "steps", "memory")
-ACCURACY = (("gap", "+.3f"), ("overshoot", ".3f"), ("smallest", ".3f"))
+FORMS = {"delta": ".3f", "gap": "+.3f", "overshoot": ".3f", "smallest": ".3f"}
 
 
 def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS, on: str = "cpu") -> Report:
@@ -48,38 +48,28 @@ def run(peers: bool, rounds: int, console: Console, parts: Sequence[str] = PARTS
 
 def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
     """(title, header, rows) of every part."""
+
+    def ratio(r: Report) -> str:
+        return f"{r['time']:.2f} ({r['low']:.2f}-{r['high']:.2f})"
+
+    def accuracy(r: Report, *more: str) -> list[str]:
+        return [f"{r[key]:{FORMS[key]}}" if key in r else "" for key in (*more, "gap", "overshoot", "smallest")]
+
+    def megabytes(size: int, digits: int) -> str:
+        return f"{size / 2**20:.{digits}f}"
+
     every = [
         (
             "One GPT-2 layer: time over the two unavoidable products (quartiles), worst matrix of the set",
             ["spectrum", "oracle", "time", "delta", "gap", "overshoot", "smallest"],
-            [
-                [
-                    r["spectrum"],
-                    r["oracle"],
-                    f"{r['time']:.2f} ({r['low']:.2f}-{r['high']:.2f})",
-                    f"{r['delta']:.3f}",
-                    f"{r['gap']:+.3f}",
-                    f"{r['overshoot']:.3f}",
-                    f"{r['smallest']:.3f}",
-                ]
-                for r in report.get("oracles", ())
-            ],
+            [[r["spectrum"], r["oracle"], ratio(r), *accuracy(r, "delta")] for r in report.get("oracles", ())],
         ),
         (
             "Whole steps: time over that of Muon.for_model (quartiles) and over AdamW's; gap, overshoot and smallest "
             "singular value of the step on recorded momentum",
             ["matrices", "optimizer", f"over {FAST}", f"over {ACCURATE}", "over AdamW", "gap", "overshoot", "smallest"],
             [
-                [
-                    r["set"],
-                    r["optimizer"],
-                    *(
-                        f"{r[text]['time']:.2f} ({r[text]['low']:.2f}-{r[text]['high']:.2f})"
-                        for text in (FAST, ACCURATE)
-                    ),
-                    f"{r['adamw']:.1f}",
-                    *(f"{r[key]:{form}}" if key in r else "" for key, form in ACCURACY),
-                ]
+                [r["set"], r["optimizer"], ratio(r[FAST]), ratio(r[ACCURATE]), f"{r['adamw']:.1f}", *accuracy(r)]
                 for r in report.get("steps", ())
             ],
         ),
@@ -87,12 +77,7 @@ def tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
             "Memory of a step beyond parameters, gradients and state",
             ["matrices", "peak MB", "copies of the largest", "allowed MB"],
             [
-                [
-                    r["set"],
-                    f"{r['peak'] / 2**20:.1f}",
-                    f"{r['copies of the largest']:.1f}",
-                    f"{r['allowed'] / 2**20:.0f}",
-                ]
+                [r["set"], megabytes(r["peak"], 1), f"{r['copies of the largest']:.1f}", megabytes(r["allowed"], 0)]
                 for r in report.get("memory", ())
             ],
         ),

@@ -67,9 +67,9 @@ class Float32Products(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def in_float32(name: str, step: Callable[[], object]) -> Callable[[], object]:
+def in_float32(peer: Peer, step: Callable[[], object]) -> Callable[[], object]:
     """A step of a peer with products in float32. heavyball is not compiled then, as its graph contains the casts."""
-    if name.startswith("heavyball"):
+    if peer.package == "heavyball":
         utils: Any = importlib.import_module("heavyball.utils")
         utils.compile_mode = None
 

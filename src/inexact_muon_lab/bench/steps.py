@@ -26,11 +26,7 @@ MIDDLE = ((256, 256),) * 16 + ((1024, 256),) * 4 + ((256, 1024),) * 4
 """The same for 4 layers, 256 wide."""
 
 SETS = {"18 small matrices": SMALL, "24 of width 256": MIDDLE, "GPT-2 layer": GPT2_LAYER}
-ADAMW, PLAIN, BATCHED = (
-    "torch.optim.AdamW",
-    "five quintics, one matrix at a time",
-    "five quintics, batched",
-)
+ADAMW, PLAIN, BATCHED = "torch.optim.AdamW", "five quintics, one matrix at a time", "five quintics, batched"
 LR = 1e-3
 
 MATRICES = (("*", "lmo"),)
@@ -115,7 +111,7 @@ def contenders(device: torch.device = CPU, peers: bool = False) -> dict[str, Con
             return peer.make(list(bag.parameters()), device, LR)
 
         if emulated:
-            rows[f"{name}, in float32"] = Contender(make, partial(in_float32, name), peer=True)
+            rows[f"{name}, in float32"] = Contender(make, partial(in_float32, peer), peer=True)
         if not emulated or name == TORCH:
             label = f"{name}, bfloat16 emulated" if emulated else name
             rows[label] = Contender(make, peer=True, emulated=emulated)
@@ -189,11 +185,8 @@ def accuracy(contender: Contender, n: int, device: torch.device = CPU) -> dict[s
 def memory(device: torch.device = CPU) -> list[dict[str, Any]]:
     """Peak bytes of a step of `Muon.for_model`, in copies of the largest matrix; allowed are six, or the limit."""
     rows = []
-    for name, shapes in {
-        **SETS,
-        "4 of 2048x2048": ((2048, 2048),) * 4,
-        "64 experts of 256x512": ((256, 512),) * 64,
-    }.items():
+    more = {"4 of 2048x2048": ((2048, 2048),) * 4, "64 experts of 256x512": ((256, 512),) * 64}
+    for name, shapes in {**SETS, **more}.items():
         optimizer = Muon.for_model(Bag(shapes, device), LR, rules=MATRICES)
         peak = peak_memory(optimizer.step, device)
         largest = max(n * m for n, m in shapes) * 4

@@ -38,7 +38,6 @@ class Rounds:
         return Ratio(median(ratios), low, high)
 
     def seconds(self, name: str) -> float:
-        """Median time."""
         return median(self.times[name])
 
 

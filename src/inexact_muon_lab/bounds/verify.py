@@ -76,7 +76,6 @@ class Trace:
     gamma: Array
 
     def worst(self) -> tuple[float, float, float]:
-        """The largest delta, gap and overshoot."""
         return float(self.delta.max()), float(self.gap.max()), float(self.overshoot.max())
 
 
@@ -88,13 +87,12 @@ def follow(
     alphas: Array | None = None,
     sigma: float = 0.0,
     runs: int = 1,
-    seed: int = 0,
 ) -> Trace:
     """K steps of Algorithm 1 with m^0 = g^0, `runs` in parallel; Gaussian gradient noise with E||xi||_2^2 = sigma^2.
 
     gamma is called with the dual norm and inexactness of the first run: steps that depend on them need a single run.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     x = problem.start.expand(runs, -1, -1)
     m: Tensor | None = None
     rows: list[list[Tensor]] = []
@@ -113,7 +111,7 @@ def follow(
         gradient = problem.gradient(x)
         error_next = ball.dual_norm(m - gradient)
         rows.append([loss, dual, dual_momentum, error, error_next, *errors, torch.full_like(dual, step)])
-    columns = [torch.stack([row[i] for row in rows]).numpy() for i in range(9)]
+    columns = [torch.stack(column).numpy() for column in zip(*rows, strict=True)]
     columns[0] = np.vstack([columns[0], problem.loss(x).numpy()])
     columns[1] = np.vstack([columns[1], ball.dual_norm(gradient).numpy()])
     return Trace(*columns)

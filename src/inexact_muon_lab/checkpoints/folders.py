@@ -81,7 +81,7 @@ def _layouts(
     files: dict[Path, int] = {}
     used = 0
     for name, entry in metadata.state["state_dict_metadata"].items():
-        if entry.kind.name != TENSOR or not isinstance(name, str) or not select(name):
+        if type(entry).__name__ != TENSOR or not isinstance(name, str) or not select(name):
             continue
         pieces = []
         for chunk in entry.state["chunks"]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inexact_muon._text import call
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo import parse as parse_ball
 from inexact_muon.optim.structure import check_group, iteration
@@ -82,11 +83,10 @@ def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _of_state(state: Mapping[str, Any], prefix: str, default: PolarMethod | None) -> Iterator[Momentum]:
     for group, keys, names in _groups(state["param_groups"]):
         oracle, view = _oracle(group) or default, str(group.get("view", "whole"))
-        spectral = str(group.get("ball", Spectral.name)).startswith(Spectral.name)
         lr = float(lr) if isinstance(lr := group.get("lr"), int | float | Tensor) else None
         for key, name in zip(keys, names, strict=True):
             buffer = _buffer(state["state"].get(key))
-            if buffer is not None and spectral and group.get("algorithm") not in NO_LMO:
+            if buffer is not None and _is_spectral(group) and group.get("algorithm") not in NO_LMO:
                 for part in matrices(f"{prefix}{name}", buffer, view, oracle):
                     yield replace(part, lr=lr)
 
@@ -135,6 +135,14 @@ def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:
     method = iteration(group)
     steps = len(method.coefficients) if isinstance(method, Polynomial) else 0
     return Jordan(steps) if steps and method == Polynomial((JORDAN,) * steps) else method
+
+
+def _is_spectral(group: Mapping[str, Any]) -> bool:
+    """Whether the ball is the spectral one, also with an oracle of a user's own; another optimizer names no ball."""
+    try:
+        return "ball" not in group or call(group["ball"])[0] == Spectral.name
+    except (ValueError, TypeError):
+        return False
 
 
 def _has_buffer(state: Mapping[str, Any]) -> bool:

@@ -1,66 +1,91 @@
-"""A pickle parsed as data: nothing is imported or called.
+"""A pickle read as data: nothing that it names is imported or called.
 
-Python's unpickler imports and calls what a file names. Here the opcodes are interpreted on plain values; an object
-becomes a `Constructed`, with the name of its class and its contents.
+Python's own unpickler (the one written in Python, whose opcodes are a table), without the opcodes that plain data does
+not need. A name of the file becomes an empty class that only notes its arguments and state.
 """
 
 from __future__ import annotations
 
-import pickletools
+import io
+import pickle
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from functools import cache
 from struct import error as struct_error
-from typing import Any
+from typing import Any, NoReturn
 
-MARK = object()
-
-VALUES = {
-    *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
-    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"),
-}
-"""Opcodes whose argument is the value."""
-
-CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "MARK": lambda: MARK,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_SET": set,
-}
-"""Opcode -> the value that it pushes."""
-
-TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-"""Opcode -> length of the tuple made of the last values."""
+P = pickle
+TUPLES = (P.EMPTY_TUPLE, P.TUPLE, P.TUPLE1, P.TUPLE2, P.TUPLE3)
+OPCODES = (
+    *(P.PROTO, P.FRAME, P.STOP, P.MARK, P.NONE, P.NEWTRUE, P.NEWFALSE, P.EMPTY_LIST, P.EMPTY_DICT, P.EMPTY_SET),
+    *(P.BININT, P.BININT1, P.BININT2, P.LONG1, P.LONG4, P.BINFLOAT),
+    *(P.SHORT_BINUNICODE, P.BINUNICODE, P.BINUNICODE8, P.SHORT_BINBYTES, P.BINBYTES, P.BINBYTES8),
+    *(P.APPEND, P.APPENDS, P.SETITEM, P.SETITEMS, P.ADDITEMS),
+    *(P.MEMOIZE, P.BINPUT, P.LONG_BINPUT, P.BINGET, P.LONG_BINGET),
+    *(P.GLOBAL, P.STACK_GLOBAL, P.REDUCE, P.NEWOBJ, P.BUILD),
+)
 
 
-@dataclass(frozen=True)
-class Name:
-    """A class or function named by the file."""
-
-    module: str
-    name: str
-
-
-@dataclass(eq=False)
 class Constructed:
-    """An object or the result of a call, as described by the file; compared by identity.
+    """An object or the result of a call of the file; its class has the name in the file. Compared by identity.
 
     Attributes:
-        kind: the class or function.
         arguments: arguments of the call.
         state: state of the object.
     """
 
-    kind: Name
     arguments: tuple[Any, ...]
     state: Any = None
+
+    def __new__(cls, *arguments: Any) -> Constructed:
+        """The unpickler calls this alone, never `__init__`."""
+        new = super().__new__(cls)
+        new.arguments = arguments
+        return new
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
 
 class NameNotAllowed(ValueError):
     """The file names something outside the given list."""
+
+
+class Unhashable(tuple[Any, ...]):
+    """A tuple that is no key: the hash of nested tuples that share their parts takes time exponential in the file."""
+
+    def __hash__(self) -> NoReturn:
+        raise TypeError("a tuple is not a key of plain data")
+
+
+@cache
+def _stand_in(name: str) -> type[Constructed]:
+    return type(name, (Constructed,), {})
+
+
+def _unhashable(load: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The opcode that makes a tuple, then made unhashable."""
+
+    def loaded(reader: Any) -> None:
+        load(reader)
+        reader.stack[-1] = Unhashable(reader.stack[-1])
+
+    return loaded
+
+
+class _Reader(pickle._Unpickler):
+    dispatch = {  # noqa: RUF012
+        **{opcode[0]: pickle._Unpickler.dispatch[opcode[0]] for opcode in OPCODES},
+        **{opcode[0]: _unhashable(pickle._Unpickler.dispatch[opcode[0]]) for opcode in TUPLES},
+    }
+
+    def __init__(self, content: bytes, allowed: Container[tuple[str, str]]) -> None:
+        super().__init__(io.BytesIO(content))
+        self.allowed = allowed
+
+    def find_class(self, module: str, name: str) -> type[Constructed]:
+        if (module, name) not in self.allowed:
+            raise NameNotAllowed(f"{module}.{name}")
+        return _stand_in(name)
 
 
 def read_pickle(content: bytes, allowed: Container[tuple[str, str]]) -> Any:
@@ -73,96 +98,12 @@ def read_pickle(content: bytes, allowed: Container[tuple[str, str]]) -> Any:
         NameNotAllowed: it names something else.
         ValueError: it is not a complete pickle, or has opcodes that plain data does not need.
     """
-    machine = _Machine(allowed)
     try:
-        for opcode, argument, _ in pickletools.genops(content):
-            machine.apply(opcode.name, argument)
-        (value,) = machine.stack
+        return _Reader(content, allowed).load()
     except NameNotAllowed:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, struct_error) as error:
+    except (
+        *(pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError),
+        struct_error,
+    ) as error:
         raise ValueError(f"not a pickle of plain data ({type(error).__name__})") from None
-    return value
-
-
-class _Machine:
-    """Stack and memo while reading a pickle."""
-
-    def __init__(self, allowed: Container[tuple[str, str]]) -> None:
-        self.allowed = allowed
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
-
-    def apply(self, opcode: str, argument: Any) -> None:
-        """Interpret one opcode."""
-        stack = self.stack
-        if opcode in VALUES:
-            stack.append(argument)
-        elif opcode in CONSTANTS:
-            stack.append(CONSTANTS[opcode]())
-        elif opcode in TUPLES:
-            stack.append(tuple(reversed([stack.pop() for _ in range(TUPLES[opcode])])))
-        elif opcode == "TUPLE":
-            stack.append(tuple(self._marked()))
-        elif opcode in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
-            self.memo[len(self.memo) if opcode == "MEMOIZE" else argument] = stack[-1]
-        elif opcode in ("BINGET", "LONG_BINGET"):
-            stack.append(self.memo[argument])
-        elif opcode in ("GLOBAL", "STACK_GLOBAL"):
-            self._name(opcode, argument)
-        elif opcode in ("REDUCE", "NEWOBJ", "BUILD"):
-            self._object(opcode)
-        elif opcode not in ("PROTO", "FRAME", "STOP"):
-            self._fill(opcode)
-
-    def _marked(self) -> list[Any]:
-        """Values pushed since the last mark."""
-        values: list[Any] = []
-        while (value := self.stack.pop()) is not MARK:
-            values.append(value)
-        return values[::-1]
-
-    def _name(self, opcode: str, argument: Any) -> None:
-        if opcode == "GLOBAL":
-            module, name = argument.split(" ")
-        else:
-            name, module = self.stack.pop(), self.stack.pop()
-        if not (isinstance(module, str) and isinstance(name, str)):
-            raise TypeError("a name is text")
-        if (module, name) not in self.allowed:
-            raise NameNotAllowed(f"{module}.{name}")
-        self.stack.append(Name(module, name))
-
-    def _object(self, opcode: str) -> None:
-        argument, target = self.stack.pop(), self.stack.pop()
-        if opcode == "BUILD":
-            if not isinstance(target, Constructed):
-                raise TypeError("only an object has a state")
-            target.state = argument
-            self.stack.append(target)
-        elif isinstance(target, Name) and isinstance(argument, tuple):
-            self.stack.append(Constructed(target, argument))
-        else:
-            raise TypeError("only a name with a tuple of arguments makes an object")
-
-    def _fill(self, opcode: str) -> None:
-        """Add items to the list, dict or set below them."""
-        items = self._marked() if opcode.endswith("S") else [self.stack.pop()]
-        if opcode == "SETITEM":
-            items.insert(0, self.stack.pop())
-        target = self.stack[-1]
-        if opcode in ("SETITEM", "SETITEMS") and isinstance(target, dict):
-            target.update(zip(map(_key, items[::2]), items[1::2], strict=True))
-        elif opcode in ("APPEND", "APPENDS") and isinstance(target, list):
-            target.extend(items)
-        elif opcode == "ADDITEMS" and isinstance(target, set):
-            target.update(map(_key, items))
-        else:
-            raise ValueError(f"{opcode} is not expected here")
-
-
-def _key(value: Any) -> Any:
-    """A key without parts: the hash of nested tuples that share their parts takes time exponential in the file."""
-    if isinstance(value, tuple):
-        raise TypeError("a tuple is not a key of plain data")
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
@@ -37,6 +38,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 LEAST = 30
 """Narrowest width of the overview: the names of the commands take 12."""
 
+NARROWEST = 20
+"""Narrowest width of the help of a command, as of all tables: in less than 4 columns tyro finds no layout, for ever."""
+
 DESCRIPTION = """Muon with an oracle whose error is known, measured and chosen.
 
 `inexact-muon COMMAND --help` has an example of each command, `inexact-muon --version` says which version this is, and
@@ -56,6 +60,8 @@ def _run(words: list[str]) -> None:
     if words in (["--version"], ["--help"], ["-h"]):
         print(f"inexact-muon {inexact_muon.__version__}" if words == ["--version"] else overview())
         return
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
     description, args = DESCRIPTION, separate_settings(words)
     tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="inexact-muon", description=description, args=args)
 

@@ -108,8 +108,8 @@ def file(name: str) -> Path:
 
 
 def save_oracles(out: Path, console: Console) -> None:
-    """Write the table and the picture of all oracles."""
-    with console.status("designing and plotting the oracles"):
+    """Write the table of all oracles."""
+    with console.status("designing the oracles"):
         paths = catalogue.save(catalogue.rows(), out)
     console.print("oracles: " + ", ".join(str(path) for path in paths), soft_wrap=True, highlight=False)
 

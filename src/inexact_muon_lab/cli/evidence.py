@@ -19,7 +19,7 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False, budget: str = "")
 
     Args:
         out: folder for the stores, the page and its files.
-        oracles: only the table and the picture of the oracles.
+        oracles: only the table of the oracles.
         budget: continue for this long with what open claims need, cheapest first: 10m, 1h.
     """
     _need_lab()

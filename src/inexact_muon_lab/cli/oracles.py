@@ -174,6 +174,7 @@ def plan(
 
     architecture = files.find(model, tokens)  # before torch is loaded
     from inexact_muon import polar
+    from inexact_muon_lab.extras import check_picture
     from inexact_muon_lab.plan import choice, page, pricing, step
     from inexact_muon_lab.terminal import console as open_console
     from inexact_muon_lab.terminal import write_json
@@ -181,8 +182,8 @@ def plan(
     machine = pricing.Machine(flops, link, efficiency, memory)
     where = step.Layout(gpus, tp, gpus // tp if layout == "ddp" and gpus % tp == 0 else copies)
     polar.parse(oracle)
-    if plot is not None and plot.suffix not in page.FORMATS:
-        raise ValueError(f"--plot writes {', '.join(page.FORMATS)}, got {plot.name!r}")
+    if plot is not None:
+        check_picture(plot)
     console = open_console(190, stderr=json)
     with console.status("recording steps on fake ranks") as status:
         costs = choice.plan(architecture, where, machine, oracle, strategies, status.update)

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TextIO
 
 from inexact_muon._text import printable
+from inexact_muon_lab.errors import LabWarning
 
 
 def prepare() -> Interrupts:
@@ -60,7 +61,7 @@ def show_warning(
     line: str | None = None,
 ) -> None:
     """Print a LabWarning as one sentence, other warnings as Python does."""
-    if category.__name__ == "LabWarning":
+    if issubclass(category, LabWarning):
         say(f"warning: {message}")
     else:
         (file or sys.stderr).write(warnings.formatwarning(message, category, filename, lineno, line))

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from inexact_muon._text import nearest
 from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.extras import check_picture, require
 from inexact_muon_lab.terminal import write_json
 from inexact_muon_lab.theory import BOUNDS, Statement, StochasticOptimum
 
@@ -61,8 +62,6 @@ EXAMPLE: dict[str, Any] = {
 }
 """Values of parameters that are not set; shown as assumed."""
 
-FORMATS = (".svg", ".png", ".html", ".json")
-
 
 def show_all(console: Console, as_json: bool = False) -> None:
     """All statements: name, source, kind, formula."""
@@ -72,7 +71,7 @@ def show_all(console: Console, as_json: bool = False) -> None:
     title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
     columns = ("name", "source", "kind", "statement")
     rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
-    Sheet(title, columns, rows, aligned_left=columns, prose=("statement",), narrow="blocks").print(console)
+    Sheet(title, columns, rows, aligned_left=columns, prose=("statement",)).print(console)
 
 
 def _about(s: Statement) -> dict[str, str]:
@@ -203,14 +202,10 @@ def curves(s: Statement, values: dict[str, Any]) -> list[dict[str, Any]]:
 
 def draw(s: Statement, values: dict[str, Any], path: Path) -> None:
     """Plot each quantity of the statement over delta."""
-    if path.suffix not in FORMATS:
-        raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}")
+    check_picture(path)
     if not {"delta", "gap", "deltas", "gaps"} & set(parameters(s)):
         raise ValueError(f"{s.name} does not depend on delta: there is nothing to draw")
-    try:
-        import altair as alt
-    except ImportError:
-        raise ValueError("--plot needs the extra `lab`: pip install 'inexact-muon[lab]'") from None
+    alt = require("altair", "lab")
     rows = curves(s, values)
     if not rows:
         raise ValueError(f"{s.name} gives a sequence: there is no single curve to draw")

@@ -14,6 +14,7 @@ from rich.text import Text
 from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import PolarMethod, parse
 from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.extras import check_picture
 from inexact_muon_lab.terminal import console as open_console
 from inexact_muon_lab.terminal import write_json
 from inexact_muon_lab.tune import advice, carry, checkpoints, plotting, rules, spectra
@@ -42,7 +43,7 @@ def delta(
     """Predicted inexactness of an oracle on a spectrum, or on the momentum in a checkpoint."""
     method = parse(oracle) if oracle is not None else None
     if plot is not None:
-        plotting.check_file(plot)
+        check_picture(plot)
     if checkpoint is not None:
         _checkpoint(method, checkpoint, as_json, plot)
         return
@@ -166,12 +167,19 @@ def _bound(method: PolarMethod) -> str:
     return f"bound of {method}: delta at most {method.error_bound(lower):.4g} for {where}"
 
 
+LONGEST = 2**24
+"""Longest side of a shape: a synthetic spectrum has a value for each row."""
+
+
 def read_shape(text: str) -> tuple[int, int]:
     """ "768x3072" -> (768, 3072)."""
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if not match:
         raise ValueError(f"shape must look like 768x3072, got {text!r}")
-    return int(match[1]), int(match[2])
+    n, m = int(match[1]), int(match[2])
+    if max(n, m) > LONGEST:
+        raise ValueError(f"shape must have sides of at most {LONGEST}, got {text}")
+    return n, m
 
 
 def _record(layer: spectra.Layer, method: PolarMethod | None) -> dict[str, Any]:

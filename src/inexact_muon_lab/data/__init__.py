@@ -13,9 +13,9 @@ import numpy as np
 from inexact_muon_lab.data.images import Images as Images
 from inexact_muon_lab.data.images import read_cifar10, read_digits
 from inexact_muon_lab.data.shards import read_shards
+from inexact_muon_lab.data.text import Tokens as Tokens
 from inexact_muon_lab.data.text import read_stdlib, read_text
-from inexact_muon_lab.data.tokens import Tokens as Tokens
-from inexact_muon_lab.spec.spec import Cifar10, Digits, Nothing, Shards, Stdlib, Text
+from inexact_muon_lab.spec.spec import Cifar10, Data, Digits, Nothing, Shards, Stdlib, Text
 
 READERS: dict[type, Callable[[Any], Tokens | Images | None]] = {
     Stdlib: lambda data: read_stdlib(),
@@ -34,12 +34,12 @@ Stamp = tuple[tuple[str, int, int], ...]
 """(path, time of the last change, size) of every file."""
 
 
-def load(data: Any) -> Tokens | Images | None:
+def load(data: Data | None) -> Tokens | Images | None:
     """The validated data of a spec section; a worker reads it once for many runs, and again if a file has changed."""
     return _load(data, stamp(data))
 
 
-def fingerprint(data: Any) -> str:
+def fingerprint(data: Data | None) -> str:
     """SHA-256 of the examples; empty if the problem generates its own.
 
     For an array larger than WHOLE, its size and PIECES evenly spaced pieces are hashed: FineWeb has gigabytes.
@@ -47,7 +47,7 @@ def fingerprint(data: Any) -> str:
     return _fingerprint(data, stamp(data))
 
 
-def stamp(data: Any) -> Stamp:
+def stamp(data: Data | None) -> Stamp:
     """The files of a section with a path; none if there is nothing yet."""
     path = Path(getattr(data, "path", "") or "/dev/null").expanduser()
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -56,12 +56,12 @@ def stamp(data: Any) -> Stamp:
 
 
 @lru_cache(maxsize=2)
-def _load(data: Any, _stamp: Stamp) -> Tokens | Images | None:
+def _load(data: Data | None, _stamp: Stamp) -> Tokens | Images | None:
     return READERS[type(data)](data)
 
 
 @lru_cache(maxsize=2)
-def _fingerprint(data: Any, _stamp: Stamp) -> str:
+def _fingerprint(data: Data | None, _stamp: Stamp) -> str:
     loaded = _load(data, _stamp)
     if loaded is None:
         return ""

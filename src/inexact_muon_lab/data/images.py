@@ -37,7 +37,6 @@ class Images:
     deviation: NDArray[np.float32]
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """The training batch of a step."""
         return self._take(self.train, examples(seed, step, size, len(self.train[1])))
 
     def test_batch(self, index: int, size: int) -> Batch:

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from inexact_muon_lab.data.text import GPT2_VOCABULARY
-from inexact_muon_lab.data.tokens import Tokens
+from inexact_muon_lab.data.text import GPT2_VOCABULARY, Tokens
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.extras import require
 from inexact_muon_lab.spec.spec import Shards

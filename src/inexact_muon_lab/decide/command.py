@@ -52,11 +52,9 @@ def decide(
     Args:
         paths: study files with a table [decide].
         out: folder of the stores, one per study, and of the page.
-        start: makes the engine.
-        claims: only these claims; default: all that the studies declare.
+        claims: default: all that the studies declare.
         budget: seconds; None for no limit.
         packed: evidence to start from.
-        page: write the page.
     """
     plans = [_plan(path) for path in paths]
     _check(plans, claims)
@@ -135,17 +133,8 @@ def show(statuses: Sequence[Need], console: Console) -> None:
         cost = clock(need.seconds) if need.runs else ""
         verdict = need.item.verdict if need.item.verdict != UNDECIDED else "open"
         missing = str(len(need.runs)) if need.runs else ""
-        cells = (
-            need.item.claim.id,
-            need.item.finding.evidence,
-            verdict,
-            str(need.has),
-            required,
-            missing,
-            cost,
-            need.why,
-        )
-        rows.append(Row(cells))
+        about = (need.item.claim.id, need.item.finding.evidence, verdict)
+        rows.append(Row((*about, str(need.has), required, missing, cost, need.why)))
     columns = ("claim", "evidence", "verdict", "seeds", "wanted", "runs left", "cost", "why")
     words = ("claim", "evidence", "verdict", "why")
     title = "Claims: what they have, what they need, what that costs on this machine (h:min:s)"

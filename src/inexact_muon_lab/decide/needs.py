@@ -42,16 +42,10 @@ class Need:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The need as plain data."""
-        finding = self.item.finding
+        """Status and needs as plain data."""
         return {
             "study": self.study,
-            "claim": self.item.claim.id,
-            "verdict": self.item.verdict,
-            "statistic": finding.statistic,
-            "mean": finding.interval.mean if finding.statistic else None,
-            "low": finding.interval.low,
-            "high": finding.interval.high,
+            **self.item.record,
             "has": self.has,
             "wanted": self.required,
             "runs": [spec.id for spec in self.runs],

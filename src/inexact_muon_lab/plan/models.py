@@ -79,7 +79,6 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters."""
         return sum(w.entries for w in self.weights)
 
     @property

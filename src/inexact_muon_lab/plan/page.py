@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.extras import require
 from inexact_muon_lab.plan.choice import Candidate, Plan
 
-FORMATS = (".svg", ".png", ".html", ".json")
 HEADER = (
     *("strategy", "same update", "launches", "calls", "MB sent", "in flight", "TF", "MB work space"),
     *("GB held", "optimizer ms", "step ms", "share"),
@@ -96,10 +96,7 @@ def recommendation(plan: Plan) -> str:
 
 def draw(plan: Plan, path: Path) -> None:
     """Bars: what each strategy adds to the time of forward and backward."""
-    try:
-        import altair as alt
-    except ImportError:
-        raise ValueError("--plot needs the extra `lab`: pip install 'inexact-muon[lab]'") from None
+    alt = require("altair", "lab")
     bars = [
         {"strategy": c.strategy, "part": part, "percent": 100 * seconds / c.model}
         for c in plan.candidates

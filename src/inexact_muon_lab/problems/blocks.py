@@ -29,7 +29,6 @@ class Blocks:
 
     @cached_property
     def parts(self) -> tuple[Quadratic, ...]:
-        """The q_i."""
         return tuple(Quadratic(n, m, seed=self.seed + 7 * i) for i, (n, m) in enumerate(self.shapes))
 
     @cached_property
@@ -39,7 +38,6 @@ class Blocks:
 
     @property
     def start(self) -> list[Tensor]:
-        """X^0."""
         return [part.start for part in self.parts]
 
     @property
@@ -48,12 +46,10 @@ class Blocks:
         return float(self.loss(self.start))
 
     def loss(self, x: list[Tensor]) -> Tensor:
-        """f(X)."""
         separate = sum(w * q.loss(xi) for w, q, xi in zip(self.weights, self.parts, x, strict=True))
         return separate + 0.5 * self.coupling * self._moment(x) ** 2
 
     def gradient(self, x: list[Tensor]) -> list[Tensor]:
-        """The gradient, block by block."""
         pull = self.coupling * self._moment(x)
         terms = zip(self.weights, self.parts, x, self._directions, strict=True)
         return [w * q.gradient(xi) + pull * c for w, q, xi, c in terms]

@@ -6,7 +6,11 @@ import ast
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module, invalidate_caches
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,46 +64,63 @@ _imported: dict[str, str] = {}
 
 def _current(name: str) -> ModuleType:
     """The module, imported again if its code has changed since."""
-    module = import_module(name)
-    if _imported.get(name, _hash(name)) != _hash(name):
-        for old in _files(name):
+    module, files = import_module(name), _files(name)
+    code = _hash(files)
+    if _imported.get(name, code) != code:
+        for old in files:
             sys.modules.pop(old, None)
         invalidate_caches()
         module = import_module(name)
-    _imported[name] = _hash(name)
+    _imported[name] = code
     return module
 
 
-def _hash(name: str) -> str:
+def _hash(files: dict[str, Path]) -> str:
     total = hashlib.sha256()
-    for module, file in sorted(_files(name).items()):
+    for module, file in sorted(files.items()):
         total.update(f"{module} ".encode() + hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
 
 
 def _files(name: str) -> dict[str, Path]:
-    """Files of an imported module and, recursively, of modules in its folder (or its package's) that it imports."""
+    """Files of an imported module and of the modules in its folder (or its package's) that it imports, recursively.
+
+    Beside an installed module stand all others, such as torch: there those of its package alone.
+    """
+    file = Path(getattr(sys.modules[name], "__file__", None) or "")
+    if not file.is_file():
+        return {}
+    root = file.parents[name.count(".") + (file.stem == "__init__")]
+    package = name.partition(".")[0] if root.name in ("site-packages", "dist-packages") else ""
     files: dict[str, Path] = {}
-    queue = [name]
-    while queue:
-        file = getattr(sys.modules.get(one := queue.pop()), "__file__", None)
-        if one in files or file is None or not Path(file).is_file():
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        path = next(filter(Path.is_file, _places(root, module)), None)
+        if path is None or module in files or package not in ("", module.partition(".")[0]):
             continue
-        path = files[one] = Path(file)
-        root = files[name].parents[name.count(".") + (files[name].stem == "__init__")]
-        if path.suffix == ".py" and root in path.parents:
-            queue += _imports(path.read_bytes(), one if path.stem == "__init__" else one.rpartition(".")[0])
-    root = files[name].parents[name.count(".") + (files[name].stem == "__init__")] if name in files else Path()
-    return {one: path for one, path in files.items() if one == name or root in path.parents}
+        files[module] = path
+        if path.suffix == ".py":
+            outer = module if path.stem == "__init__" else module.rpartition(".")[0]
+            waiting += [part for one in _imports(path, outer) for part in accumulate(one.split("."), "{}.{}".format)]
+        waiting += accumulate(module.split(".")[:-1], "{}.{}".format)
+    return files
 
 
-def _imports(source: bytes, package: str) -> Iterator[str]:
-    """Names of modules that a source imports, also `from x import y` where y may be one."""
-    for node in ast.walk(ast.parse(source)):
+def _places(root: Path, module: str) -> list[Path]:
+    base = root.joinpath(*module.split("."))
+    return [base / "__init__.py", *(base.with_name(base.name + suffix) for suffix in (".py", *EXTENSION_SUFFIXES))]
+
+
+def _imports(path: Path, package: str) -> Iterator[str]:
+    """Names that a file may import, also inside of functions; modulefinder fails at packages without `__init__`."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            outer = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join(filter(None, (*outer, node.module)))
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (package or not node.level):
+            with suppress(ImportError):  # beyond the outermost package
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            words = (one.value for one in node.args if isinstance(one, ast.Constant))
+            yield from (word for word in words if isinstance(word, str))

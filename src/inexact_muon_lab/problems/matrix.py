@@ -47,7 +47,6 @@ class MatrixProblem(ABC):
 
     @cached_property
     def start(self) -> Tensor:
-        """x^0."""
         return torch.zeros(self.n, self.m, dtype=torch.float64)
 
     @property

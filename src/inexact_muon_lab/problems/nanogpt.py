@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from inexact_muon_lab import data
-from inexact_muon_lab.data.tokens import Windows
+from inexact_muon_lab.data.text import Windows
 from inexact_muon_lab.problems.task import Batch, Task, tensors
 from inexact_muon_lab.spec.spec import NanoGPT, RunSpec
 
@@ -47,14 +47,16 @@ class GPT(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, options.width)
         self.positions = nn.Embedding(options.context, options.width) if options.positions == "learned" else None
-        self.blocks = nn.ModuleList(TransformerBlock(options) for _ in range(options.layers))
+        blocks = [TransformerBlock(options) for _ in range(options.layers)]
+        self.blocks = nn.ModuleList(blocks)
         self.head = nn.Linear(options.width, vocabulary, bias=False)
         cos, sin = rotary(options.context, options.width // options.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        for name, parameter in self.named_parameters():
-            # Scale down the layers that write to the residual stream, so that its size does not depend on depth.
-            small = (2 * options.layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
+        # Scale down the layers that write to the residual stream, so that its size does not depend on depth.
+        residual = {layer.weight for block in blocks for layer in (block.out, block.down)}
+        for parameter in self.parameters():
+            small = (2 * options.layers) ** -0.5 if parameter in residual else 1.0
             nn.init.normal_(parameter, std=small * parameter.shape[-1] ** -0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:

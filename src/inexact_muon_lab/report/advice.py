@@ -80,7 +80,8 @@ def _edges(chosen: Tuned, oracles: list[Tuned]) -> str:
     """What is open because an optimum is at an end of its grid."""
     others = [t.oracle for t in oracles if t.edges and t is not chosen]
     ends = " and ".join(chosen.edges)
-    own = f"; its {ends} is the first or last that was tried, so look beyond" if ends else ""
+    be = "are" if len(chosen.edges) > 1 else "is"
+    own = f"; its {ends} {be} the first or last that was tried, so look beyond" if ends else ""
     return own + (f"; open for {', '.join(others)}: best at an end of what was tried" if others else "")
 
 

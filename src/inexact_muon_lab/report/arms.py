@@ -17,7 +17,7 @@ from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.report.records import RunRecord
 from inexact_muon_lab.spec.arms import Arm, Compare, differences, trained
 from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, Interval, PValues, Verdict, all_of, interval
-from inexact_muon_lab.store.outcome import MEASURED
+from inexact_muon_lab.store.outcome import ENDED
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Against:
 
     Attributes:
         differs: (field, value of the arm, value of the other, "arm", "own" or "undeclared").
-        diverged: seeds of which one of the two diverged.
+        diverged: seeds of which one of the two diverged or failed.
     """
 
     other: str
@@ -87,7 +87,7 @@ class Comparison:
         if missing := [part.other for part in parts if not part.loss.n and not part.diverged]:
             return f"open: no seed has ended in {self.arm} and in {', '.join(missing)}"
         if seeds := sorted({seed for part in parts for seed in part.diverged}):
-            return f"open: an arm diverged for seeds {', '.join(map(str, seeds))}"
+            return f"open: an arm diverged or failed for seeds {', '.join(map(str, seeds))}"
         if self.verdict == CONFIRMED:
             return "better than the other arm" + (" and than every control" if self.controls else "")
         if self.verdict == REFUTED:
@@ -107,7 +107,7 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
     runs: dict[str, dict[int, RunRecord]] = defaultdict(dict)
     for run in study.runs:
         arm = compare.arm_of(run.spec)
-        if arm is not None and run.state in MEASURED:
+        if arm is not None and run.state in ENDED:
             runs[arm.name][run.seed] = run
     declared = []
     for arm in compare.arm:
@@ -125,7 +125,7 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
 
 
 def _against(name: str, mine: dict[int, RunRecord], theirs: dict[int, RunRecord], compare: Compare) -> Against:
-    """Of the seeds that have ended in both arms; a seed in which one diverged has no difference."""
+    """Of the seeds that have ended in both arms; a seed in which one diverged or failed has no difference."""
     seeds = sorted(mine.keys() & theirs.keys())
     pairs = {seed: (mine[seed].value("loss"), theirs[seed].value("loss")) for seed in seeds}
     losses = {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}

@@ -19,11 +19,13 @@ class PlotAxis:
         title: quantity and unit, as written over the axis.
         text: a position on the axis in the unit of the title.
         ticks: positions of ticks between two ends.
+        unit: what follows a number in a sentence.
     """
 
     title: str
     text: Callable[[float], str]
     ticks: Callable[[float, float], list[float]]
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,9 @@ def _log2(value: float) -> float:
     return log2(value) if value > 0.0 else -inf
 
 
-LOSSES = PlotAxis("Difference of two losses (nats)", lambda x: f"{x:+.4f}".rstrip("0").rstrip("."), _linear)
+LOSSES = PlotAxis("Difference of two losses (nats)", lambda x: f"{x:+.4f}".rstrip("0").rstrip("."), _linear, " nats")
 RATIO = PlotAxis("Ratio (logarithmic; 1 is no difference)", lambda x: f"{2.0**x:.3g}", _logarithmic)
-SHARES = PlotAxis("Difference of two shares (percentage points)", lambda x: f"{100 * x:+.3g}", _linear)
+SHARES = PlotAxis("Difference of two shares (percentage points)", lambda x: f"{100 * x:+.3g}", _linear, " points")
 COUNTS = PlotAxis("Numbers outside of their bounds (counted, no sampling error)", lambda x: f"{x:.0f}", _linear)
 
 LOSS = Unit(LOSSES)

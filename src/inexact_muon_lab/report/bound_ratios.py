@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inexact_muon_lab.report import sources, table_charts
+from inexact_muon_lab.report import charts, sources
 from inexact_muon_lab.report.figure import Figure, Row, Table
 from inexact_muon_lab.report.finding import Count, Finding
 from inexact_muon_lab.report.tables import Bound, Theory, named
@@ -18,7 +18,7 @@ STUDY = "theory study"
 def figure(tables: tuple[Theory, ...], section: str) -> Figure:
     """bound / measured by statement."""
     measured = [(named(STUDY, t.origin), [row for bound in t.rows for row in _rows(bound)]) for t in tables]
-    panels = [table_charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
+    panels = [charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
     lines = [line for _, rows in measured for line in _lines(rows)]
     caption = (
         "Each dot is a statement on one run: an oracle on a problem whose constants are proved. Two numbers: our bound "

@@ -76,10 +76,12 @@ def announce(built: Built, console: Console) -> None:
     """Print problems, verdicts, advice, the cost of open claims, and the path of the page."""
     for problem in built.problems:
         console.print(f"warning: {problem}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    counts = tally(built.judged, built.counted)
+    counts, judged = tally(built.judged, built.counted), [j for j in built.judged if j.claim.id in built.counted]
     board = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS)
-    lines = [*map(export.line, findings(built.judged)), f"{len(built.counted)} claims: {board}"]
-    lines += [*_decided(built.judged), *built.comparisons, *built.advice, *built.unfinished]
+    lines = [*map(export.line, findings(judged)), f"{len(built.counted)} claims: {board}", *_decided(judged)]
+    lines += [*built.comparisons, *built.advice[:1]]
+    lines += [f"{len(built.advice) - 1} more of these are on the page"] if len(built.advice) > 1 else []
+    lines += built.unfinished
     lines += [f"to go on: {built.command_line} --budget 10m"] if built.command_line and built.unfinished else []
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

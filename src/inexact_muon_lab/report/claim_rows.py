@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
+from inexact_muon_lab.report.arms import Comparison, comparisons, unmatched
 from inexact_muon_lab.report.axes import PlotAxis
 from inexact_muon_lab.report.claims import CLAIMS, Claim, Judged, asked, findings, overall, tally
 from inexact_muon_lab.report.figure import Figure
 from inexact_muon_lab.report.forest import forest, interval_text, numbers, strip
-from inexact_muon_lab.report.load import Results
+from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.report.open_costs import costs
 from inexact_muon_lab.statistics import Verdict
 
@@ -19,8 +20,8 @@ SENTENCES = 3
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a page is made from.
+class Shown:
+    """The content of a page and of its Markdown version.
 
     Attributes:
         judged: the claims on the runs of the folder.
@@ -39,6 +40,22 @@ class Evidence:
     def counted(self) -> set[str]:
         """The claims that are counted, on own runs and on reference evidence alike."""
         return asked(self.results, self.judged)
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """The arms that studies declare, of both."""
+        return [one for results in (self.results, self.reference) if results for one in comparisons(results)]
+
+    @property
+    def studies(self) -> list[StudyRecord]:
+        """All studies, own ones first."""
+        return [*self.results.studies, *(self.reference.studies if self.reference else ())]
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read or compared, of both."""
+        read = [*self.results.tables.problems, *(self.reference.tables.problems if self.reference else ())]
+        return [*read, *(line for study in self.studies for line in unmatched(study))]
 
 
 @dataclass(frozen=True)
@@ -70,7 +87,7 @@ class ClaimGroup:
     rows: list[ClaimRow]
 
 
-def claim_groups(shown: Evidence) -> list[ClaimGroup]:
+def claim_groups(shown: Shown) -> list[ClaimGroup]:
     """All claims by unit, each in the order of the claims."""
     own, theirs = overall(shown.judged), overall(shown.reference_judged)
     price, counted = costs(shown.results, shown.judged), shown.counted
@@ -93,7 +110,7 @@ def claim_groups(shown: Evidence) -> list[ClaimGroup]:
     return groups
 
 
-def tallies(shown: Evidence) -> list[tuple[str, dict[Verdict, int]]]:
+def tallies(shown: Shown) -> list[tuple[str, dict[Verdict, int]]]:
     """(whose runs, {verdict: number of claims}); each adds up to the number of counted claims."""
     boards = [("Your runs", tally(shown.judged, shown.counted))]
     if any(item.finding.statistic for item in shown.reference_judged):
@@ -101,7 +118,7 @@ def tallies(shown: Evidence) -> list[tuple[str, dict[Verdict, int]]]:
     return boards
 
 
-def lead(shown: Evidence) -> list[tuple[Judged, str]]:
+def lead(shown: Shown) -> list[tuple[Judged, str]]:
     """The most important findings with their numbers in words: own ones first, then those of reference evidence."""
     own = findings([item for item in shown.judged if item.claim.id in shown.counted], SENTENCES)
     known = {item.claim.id for item in own}
@@ -110,8 +127,9 @@ def lead(shown: Evidence) -> list[tuple[Judged, str]]:
 
 
 def sentence(item: Judged) -> str:
-    """Statistic, interval, sample and the paper's value."""
+    """Statistic, interval with its unit, sample and the paper's value."""
     finding, unit = item.finding, item.claim.unit
     paper = "" if item.claim.paper is None else f"; the paper: {unit.text(item.claim.paper)}"
-    span = f" ({', '.join(filter(None, (interval_text(item), finding.sample)))})"
+    interval = interval_text(item)
+    span = f" ({interval}{unit.axis.unit}, {finding.sample})" if interval else f" ({finding.sample})"
     return f"{finding.statistic}{'' if finding.count else span}{paper}"

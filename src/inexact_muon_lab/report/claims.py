@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import zip_longest
 from math import log2
 from typing import Any, Literal
 
@@ -120,7 +122,7 @@ class Judged:
         """Whether it is part of the correction: not if counted, with fewer than two seeds, or not testable."""
         return not self.finding.counted and self.finding.testable and self.finding.interval.n >= 2
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """The verdict after the correction, which may leave a claim undecided but never reverses it."""
         corrected = self.p.verdict()
@@ -133,6 +135,19 @@ class Judged:
             return ""
         p = self.finding.p.refute if self.finding.verdict == REFUTED else self.finding.p.confirm
         return f"{self.finding.verdict} by itself (p {p:.2g}), not among the claims of this page"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Verdict and numbers as plain data, in the units of the statistic."""
+        finding = self.finding
+        return {
+            "claim": self.claim.id,
+            "verdict": self.verdict,
+            "statistic": finding.statistic,
+            "mean": finding.interval.mean if finding.statistic else None,
+            "low": finding.interval.low,
+            "high": finding.interval.high,
+        }
 
 
 def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
@@ -149,29 +164,35 @@ def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
         "theory": results.tables.theory,
         "cotuning": results.tables.cotuning,
     }
-    rows: list[tuple[Claim, Any, Finding]] = []
+    items: list[Judged] = []
     for claim in CLAIMS:
         about = [b for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
-        candidates = [(claim, b, claim.judge(b)) for b in about]
-        rows += [row for row in candidates if row[2].statistic] or candidates[:1] or [(claim, None, _nothing(claim))]
+        candidates = [_alone(claim, body) for body in about]
+        items += [item for item in candidates if item.finding.statistic] or candidates[:1] or [_without_data(claim)]
     declared = {study.name: study.declared for study in results.studies if study.declared}
-    items = _planned(rows, declared)
+    items = _planned(items, declared)
     size = len({name for one in declared.values() for name in one.family})
     corrected = correct(items, size, withdrawn)
     return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in items]
 
 
-def _planned(rows: list[tuple[Claim, Any, Finding]], declared: dict[str, Decide]) -> list[Judged]:
+def _alone(claim: Claim, body: Any) -> Judged:
+    """A claim on one body of evidence, without correction."""
+    finding = claim.judge(body)
+    return Judged(claim, finding, finding.p, *((body.study, body) if isinstance(body, Series) else ()))
+
+
+def _without_data(claim: Claim) -> Judged:
+    return Judged(claim, Finding("no data", "", interval([]), OPEN, claim.source), OPEN)
+
+
+def _planned(items: list[Judged], declared: dict[str, Decide]) -> list[Judged]:
     """Each row, taking its study's declaration into account."""
-    items = [
-        Judged(claim, f, f.p, body.study, body) if isinstance(body, Series) else Judged(claim, f, f.p)
-        for claim, body, f in rows
-    ]
-    most: dict[str, int] = {}
+    most = {name: len(one.pilot) for name, one in declared.items()}
     for item in items:
         if item.study in declared:
             required = promised(item.finding, declared[item.study], item.claim.id) or 0
-            most[item.study] = max(most.get(item.study, len(declared[item.study].pilot)), required)
+            most[item.study] = max(most[item.study], required)
     judged = []
     for item in items:
         finding = item.finding
@@ -237,14 +258,13 @@ def deciding(judged: Iterable[Judged]) -> Judged | None:
 
 
 def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
-    """The most important ones, one per claim: refuted, confirmed, undecided, each in the order of the claims."""
-    ranks: dict[Verdict, int] = {REFUTED: 0, CONFIRMED: 1, UNDECIDED: 2}
-    chosen: dict[str, Judged] = {}
-    for item in sorted(judged, key=lambda j: ranks[j.verdict]):
-        if item.finding.statistic:
-            chosen.setdefault(item.claim.id, item)
-    return list(chosen.values())[:count]
-
-
-def _nothing(claim: Claim) -> Finding:
-    return Finding("no data", "", interval([]), OPEN, claim.source)
+    """What decides the most important claims: refuted and confirmed in turn, then undecided, in the claims' order."""
+    bodies: dict[str, list[Judged]] = {}
+    for item in judged:
+        bodies.setdefault(item.claim.id, []).append(item)
+    chosen = [found for items in bodies.values() if (found := deciding(items)) is not None]
+    refuted, confirmed, open_ = (
+        [item for item in chosen if item.verdict == verdict] for verdict in (REFUTED, CONFIRMED, UNDECIDED)
+    )
+    in_turn = [item for pair in zip_longest(refuted, confirmed) for item in pair if item]
+    return [*in_turn, *open_][:count]

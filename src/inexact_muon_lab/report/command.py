@@ -52,16 +52,11 @@ def report(
 def record(built: Built) -> dict[str, Any]:
     """Page, problems, advice and every verdict with its numbers, in the units of the statistics."""
     verdicts = [
-        {
-            "claim": item.claim.id,
+        item.record
+        | {
             "sentence": item.claim.sentence,
             "counted": item.claim.id in built.counted,
-            "verdict": item.verdict,
             "evidence": item.finding.evidence,
-            "statistic": item.finding.statistic,
-            "mean": item.finding.interval.mean if item.finding.statistic else None,
-            "low": item.finding.interval.low,
-            "high": item.finding.interval.high,
             "n": item.finding.interval.n,
             "paper": item.claim.paper,
             "note": item.finding.note,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.finding import Finding, joined
 from inexact_muon_lab.report.load import StudyRecord
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.statistics import LEVEL, OPEN, PValues, seeds_needed
@@ -41,13 +41,13 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
         return finding
     pilot, has = len(declared.pilot), finding.interval.n
     if required is None:
-        return replace(finding, p=OPEN, note=_join(f"the pilot has {has} of {pilot} seeds", finding.note))
+        return replace(finding, p=OPEN, note=joined(f"the pilot has {has} of {pilot} seeds", finding.note))
     if has < min(required, declared.most) or required > declared.most:
         limit = f", more than the {declared.most} that the study allows" if required > declared.most else ""
         status = f"promised {required} seeds from the pilot's spread{limit}, has {has}"
-        return replace(finding, p=OPEN, required=required, note=_join(status, finding.note))
+        return replace(finding, p=OPEN, required=required, note=joined(status, finding.note))
     late = f"{has - most} seeds were added after looking" if has > most else ""
-    return replace(finding, required=required, note=_join(late, finding.note))
+    return replace(finding, required=required, note=joined(late, finding.note))
 
 
 def _counting(finding: Finding, margin: float | None) -> Finding:
@@ -56,7 +56,7 @@ def _counting(finding: Finding, margin: float | None) -> Finding:
         return finding
     up = finding.zone[1] == inf
     enough = finding.interval.above(margin) if up else finding.interval.below(-margin)
-    note = _join(f"an effect below {margin:g} does not count", finding.note)
+    note = joined(f"an effect below {margin:g} does not count", finding.note)
     return replace(finding, p=PValues(finding.p.confirm, enough.refute), note=note)
 
 
@@ -81,7 +81,3 @@ def declaration(name: str, d: Decide, spell: Callable[[str], str] = str) -> str:
 def spelled(claim: str) -> str:
     """ "lower loss" for "lower-loss"."""
     return claim.replace("-", " ")
-
-
-def _join(*notes: str) -> str:
-    return "; ".join(filter(None, notes))

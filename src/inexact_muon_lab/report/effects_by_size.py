@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 
 import altair as alt
 
@@ -15,7 +16,9 @@ from inexact_muon_lab.report.sources import GPT_ITERATIONS
 from inexact_muon_lab.spec.spec import NanoGPT
 from inexact_muon_lab.statistics import Interval, interval, optimum
 
-PAPER = f"{paper.SIZE} (the paper)"
+PAPER = paper.SIZE
+LABEL = 25
+"""Characters in a line of a label: half of a phone's width."""
 EFFECTS = {
     "gain": "loss at 1 iteration over that at 8",
     "first": "share of that gain at 3 iterations",
@@ -74,7 +77,7 @@ def _row(name: str, s: Ladder | Grid, effect: Interval) -> Iterator[Row]:
     if effect.n:
         known = effect.n > 1
         size, parameters = _size(s.runs[0])
-        yield {"effect": name, "size": size, "parameters": parameters, "runs": s.study, "value": effect.mean,
+        yield {"effect": name, "size": size, "parameters": parameters, "runs": s.heading, "value": effect.mean,
                "low": effect.low if known else None, "high": effect.high if known else None,
                "seeds": effect.n}  # fmt: skip
 
@@ -82,9 +85,9 @@ def _row(name: str, s: Ladder | Grid, effect: Interval) -> Iterator[Row]:
 def _ladder(s: Ladder) -> dict[str, Interval]:
     counts = {1, 3, 8} & s.rungs.keys()
     lost = s.lost_runs(*counts)  # the ratio of an arm that diverged is not known
-    loss = {count: {} if lost else s.values(count, lambda run: run.value("loss")) for count in (1, 3, 8)}
-    time = {count: s.values(count, lambda run: run.milliseconds) for count in (1, 8)}
-    error = {count: s.values(count, _last) for count in (1, 8)}
+    loss = {count: {} if lost else s.values(count, "loss") for count in (1, 3, 8)}
+    time = {count: s.values(count, "milliseconds") for count in (1, 8)}
+    error = {count: s.values(count, "last_lmo_error") for count in (1, 8)}
     seeds = sorted(loss[1].keys() & loss[8].keys())
     gains = {seed: loss[1][seed] - loss[8][seed] for seed in seeds}
     whole = sum(gains.values()) / max(1, len(gains))
@@ -95,11 +98,6 @@ def _ladder(s: Ladder) -> dict[str, Interval]:
         "time": interval({seed: time[8][seed] / time[1][seed] for seed in time[1].keys() & time[8].keys()}),
         "error": interval({seed: error[1][seed] / error[8][seed] for seed in error[1].keys() & error[8].keys()}),
     }
-
-
-def _last(run: RunRecord) -> float | None:
-    sums = [record["sum"] for record in run.records("lmo") if record["sum"]]
-    return float(sums[-1]) if sums else None
 
 
 def _shift(grid: Grid) -> dict[int, float]:
@@ -119,9 +117,10 @@ def _size(run: RunRecord) -> tuple[str, float]:
 
 
 def _panel(title: str, rows: list[Row]) -> Panel:
-    labelled = [{**row, "place": f"{row['size']}, {row['runs']}"} for row in rows]
+    labelled = [{**row, "place": fill(f"{row['runs']}, {row['size']}", LABEL)} for row in rows]
     order = list(dict.fromkeys(row["place"] for row in labelled))
-    base = chart().encode(y=alt.Y("place:N", title=None, sort=order, axis=alt.Axis(labelLimit=150)))
+    axis = alt.Axis(labelLimit=170, labelExpr=r"split(datum.label, '\n')")
+    base = chart().encode(y=alt.Y("place:N", title=None, sort=order, axis=axis))
     x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False))
     tips = ["size:N", "runs:N", "seeds:Q", *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in ("value", "low", "high"))]
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, color=GREY)
@@ -129,4 +128,5 @@ def _panel(title: str, rows: list[Row]) -> Panel:
         ranges.encode(x=alt.X("low:Q", scale=alt.Scale(zero=False), title=None), x2="high:Q"),
         base.mark_point(size=70, filled=True, opacity=1, color=GREY).encode(x=x, tooltip=tips),
     ]
-    return Panel(title, labelled, spec(alt.layer(*layers), max(90, 34 * len(order))))
+    lines = max(place.count("\n") + 1 for place in order)
+    return Panel(title, labelled, spec(alt.layer(*layers), max(90, (10 + 14 * lines) * len(order))))

@@ -19,6 +19,7 @@ from inexact_muon_lab.report.claim_rows import tallies
 from inexact_muon_lab.report.claims import SENTENCES, Judged, findings
 from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.figure import Figure, Row
+from inexact_muon_lab.report.finding import joined
 from inexact_muon_lab.report.open_costs import costs, cut
 from inexact_muon_lab.report.page import SIGNS, Shown, heading, sections
 from inexact_muon_lab.store.files import replace
@@ -136,7 +137,7 @@ def line(item: Judged) -> str:
 
 def notes(item: Judged) -> str:
     """Notes on a verdict: the claim's own, the effect of the correction, noise and detectable difference."""
-    return "; ".join(filter(None, (item.finding.note, item.changed, item.finding.noise)))
+    return joined(item.finding.note, item.changed, item.finding.noise)
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:

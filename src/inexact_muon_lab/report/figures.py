@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inexact_muon.schedules.oracles import parts
 from inexact_muon_lab.report import (
     bound_ratios,
     charts,
+    curve_figures,
     effects_by_size,
-    image_figures,
-    language_figures,
+    map_figures,
     rule_regrets,
     sources,
 )
 from inexact_muon_lab.report.figure import Figure, Panel, Table
+from inexact_muon_lab.report.ladders import grids, in_words, ladders
 from inexact_muon_lab.report.load import Results
 from inexact_muon_lab.report.sources import BEYOND
 from inexact_muon_lab.report.tables import OracleRow
+from inexact_muon_lab.spec.oracle_text import parts
 
 FLOOR = 1e-9
 """Smaller errors are plotted at this value."""
-
-ORDER = ("convergence", "heatmaps", "cnn-loss", "accuracy", "table-1", "lmo-error", "layers", "accuracy-maps")
-"""The paper's order: Figures 1a, 1b, 2a, 2b, Table 1 with Figure 3, 4, 5."""
 
 
 def figures(results: Results, reference: Results | None = None) -> list[Figure]:
@@ -45,32 +43,47 @@ def _joined(own: Figure, theirs: Figure) -> Figure:
 
 
 def _of(results: Results) -> list[Figure]:
-    tables = results.tables
-    by_id = language_figures.figures(results) | image_figures.figures(results)
+    """Those of the paper in its order: Figures 1a, 1b, 2a, 2b, Table 1 with Figure 3, 4, 5; then the others."""
+    series, planes = ladders(results), grids(results)
+    language, images = ([s for s in series if s.images == which] for which in (False, True))
+    measured = [s for s in series if any(run.records("lmo") for run in s.runs)]
+    pictures = [g for g in planes if g.images]
     return [
-        *(by_id[name] for name in ORDER),
-        by_id["baselines"],
-        bound_ratios.figure(tables.theory, BEYOND),
-        rule_regrets.figure(tables.cotuning, BEYOND),
-        oracles(tables.oracles),
+        curve_figures.convergence(language),
+        map_figures.heat_maps(results, [g for g in planes if not g.images]),
+        curve_figures.training(images),
+        map_figures.accuracy(pictures),
+        curve_figures.table_one(language),
+        curve_figures.lmo_error(measured),
+        curve_figures.layers(measured),
+        map_figures.accuracy_maps(pictures),
+        curve_figures.baselines(results),
+        bound_ratios.figure(results.tables.theory, BEYOND),
+        rule_regrets.figure(results.tables.cotuning, BEYOND),
+        oracles(results.tables.oracles),
     ]
+
+
+COST, BOUND = "cost in n³ products", "largest |1 - f(s)|"
+"""Axes of an oracle's error bound."""
 
 
 def oracles(table: tuple[OracleRow, ...]) -> Figure:
     """Comparison of all oracles, from the table that the demo writes."""
     rows = [
-        {"method": r.method, "family": r.family, "iterations": parts(r.method).iterations, "products": r.square,
-         "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law, "overshoot": r.overshoot.power_law}
+        {"method": r.method, "family": in_words(r.family), "iterations": parts(r.method).iterations,
+         "products": r.square, "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law,
+         "overshoot": r.overshoot.power_law}
         for r in table
     ]  # fmt: skip
     shown = [row for row, r in zip(rows, table, strict=True) if r.square <= 25 and parts(r.method).plain]
     panels: list[Panel] = []
     if shown:
         panels = [
-            charts.scatter("Error bound at 1e-3", shown, ("products", "cost in n³ products"), ("delta", "delta"), True),
+            charts.scatter("Error bound on [1e-3, 1]", shown, ("products", COST), ("delta", BOUND), True),
             charts.scatter("On singular values j⁻¹; exact is (0, 1)", rows, ("gap", "gap"), ("overshoot", "overshoot")),
         ]
-    head = ("oracle", "delta at 1e-3", "gap", "overshoot", "n³ products")
+    head = ("oracle", "bound on [1e-3, 1]", "gap", "overshoot", "n³ products")
     lines = [
         (r.method, f"{max(r.delta.small, FLOOR):.3g}", f"{r.gap.power_law:.4f}", f"{r.overshoot.power_law:.4f}",
          f"{r.square:.1f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, isfinite
 
 from inexact_muon_lab.statistics import Interval, PValues, Verdict
@@ -50,7 +51,7 @@ class Finding:
         """Whether numbers were counted instead of sampled."""
         return self.count is not None
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """Verdict for this claim alone; `claims.judge` corrects for the number of claims."""
         return self.p.verdict()
@@ -79,3 +80,8 @@ class Finding:
         if self.counted or not isfinite(i.detectable):
             return ""
         return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"
+
+
+def joined(*notes: str) -> str:
+    """The notes that say something, in one line."""
+    return "; ".join(filter(None, notes))

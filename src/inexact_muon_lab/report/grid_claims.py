@@ -8,7 +8,7 @@ from math import inf, isnan, log2, nan
 from statistics import fmean
 from typing import TypeVar
 
-from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.finding import Finding, joined
 from inexact_muon_lab.report.ladders import Grid, iterations
 from inexact_muon_lab.statistics import OPEN, Cell, GridOptimum, Interval, PValues, difference, optimum
 
@@ -33,10 +33,8 @@ def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> dict[int, tuple[T,
 def _note(grid: Grid, pairs: Mapping[int, object], *more: str) -> str:
     """What the row says of seeds that are left out, beside `more`."""
     missing = len(grid.seeds) - len(pairs)
-    said = (
-        f"{missing} of {len(grid.seeds)} seeds are left out: runs are missing or none has a result" if missing else ""
-    )
-    return "; ".join(filter(None, (*more, said)))
+    why = f"{missing} of {len(grid.seeds)} seeds are left out: runs are missing or none has a result"
+    return joined(*more, why if missing else "")
 
 
 def _lost(grid: Grid, count: int) -> list[int]:
@@ -68,8 +66,7 @@ def _shift(
     optima = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "loss")))
     shift = grid.interval({seed: _log_ratio(of(a), of(b)) for seed, (a, b) in optima.items()})
     few, many = grid.counts[0], grid.counts[-1]
-    ratio = f"{2**shift.mean:.2f}; log2 {shift.mean:+.2f}"
-    text = f"best {name} at {iterations(few)} over that at {many}: {ratio}"
+    text = f"best {name} at {iterations(few)} over that at {many}: {2**shift.mean:.2f}"
     on_edge = any(edge(best) for pair in optima.values() for best in pair)
     censored = bool(_lost(grid, few) or _lost(grid, many)) and grid.lost_runs(few, many) > 0
     zone = (-inf, 0.0) if side is Interval.below else (0.0, inf)

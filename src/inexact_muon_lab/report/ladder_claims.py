@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import pairwise
-from math import log
+from math import exp, log
 
-from inexact_muon_lab.report.finding import Count, Finding
+from inexact_muon_lab.report.finding import Count, Finding, joined
 from inexact_muon_lab.report.ladders import Ladder, iterations
-from inexact_muon_lab.report.load import RunRecord
 from inexact_muon_lab.statistics import (
     FALSE,
     LEVEL,
@@ -22,7 +20,6 @@ from inexact_muon_lab.statistics import (
     paired,
     quantile,
 )
-from inexact_muon_lab.store.curves import Record
 
 SATURATED, FIRST = 0.9, 0.5
 """Fractions of the whole gain that five and three iterations must achieve."""
@@ -36,20 +33,12 @@ SLACK = 1e-6
 """Relative rounding tolerance of inequalities between measured numbers."""
 
 
-def _loss(run: RunRecord) -> float | None:
-    return run.value("loss")
-
-
-def _train_loss(run: RunRecord) -> float | None:
-    return run.value("train_loss")
-
-
 def lower_loss(ladder: Ladder) -> Finding:
     """Loss of the fewest iterations minus that of the most, paired by seed; no significant increase between neighbours.
 
     Refuted by the whole gain or by any step between neighbours: the smallest p times their number.
     """
-    of, name = (_train_loss, "training loss") if ladder.images else (_loss, "validation loss")
+    of, name = ("train_loss", "training loss") if ladder.images else ("loss", "validation loss")
     counts = ladder.counts
     gain = ladder.gain(counts[0], counts[-1], of)
     steps = {f"{a} to {b}": ladder.gain(a, b, of).above() for a, b in pairwise(counts)}
@@ -57,7 +46,7 @@ def lower_loss(ladder: Ladder) -> Finding:
     worse = [step for step, p in steps.items() if min(1.0, (1 + len(steps)) * p.refute) <= LEVEL]
     p = PValues(gain.above().confirm, refute)
     said = f"surely worse from {', '.join(worse)} iterations" if worse else ""
-    note = _join(said, ladder.lost(), _left_out(ladder, of))
+    note = joined(said, ladder.lost(), _left_out(ladder, of))
     text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: "
     text += f"{gain.mean:+.4f}" if gain.n else "no seed has both"
     return Finding(ladder.title, text if gain.n or ladder.lost_runs() else "", gain, p, note)
@@ -79,11 +68,11 @@ def _share(ladder: Ladder, count: int, fraction: float) -> Finding:
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
     if not first < middle < last:
         return _none(ladder, f"needs fewer and more than {count} iterations beside {count}")
-    values = [ladder.values(c, _loss) for c in (first, middle, last)]
+    values = [ladder.values(c, "loss") for c in (first, middle, last)]
     seeds = sorted(values[0].keys() & values[1].keys() & values[2].keys())
     lost = ladder.lost(first, middle, last)
     if not seeds:
-        return _none(ladder, _join("no seed finished for all three counts", lost))
+        return _none(ladder, joined("no seed finished for all three counts", lost))
     fewest, between, most = ({s: v[s] for s in seeds} for v in values)
     whole, part = (ladder.interval(paired(fewest, other)) for other in (most, between))
     margin = ladder.interval({s: difference(fewest[s] - between[s], fraction * (fewest[s] - most[s])) for s in seeds})
@@ -101,17 +90,17 @@ def goes_on(ladder: Ladder) -> Finding:
     five, last = ladder.nearest(5), ladder.counts[-1]
     if not 4 <= five < last:
         return _none(ladder, "needs more than 5 iterations beside 5")
-    gain = ladder.gain(five, last, _loss)
+    gain = ladder.gain(five, last, "loss")
     text = f"validation loss at {five} iterations minus at {last}: {gain.mean:+.4f}"
     return Finding(
-        ladder.title, text if gain.n else "", gain, gain.above(), _join(ladder.lost(), _left_out(ladder, _loss))
+        ladder.title, text if gain.n else "", gain, gain.above(), joined(ladder.lost(), _left_out(ladder, "loss"))
     )
 
 
 def time_grows(ladder: Ladder) -> Finding:
     """Time of a step with the most iterations over that with the fewest."""
     counts = ladder.counts
-    slow, fast = (ladder.values(c, lambda run: run.milliseconds) for c in (counts[-1], counts[0]))
+    slow, fast = (ladder.values(c, "milliseconds") for c in (counts[-1], counts[0]))
     ratio = ladder.interval({s: slow[s] / fast[s] for s in sorted(slow.keys() & fast.keys())})
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
     why_not = _untimed(ladder)
@@ -123,7 +112,7 @@ def time_grows(ladder: Ladder) -> Finding:
 def _untimed(ladder: Ladder) -> str:
     """Why the times of these runs decide nothing; empty if they may."""
     outcomes = [run.outcome for run in ladder.runs if run.outcome]
-    if any(outcome.environment.get("device") == "cpu" for outcome in outcomes):
+    if "cpu" in [outcome.environment.get("device") for outcome in outcomes]:
         return "not testable on a CPU: the claim is about GPUs and half a million tokens a step"
     shares = [outcome.others for outcome in outcomes]
     known = [share for share in shares if share is not None]
@@ -142,7 +131,7 @@ def error_ordered(ladder: Ladder) -> Finding:
     falls: dict[int, list[float]] = {}
     neighbours = list(pairwise(sorted(ladder.rungs)))
     for a, b in neighbours:
-        crude, fine = ({r.seed: _sums(r) for r in ladder.rungs[c]} for c in (a, b))
+        crude, fine = ({run.seed: run.lmo_errors for run in ladder.rungs[count]} for count in (a, b))
         for seed in crude.keys() & fine.keys():
             steps = crude[seed].keys() & fine[seed].keys()
             if steps:
@@ -150,11 +139,11 @@ def error_ordered(ladder: Ladder) -> Finding:
                 falls.setdefault(seed, []).append(sum(ratios) / max(1, len(ratios)))
     whole = {seed: min(values) for seed, values in falls.items() if len(values) == len(neighbours)}
     if not whole:
-        return _none(ladder, _join("no LMO error was recorded for every count: telemetry.every", ladder.lost()))
+        return _none(ladder, joined("no LMO error was recorded for every count: telemetry.every", ladder.lost()))
     least = ladder.interval(whole).censored(below=ladder.lost_runs() > 0, above=False)
-    text = f"smallest mean fall of log LMO error from one count to the next: {least.mean:+.3f}"
+    text = f"LMO error at one count over that at the next, smallest ratio: {exp(least.mean):.3g}"
     missing = len(falls) - len(whole)
-    note = _join(f"{missing} seeds without every count are left out" if missing else "", ladder.lost())
+    note = joined(f"{missing} seeds without every count are left out" if missing else "", ladder.lost())
     return Finding(ladder.title, text, least, least.above(), note)
 
 
@@ -162,14 +151,14 @@ def error_constant(ladder: Ladder) -> Finding:
     """p90/p10 of the LMO error after the first tenth of training; the worst count of each seed."""
     spread: dict[int, float] = {}
     for run in ladder.runs:
-        late = [value for step, value in _sums(run).items() if step > 0.1 * run.spec.steps and value > 0]
+        late = [value for step, value in run.lmo_errors.items() if step > 0.1 * run.spec.steps and value > 0]
         if len(late) >= 3:
             spread[run.seed] = max(spread.get(run.seed, 0.0), quantile(late, 0.9) / quantile(late, 0.1))
     if not spread:
         return _none(ladder, "needs three records of the LMO error after the first tenth of training")
     ratio = ladder.interval(spread).censored(below=False, above=ladder.lost_runs() > 0)
     text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
-    note = _join(f"constant: below {CONSTANT:g}", ladder.lost())
+    note = joined(f"constant: below {CONSTANT:g}", ladder.lost())
     return Finding(ladder.title, text, ratio, ratio.below(CONSTANT), note, zone=(0.0, CONSTANT))
 
 
@@ -177,12 +166,11 @@ def bounds_hold(ladder: Ladder) -> Finding:
     """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; counted, not tested."""
     checked, broken = 0, []
     for run in ladder.runs:
-        for record in run.records("lmo"):
-            for layer, delta, eta, nu in triples(record):
-                checked += 1
-                slack = SLACK * (1 + abs(delta))
-                if abs(eta) > delta + slack or nu > 1 + delta + slack or 1 - eta > nu + slack:
-                    broken.append(f"{layer} at step {record['step']} of {run.id}")
+        checked += len(run.inexactness)
+        for step, layer, delta, eta, nu in run.inexactness:
+            slack = SLACK * (1 + abs(delta))
+            if abs(eta) > delta + slack or nu > 1 + delta + slack or 1 - eta > nu + slack:
+                broken.append(f"{layer} at step {step} of {run.id}")
     if not checked:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
     seeds = len({run.seed for run in ladder.runs})
@@ -192,25 +180,9 @@ def bounds_hold(ladder: Ladder) -> Finding:
     return Finding(ladder.title, text, count, p, "; ".join(broken[:3]), count=Count(len(broken), checked))
 
 
-def triples(record: Record) -> Iterator[tuple[str, float, float, float]]:
-    """(layer, delta, gap, overshoot) of a record, if all three are finite."""
-    for layer, delta in record["delta"].items():
-        eta, nu = record["gap"].get(layer), record["overshoot"].get(layer)
-        if None not in (delta, eta, nu):
-            yield layer, delta, eta, nu
-
-
-def _sums(run: RunRecord) -> dict[int, float]:
-    return {record["step"]: record["sum"] for record in run.records("lmo") if record["sum"] is not None}
-
-
-def _left_out(ladder: Ladder, of: Callable[[RunRecord], float | None]) -> str:
-    lost = [run for run in ladder.runs if of(run) is None]
-    return f"{len(lost)} of {len(ladder.runs)} runs have no final value and are left out" if lost else ""
-
-
-def _join(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
+def _left_out(ladder: Ladder, of: str) -> str:
+    lost = len(ladder.runs) - sum([len(ladder.values(count, of)) for count in ladder.rungs])
+    return f"{lost} of {len(ladder.runs)} runs have no final value and are left out" if lost else ""
 
 
 def _none(ladder: Ladder, why: str) -> Finding:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from inexact_muon_lab.errors import LabError, LabWarning, warn
-from inexact_muon_lab.report import comparable, tables
+from inexact_muon_lab.report import tables
+from inexact_muon_lab.report.records import Arm
 from inexact_muon_lab.report.records import RunRecord as RunRecord
 from inexact_muon_lab.report.tables import Tables
 from inexact_muon_lab.spec.arms import Compare
@@ -70,7 +71,7 @@ def load(folder: Path, origin: str = "") -> Results:
             for path in stores
             if (study := _study(path, prefix, alone=len(stores) == 1 and not origin)) is not None
         ]
-        studies = [replace(study, runs=comparable.runs(study.name, study.runs)) for study in merged(read)]
+        studies = [replace(study, runs=_comparable(study.name, study.runs)) for study in merged(read)]
         for run in (run for study in studies for run in study.runs):
             _ = run.curves  # read now, to detect damage before plotting
     messages = tuple(str(one.message) for one in caught if issubclass(one.category, LabWarning))
@@ -121,21 +122,79 @@ def _study(folder: Path, prefix: str, alone: bool) -> StudyRecord | None:
         warn(f"left out: {error}")
         return None
     name = prefix + (about.get("name") or folder.name)
-    runs = []
-    for run in stored:
-        outcome = run.outcome
-        runs.append(
-            RunRecord(
-                folder=folder,
-                study=name,
-                id=run.id,
-                spec=run.spec,
-                state=run.state,
-                step=outcome.step if outcome else 0,
-                result=dict(outcome.result) if outcome else {},
-                seconds=dict(outcome.seconds) if outcome else {},
-                outcome=outcome,
-            )
-        )
+    runs = tuple(RunRecord(folder, name, run.id, run.spec, run.state, run.outcome) for run in stored)
     title = prefix + about["title"] if about.get("title") else name
-    return StudyRecord(folder, name, title, tuple(runs), declared, "redeclared" in about, compare)
+    return StudyRecord(folder, name, title, runs, declared, "redeclared" in about, compare)
+
+
+def _comparable(study: str, every: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
+    """The runs without those that do not compare, about which it warns."""
+    for left_out in (_alike, _distinct):
+        out = left_out(study, every)
+        every = [run for run in every if run.id not in out]
+    return tuple(every)
+
+
+def _alike(study: str, every: Sequence[RunRecord]) -> set[str]:
+    """Runs whose environment (data, versions, CPU) differs from the others of their setting and seed.
+
+    Of each setting and seed the largest set with one environment is kept. Runs of earlier versions do not say which
+    code a custom problem had.
+    """
+    known = [run.outcome.environment for run in every if run.outcome is not None]
+    unsaid = {"code"} if any("code" not in environment for environment in known) else set()
+    groups: dict[tuple[str, int], dict[tuple[tuple[str, str], ...], list[RunRecord]]] = {}
+    for run in every:
+        if run.outcome is not None:
+            key = tuple(sorted((k, v) for k, v in run.outcome.environment.items() if k not in unsaid))
+            groups.setdefault((run.setting, run.seed), {}).setdefault(key, []).append(run)
+    out: set[str] = set()
+    for (_, seed), by_environment in groups.items():
+        (common, _), *others = sorted(by_environment.items(), key=lambda item: -len(item[1]))
+        for other, runs in others:
+            first, second = dict(common), dict(other)
+            names = [n for n in sorted(first.keys() | second.keys()) if first.get(n) != second.get(n)]
+            what = ", ".join(f"{n} {_shortened(second.get(n))} instead of {_shortened(first.get(n))}" for n in names)
+            warn(f"{study}: {len(runs)} of the runs of seed {seed} do not compare and are left out: {what}")
+            out |= {run.id for run in runs}
+    return out
+
+
+def _distinct(study: str, every: Sequence[RunRecord]) -> set[str]:
+    """What would count one sample twice, or two samples as one.
+
+    Seeds that ended bit for bit as another one in all runs they share are that seed again. Runs of one arm and seed
+    that ended in two ways, such as an oracle written in two ways, do not say which of them counts.
+    """
+    arms: dict[str, dict[int, dict[Arm, list[RunRecord]]]] = {}
+    for run in every:
+        if run.state == "finished":
+            arms.setdefault(run.setting, {}).setdefault(run.seed, {}).setdefault(run.arm, []).append(run)
+    out: set[str] = set()
+    for by_seed in arms.values():
+        several = [runs for by_arm in by_seed.values() for runs in by_arm.values() if len(runs) > 1]
+        for runs in (runs for runs in several if not all(_same(runs[0], run) for run in runs)):
+            ids = ", ".join(run.id for run in runs)
+            warn(f"{study}: runs {ids} are one arm and seed {runs[0].seed} with two results; they are left out")
+            out |= {run.id for run in runs}
+        seeds = sorted(by_seed)
+        for seed in seeds:
+            first = next((s for s in seeds if s < seed and _copies(by_seed[s], by_seed[seed])), None)
+            if first is not None:
+                warn(f"{study}: seed {seed} ended bit for bit as seed {first}: one sample; it is left out")
+                out |= {run.id for runs in by_seed[seed].values() for run in runs}
+    return out
+
+
+def _copies(first: Mapping[Arm, list[RunRecord]], second: Mapping[Arm, list[RunRecord]]) -> bool:
+    shared = first.keys() & second.keys()
+    return bool(shared) and all(_same(first[arm][0], second[arm][0]) for arm in shared)
+
+
+def _same(one: RunRecord, two: RunRecord) -> bool:
+    """Whether all metrics that both have are equal."""
+    return all(one.result[name] == two.result[name] for name in one.result.keys() & two.result.keys())
+
+
+def _shortened(value: str | None) -> str:
+    return "none" if value is None else value[:12]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -15,8 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from inexact_muon_lab.report.advice import advice
-from inexact_muon_lab.report.arms import Comparison, comparisons, tables, unmatched
-from inexact_muon_lab.report.claim_rows import Evidence, claim_groups, lead, tallies
+from inexact_muon_lab.report.arms import tables
+from inexact_muon_lab.report.claim_rows import Shown as Shown
+from inexact_muon_lab.report.claim_rows import claim_groups, lead, tallies
 from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.figure import Figure
 from inexact_muon_lab.report.load import Results, StudyRecord
@@ -37,27 +37,6 @@ HERO = ("table-1", "cnn-loss", "convergence", "sizes")
 """Figures whose first panel may be shown at the top, in order of preference."""
 STATES = ("finished", "diverged", "failed", "running", "waiting")
 FIELDS = ("optimizer.name", "optimizer.polar", "optimizer.lr", "optimizer.momentum", "seed", "steps")
-
-
-@dataclass(frozen=True)
-class Shown(Evidence):
-    """The content of a page and of its Markdown version."""
-
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """The arms that studies declare, of both."""
-        return [one for results in (self.results, self.reference) if results for one in comparisons(results)]
-
-    @property
-    def studies(self) -> list[StudyRecord]:
-        """All studies, own ones first."""
-        return [*self.results.studies, *(self.reference.studies if self.reference else ())]
-
-    @property
-    def problems(self) -> list[str]:
-        """What could not be read or compared, of both."""
-        read = [*self.results.tables.problems, *(self.reference.tables.problems if self.reference else ())]
-        return [*read, *(line for study in self.studies for line in unmatched(study))]
 
 
 def page(shown: Shown, refresh: int = 0) -> str:

@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from inexact_muon.schedules import oracles
-from inexact_muon.schedules.oracles import OracleText
 from inexact_muon_lab.spec.optimizers import SGD, AdamW, MuonSpec, TorchMuonSpec
+from inexact_muon_lab.spec.oracle_text import OracleText, parts
 from inexact_muon_lab.spec.spec import RunSpec, tag
 from inexact_muon_lab.store import store
 from inexact_muon_lab.store.curves import Record, thin
@@ -32,7 +31,7 @@ Arm = tuple[OracleText | None, float, float | None]
 
 
 def _stepped(seconds: Mapping[str, Any]) -> float:
-    return sum(float(seconds.get(part) or 0.0) for part in STEPPED)
+    return sum([float(seconds.get(part) or 0.0) for part in STEPPED])
 
 
 @dataclass(frozen=True)
@@ -44,46 +43,65 @@ class RunRecord:
     id: str
     spec: RunSpec
     state: str
-    step: int
-    result: dict[str, float | None]
-    seconds: dict[str, float]
-    outcome: Outcome | None = None
+    outcome: Outcome | None
+
+    @cached_property
+    def step(self) -> int:
+        """The last step; 0 until it has ended."""
+        return self.outcome.step if self.outcome else 0
+
+    @cached_property
+    def result(self) -> Mapping[str, float | None]:
+        """The last value of every metric."""
+        return self.outcome.result if self.outcome else {}
+
+    @cached_property
+    def seconds(self) -> Mapping[str, float]:
+        """Wall time by part."""
+        return self.outcome.seconds if self.outcome else {}
 
     @cached_property
     def curves(self) -> list[Record]:
         """The records of the run, read on first access."""
         return store.intact_curves(self.folder, self.id, self.outcome)
 
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Record]]:
+        kinds: dict[str, list[Record]] = {}
+        for record in self.curves:
+            kinds.setdefault(record["kind"], []).append(record)
+        return kinds
+
     def records(self, kind: str) -> list[Record]:
         """The records of one kind."""
-        return [record for record in self.curves if record["kind"] == kind]
+        return self._by_kind.get(kind, [])
 
     @cached_property
     def oracle(self) -> OracleText | None:
         """The oracle; None for an optimizer without one."""
-        return oracles.parts(self.spec.polar) if self.spec.polar else None
+        return parts(text) if (text := self.spec.polar) else None
 
-    @property
+    @cached_property
     def arm(self) -> Arm:
         """What distinguishes comparable runs of one seed: oracle, step size, momentum."""
         return self.oracle, self.lr, self.momentum
 
-    @property
+    @cached_property
     def optimizer(self) -> str:
         """muon, scion, ..."""
         return tag(type(self.spec.optimizer))
 
-    @property
+    @cached_property
     def problem(self) -> str:
         """nanogpt, cnn or custom."""
         return tag(type(self.spec.problem))
 
-    @property
+    @cached_property
     def lr(self) -> float:
         """gamma."""
         return self.spec.optimizer.lr
 
-    @property
+    @cached_property
     def momentum(self) -> float | None:
         """beta = 1 - alpha."""
         optimizer = self.spec.optimizer
@@ -97,10 +115,51 @@ class RunRecord:
             return optimizer.weight_decay > 0.0 and not isinstance(optimizer.decay, float)
         return isinstance(optimizer, TorchMuonSpec | SGD | AdamW) and optimizer.weight_decay > 0.0
 
-    @property
+    @cached_property
     def seed(self) -> int:
         """The seed."""
         return self.spec.seed
+
+    @cached_property
+    def lost(self) -> bool:
+        """It ended without a result, which is not missing by chance: it counts against its arm."""
+        return self.state in ("diverged", "failed")
+
+    @cached_property
+    def loss(self) -> float | None:
+        """The final validation loss; None unless the run finished."""
+        return self.value("loss")
+
+    @cached_property
+    def train_loss(self) -> float | None:
+        """The final training loss; None unless the run finished."""
+        return self.value("train_loss")
+
+    @cached_property
+    def accuracy(self) -> float | None:
+        """The final accuracy; None unless the run finished."""
+        return self.value("accuracy")
+
+    @cached_property
+    def lmo_errors(self) -> dict[int, float]:
+        """{step: LMO error summed over layers}."""
+        return {record["step"]: record["sum"] for record in self.records("lmo") if record["sum"] is not None}
+
+    @property
+    def last_lmo_error(self) -> float | None:
+        """The last LMO error that is not zero."""
+        return next((error for error in reversed(self.lmo_errors.values()) if error), None)
+
+    @cached_property
+    def inexactness(self) -> list[tuple[int, str, float, float, float]]:
+        """(step, layer, delta, gap, overshoot) of every record in which all three are finite."""
+        rows = []
+        for record in self.records("lmo"):
+            for layer, delta in record["delta"].items():
+                gap, overshoot = record["gap"].get(layer), record["overshoot"].get(layer)
+                if delta is not None and gap is not None and overshoot is not None:
+                    rows.append((record["step"], layer, delta, gap, overshoot))
+        return rows
 
     @cached_property
     def milliseconds(self) -> float | None:

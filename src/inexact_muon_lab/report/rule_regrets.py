@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inexact_muon_lab.report import sources, table_charts
+from inexact_muon_lab.report import charts, sources
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
-from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.finding import Finding, joined
 from inexact_muon_lab.report.tables import Cotuned, Target, named
 from inexact_muon_lab.statistics import CONFIRMED, OPEN, Interval, all_of, any_of, interval, known_value, paired
 
@@ -33,9 +33,9 @@ def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
 
 def _panels(p: Cotuned) -> Iterator[Panel]:
     dots = list(_regrets(p))
-    yield table_charts.regrets(f"{title(p)}: regret by rule", [*dots, *_means(p)])
+    yield charts.regrets(f"{title(p)}: regret by rule", [*dots, *_means(p)])
     for quantity, label in (("lr", "step size"), ("alpha", "momentum weight")) if dots else ():
-        yield table_charts.diagonal(f"{title(p)}: {label}", dots, f"observed_{quantity}", quantity, label)
+        yield charts.diagonal(f"{title(p)}: {label}", dots, f"observed_{quantity}", quantity, label)
 
 
 def title(p: Cotuned) -> str:
@@ -72,7 +72,7 @@ def paper_beats_keep(p: Cotuned) -> Finding:
     if gain.identical and not _moves(p):
         gain = known_value(0.0, gain.n)
     text = f"regret of keep minus that of the paper's rule: {gain.mean:+.4f}" if gain.n else ""
-    note = "; ".join(filter(None, (STILL if not _moves(p) else "", _left_out(p, gain.n))))
+    note = joined(STILL if not _moves(p) else "", _left_out(p, gain.n))
     return Finding(title(p), text, gain, gain.above(), note, "target")
 
 
@@ -96,12 +96,9 @@ def a_third_of_keep(p: Cotuned) -> Finding:
         return Finding(title(p), "", interval([]), OPEN, "no target whose best lies inside the grid", "target")
     best = max(known, key=lambda rule: known[rule].mean)
     text = f"best rule {best}: a third of keep's regret minus its own {known[best].mean:+.4f}"
-    less = (
-        ""
-        if there.above().verdict() == CONFIRMED
-        else f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
-    )
-    note = "; ".join(filter(None, (less, _left_out(p, known[best].n))))
+    unclear = f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"
+    less = "" if there.above().verdict() == CONFIRMED else unclear
+    note = joined(less, _left_out(p, known[best].n))
     pvalues = all_of(there.above(), any_of(*(m.above() for m in known.values())))
     return Finding(title(p), text, known[best], pvalues, note, "target")
 

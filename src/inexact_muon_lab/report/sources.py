@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-BEYOND = "Beyond the paper's experiments"
-"""A section of the page."""
+PAPER, BEYOND = "The paper's figures, in its order", "Beyond the paper's experiments"
+"""Sections of the page."""
 SWEEP = "inexact-muon sweep studies/tiny/{}.toml"
 GPT_ITERATIONS = SWEEP.format("gpt-iterations")
 GPT_HEATMAP = SWEEP.format("gpt-heatmap")

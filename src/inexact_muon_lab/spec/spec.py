@@ -7,6 +7,7 @@ Never imports torch: oracles stay text here and are parsed when a run is prepare
 from __future__ import annotations
 
 import hashlib
+from math import cos, pi
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -138,6 +139,22 @@ class ScheduleSpec(Section, frozen=True):
     cooldown: Share = 0.0
     shape: Literal["linear", "cosine"] = "linear"
     floor: Share = 0.0
+
+    def factor(self, step: int, steps: int) -> float:
+        """The factor of every group's lr in a step, counted from 0.
+
+        (step + 1)/warmup during warm-up; in the last `cooldown * steps` steps from 1 to `floor` (reached after the last
+        step), linearly or along half a cosine; else 1.
+        """
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        length, remaining = self.cooldown * steps, steps - step
+        if remaining >= length:
+            return 1.0
+        height = remaining / length
+        if self.shape == "cosine":
+            height = (1.0 - cos(pi * height)) / 2.0
+        return self.floor + (1.0 - self.floor) * height
 
 
 class TelemetrySpec(Section, frozen=True):

@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from inexact_muon._text import nearest
 from inexact_muon_lab.errors import LabError
-from inexact_muon_lab.spec.arms import Compare, trained
+from inexact_muon_lab.spec.arms import Compare, flat, trained
 from inexact_muon_lab.spec.decode import decode, is_unicode, read_toml, takes_list
 from inexact_muon_lab.spec.section import Count, Number, Positive, Section
 from inexact_muon_lab.spec.spec import RunSpec, overlay
@@ -64,19 +64,22 @@ class Decide(Section, frozen=True):
                 raise ValueError(f"decide: {name!r} is not in the family; add it there")
 
 
-class Study(Section, frozen=True):
-    """A study file as written; `plan` expands it."""
-
+class _Study(Section, frozen=True, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    base: dict[str, Any]
     title: str = ""
     figure: str = ""
     """The figure or table of the paper that this reproduces."""
-    seeds: Annotated[tuple[Number, ...], Meta(min_length=1)] = (0,)
-    grid: list[dict[str, Any]] = msgspec.field(default_factory=list)
     decide: Decide | None = None
     compare: Compare | None = None
     """Arms, in place of a grid: each is a run, with every seed."""
+
+
+class Study(_Study, frozen=True, kw_only=True):
+    """A study file as written; `plan` expands it."""
+
+    base: dict[str, Any]
+    seeds: Annotated[tuple[Number, ...], Meta(min_length=1)] = (0,)
+    grid: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.compare and self.grid:
@@ -89,16 +92,11 @@ class Study(Section, frozen=True):
         msgspec.structs.force_setattr(self, "decide", msgspec.structs.replace(self.decide, pilot=pilot))
 
 
-class StudyRuns(Section, frozen=True):
+class StudyRuns(_Study, frozen=True, kw_only=True):
     """An expanded study: its runs in order, and the dotted fields in which they differ."""
 
-    name: str
-    title: str
-    figure: str
     varied: tuple[str, ...]
     runs: tuple[RunSpec, ...]
-    decide: Decide | None = None
-    compare: Compare | None = None
 
     @property
     def declared(self) -> dict[str, Section]:
@@ -137,9 +135,7 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
                 f"{where}: the study has {combinations:,} runs or more, at most {MOST_RUNS:,} are allowed; shorten the "
                 "lists of its grids or divide it into several studies"
             )
-        order = sorted(
-            axes, key=lambda field: field in changed
-        )  # changed fields are applied last, so that they override
+        order = sorted(axes, key=lambda field: field in changed)  # these are applied last, so that they override
         for combination in itertools.product(*axes.values()):
             chosen = dict(zip(axes, combination, strict=True))
             raw = copy.deepcopy(study.base)
@@ -155,15 +151,8 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
         runs = dict(sorted(runs.items(), key=lambda item: study.seeds.index(item[1].seed)))
     several = len(study.grid) > 1  # then a field that only some grids have varies, too
     varied = tuple(dict.fromkeys((*varied, *(f for g in study.grid if several for f, _ in leaves(g, where)))))
-    return StudyRuns(
-        name=study.name,
-        title=study.title,
-        figure=study.figure,
-        varied=varied,
-        runs=tuple(runs.values()),
-        decide=study.decide,
-        compare=study.compare,
-    )
+    same = {name: getattr(study, name) for name in _Study.__struct_fields__}
+    return StudyRuns(**same, varied=varied, runs=tuple(runs.values()))
 
 
 def _check_arms(compare: Compare | None, runs: Iterable[RunSpec], where: str) -> None:
@@ -207,16 +196,12 @@ def _axes(changes: dict[str, Any], raw: dict[str, Any]) -> dict[str, list[Any]]:
     return axes
 
 
-def leaves(table: dict[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+def leaves(table: dict[str, Any], where: str) -> Iterator[tuple[str, list[Any]]]:
     """(dotted field, values) of a grid."""
-    for name, value in table.items():
-        field = f"{prefix}{name}"
-        if isinstance(value, dict):
-            yield from leaves(value, where, f"{field}.")
-        elif isinstance(value, list) and value:
-            yield field, value
-        else:
+    for field, value in flat(table):
+        if not (isinstance(value, list) and value):
             raise LabError(f"{where}: grid.{field} must be a list of values to try, got {value!r}")
+        yield field, value
 
 
 def read_changes(texts: Iterable[str]) -> dict[str, Any]:

@@ -4,8 +4,6 @@ Used by every claim of a page and every study; `tests/test_statistics.py` simula
 wrong verdicts.
 """
 
-from inexact_muon_lab.statistics.families import ClaimPValues as ClaimPValues
-from inexact_muon_lab.statistics.families import holm as holm
 from inexact_muon_lab.statistics.intervals import Interval as Interval
 from inexact_muon_lab.statistics.intervals import difference as difference
 from inexact_muon_lab.statistics.intervals import interval as interval
@@ -13,7 +11,6 @@ from inexact_muon_lab.statistics.intervals import known_value as known_value
 from inexact_muon_lab.statistics.intervals import paired as paired
 from inexact_muon_lab.statistics.intervals import quantile as quantile
 from inexact_muon_lab.statistics.intervals import seeds_needed as seeds_needed
-from inexact_muon_lab.statistics.intervals import seeds_to_tell as seeds_to_tell
 from inexact_muon_lab.statistics.intervals import spread as spread
 from inexact_muon_lab.statistics.optima import Cell as Cell
 from inexact_muon_lab.statistics.optima import GridOptimum as GridOptimum
@@ -27,8 +24,10 @@ from inexact_muon_lab.statistics.verdicts import OPEN as OPEN
 from inexact_muon_lab.statistics.verdicts import REFUTED as REFUTED
 from inexact_muon_lab.statistics.verdicts import TRUE as TRUE
 from inexact_muon_lab.statistics.verdicts import UNDECIDED as UNDECIDED
+from inexact_muon_lab.statistics.verdicts import ClaimPValues as ClaimPValues
 from inexact_muon_lab.statistics.verdicts import PValues as PValues
 from inexact_muon_lab.statistics.verdicts import Verdict as Verdict
 from inexact_muon_lab.statistics.verdicts import all_of as all_of
 from inexact_muon_lab.statistics.verdicts import any_of as any_of
+from inexact_muon_lab.statistics.verdicts import holm as holm
 from inexact_muon_lab.statistics.verdicts import negate as negate

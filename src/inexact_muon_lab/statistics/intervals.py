@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, inf, isinf, sqrt
 from typing import TypeVar
 
@@ -51,7 +52,7 @@ class Interval:
         """The interval if values are missing that would lie below (or above) the others; nothing is decided there."""
         return replace(self, open_below=self.open_below or below, open_above=self.open_above or above)
 
-    @property
+    @cached_property
     def error(self) -> float:
         """Standard error of the mean."""
         return self.spread / sqrt(self.n) if self.n else inf
@@ -74,21 +75,15 @@ class Interval:
         return PValues(confirm, 1.0 if self.open_above else float(stdtr(self.freedom, t)))
 
     def below(self, threshold: float = 0.0) -> PValues:
-        """The mean is below a threshold."""
         turned = Interval(-self.mean, -self.high, -self.low, self.n, self.spread, self.freedom, self.counted)
         return turned.censored(self.open_above, self.open_below).above(-threshold)
 
-    def within(self, margin: float) -> PValues:
-        """Equivalence: |mean| < margin, by two one-sided tests at 5 %, i.e. the 90 % interval is inside the margin.
-
-        Only one kind of error is possible (equivalent or not), so each test may use all of ALPHA. `confirm` is halved
-        because it is compared with LEVEL = ALPHA/2. Refuted: the mean is significantly outside, on either side.
-        """
-        low, high = self.above(-margin), self.below(margin)
-        return PValues(max(low.confirm, high.confirm) * LEVEL / ALPHA, min(low.refute, high.refute))
-
     def no_worse(self, margin: float) -> PValues:
-        """The upper one of the two tests of `within`: the mean is below the margin, at 5 %; smaller is better."""
+        """The mean is below a margin, at 5 %; smaller is better.
+
+        Only one kind of error is possible (worse or not), so the test may use all of ALPHA. `confirm` is scaled because
+        it is compared with LEVEL = ALPHA/2.
+        """
         p = self.below(margin)
         return PValues(p.confirm * LEVEL / ALPHA, p.refute)
 
@@ -138,23 +133,10 @@ def seeds_needed(spread: float, pilot: int, half_width: float, level: float = LE
     return max(pilot, ceil((float(stdtrit(pilot - 1, 1 - level)) * spread / half_width) ** 2))
 
 
-def seeds_to_tell(spread: float, distance: float, least: int = 2, most: int = 10_000, level: float = LEVEL) -> int:
-    """The fewest n of which a one-sided t test finds a mean at this distance with probability POWER; 0 if not `most`.
-
-        distance >= (t(n-1, 1 - level) + t(n-1, POWER)) spread / sqrt(n)
-
-    Without the second term the power is one half: the mean of n further values lies on either side of the truth.
-    """
-    for n in range(max(least, 2), most):
-        if float(stdtrit(n - 1, 1.0 - level) + stdtrit(n - 1, POWER)) * spread <= distance * sqrt(n):
-            return n
-    return 0
-
-
 def spread(values: Sequence[float]) -> float:
     """The standard deviation with n - 1; 0 for fewer than two values."""
     mean = sum(values) / max(1, len(values))
-    return sqrt(sum((v - mean) ** 2 for v in values) / max(1, len(values) - 1))
+    return sqrt(sum([(v - mean) ** 2 for v in values]) / max(1, len(values) - 1))
 
 
 def known_value(value: float, n: int) -> Interval:

@@ -1,7 +1,8 @@
-"""Three verdicts, the two p-values behind each, and logical combinations."""
+"""Three verdicts, the two p-values behind each, combinations, and Holm's procedure over the claims of a page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,7 +32,6 @@ class PValues:
         return min(self.confirm, self.refute)
 
     def verdict(self, level: float = LEVEL) -> Verdict:
-        """The verdict at a one-sided level."""
         if self.refute <= level:
             return REFUTED
         return CONFIRMED if self.confirm <= level else UNDECIDED
@@ -62,3 +62,34 @@ def all_of(*parts: PValues) -> PValues:
 def any_of(*parts: PValues) -> PValues:
     """At least one of k statements."""
     return negate(all_of(*(negate(part) for part in parts)))
+
+
+@dataclass(frozen=True)
+class ClaimPValues:
+    """The p-values of one claim, one pair per body of evidence (study and oracle family)."""
+
+    claim: str
+    parts: tuple[PValues, ...]
+
+
+def holm(members: Sequence[ClaimPValues], size: int = 0) -> dict[str, tuple[PValues, ...]]:
+    """Adjusted p-values: comparing them with LEVEL bounds the probability of any wrong verdict in the family by ALPHA.
+
+    Holm's procedure with weights: the m claims have equal shares of the error rate, and the n bodies of evidence of a
+    claim divide its share. Bodies are sorted by n p; each p is multiplied by n and by the shares of the bodies not yet
+    passed, and the adjusted values are made monotone.
+
+    Args:
+        members: the claims with their p-values.
+        size: m, if more claims than these were declared.
+    """
+    remaining = float(max(size, len(members)))
+    adjusted: dict[tuple[str, int], PValues] = {}
+    floor = 0.0
+    bodies = [(one.claim, k, p, len(one.parts)) for one in members for k, p in enumerate(one.parts)]
+    for claim, k, p, n in sorted(bodies, key=lambda body: body[3] * body[2].least):
+        confirm, refute = (min(1.0, max(floor, remaining * n * value)) for value in (p.confirm, p.refute))
+        adjusted[claim, k] = PValues(confirm, refute)
+        floor = min(confirm, refute)
+        remaining -= 1.0 / n
+    return {one.claim: tuple(adjusted[one.claim, k] for k in range(len(one.parts))) for one in members}

@@ -42,27 +42,28 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str = hashlib.sha256().hexdigest()
 
 
-def read(path: Path) -> list[Record]:
-    """The valid records; [] if there is no file."""
+def read(path: Path, expected: Mark | None = None) -> list[Record]:
+    """The valid records; [] if there is no file. Raises on a bad line before the end, or a file of another mark."""
+    content = _content(path)
+    if expected is not None and _mark(content) != expected:
+        raise LabError(f"{path} is damaged or cut off; the same sweep repeats the run")
     records = []
-    *lines, torn = _content(path).split(b"\n")
+    *lines, torn = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
-        if _valid(line):
+        try:
+            valid = line[8:9] == b" " and int(line[:8], 16) == zlib.crc32(line[9:])
+        except ValueError:
+            valid = False
+        if valid:
             records.append(msgspec.json.decode(line[9:]))
         elif number < len(lines) or torn:
             raise LabError(f"{path}: line {number} is damaged; the same sweep repeats the run")
     return records
 
 
-def results(path: Path) -> list[Record]:
-    """The records without wall times, which are bitwise reproducible."""
-    return [record for record in read(path) if record["kind"] != "time"]
-
-
 def mark(path: Path) -> Mark:
     """The mark of the whole file; that of an empty file if there is none."""
-    content = _content(path)
-    return Mark(len(content), hashlib.sha256(content).hexdigest())
+    return _mark(_content(path))
 
 
 def holds(path: Path, expected: Mark, whole: bool = True) -> bool:
@@ -102,12 +103,10 @@ class Curves:
         self._sum.update(line)
 
     def sync(self) -> None:
-        """Flush everything to disk."""
         with writing(self.path):
             os.fsync(self._handle)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._handle)
 
 
@@ -118,8 +117,5 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _valid(line: bytes) -> bool:
-    try:
-        return line[8:9] == b" " and int(line[:8], 16) == zlib.crc32(line[9:])
-    except ValueError:
-        return False
+def _mark(content: bytes) -> Mark:
+    return Mark(len(content), hashlib.sha256(content).hexdigest())

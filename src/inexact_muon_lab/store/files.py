@@ -65,7 +65,6 @@ class Lock:
                 time.sleep(0.05)
 
     def release(self) -> None:
-        """Release the lock."""
         self._file.close()
 
     def __enter__(self) -> Lock:

@@ -51,7 +51,6 @@ class PackedStore(Section, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name of the study."""
         return self.about.get("name", "")
 
 
@@ -88,22 +87,24 @@ def read(path: Path) -> list[PackedStore]:
         raise LabError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def read_one(place: Path) -> PackedStore:
+def read_one(location: Path) -> PackedStore:
     """The store in FILE, if it has only one, or at FILE/NAME."""
-    file = place if place.is_file() else place.parent
+    file = location if location.is_file() else location.parent
     stores = {store.name: store for store in read(file)}
-    if place.is_file() and len(stores) == 1:
+    if location.is_file() and len(stores) == 1:
         return next(iter(stores.values()))
-    if place.is_file():
-        raise LabError(f"{place} holds {len(stores)} studies; name one: {', '.join(str(place / n) for n in stores)}")
-    if place.name not in stores:
-        raise LabError(f"{file} holds no study {place.name!r}: {nearest(place.name, stores)}")
-    return stores[place.name]
+    if location.is_file():
+        raise LabError(
+            f"{location} holds {len(stores)} studies; name one: {', '.join(str(location / n) for n in stores)}"
+        )
+    if location.name not in stores:
+        raise LabError(f"{file} holds no study {location.name!r}: {nearest(location.name, stores)}")
+    return stores[location.name]
 
 
-def is_packed(place: Path) -> bool:
+def is_packed(location: Path) -> bool:
     """Whether this is a file, or FILE/NAME, rather than a folder."""
-    return place.is_file() or (not place.exists() and place.parent.is_file())
+    return location.is_file() or (not location.exists() and location.parent.is_file())
 
 
 def mark(records: Sequence[Record], path: Path) -> curves.Mark:

@@ -23,7 +23,7 @@ def pack_all(places: Sequence[Path], file: Path, console: Console) -> None:
         raise LabError(f"{file} is a folder; the last word names the file to write")
     if file.exists():
         pack.read(file)  # raises unless it is packed evidence: other files are never replaced
-    sources = [packed(place) for source in places for place in store.places(source)]
+    sources = [packed(location) for source in places for location in store.places(source)]
     if not sources:
         raise LabError(f"{', '.join(map(str, places))}: no store to pack; make one with `inexact-muon sweep`")
     stores = merged(sources)
@@ -33,13 +33,13 @@ def pack_all(places: Sequence[Path], file: Path, console: Console) -> None:
     console.print(f"{file}: {len(stores)} studies, {runs} runs, {size:.2f} MB", highlight=False, soft_wrap=True)
 
 
-def packed(place: Path) -> PackedStore:
+def packed(location: Path) -> PackedStore:
     """A store in packed form."""
-    if pack.is_packed(place):
-        return pack.read_one(place)
-    about, stored = store.read(place)
+    if pack.is_packed(location):
+        return pack.read_one(location)
+    about, stored = store.read(location)
     runs = [
-        PackedRun(**msgspec.structs.asdict(run), curves=pack.thinned(store.read_curves(place, run.id, run.outcome)))
+        PackedRun(**msgspec.structs.asdict(run), curves=pack.thinned(store.read_curves(location, run.id, run.outcome)))
         for run in stored
     ]
     return PackedStore(about=about, runs=runs)
@@ -71,7 +71,7 @@ def serves(file: Path, plan: StudyRuns) -> bool:
 def _stores(file: Path) -> list[PackedStore]:
     if not (file.exists() or pack.is_packed(file)):  # FILE/STUDY names one of several
         raise LabError(f"{file}: no such file or folder of evidence")
-    return [packed(place) for place in store.places(file)]
+    return [packed(location) for location in store.places(file)]
 
 
 def _ended(stores: Sequence[PackedStore], plan: StudyRuns) -> dict[str, PackedRun]:
@@ -93,14 +93,14 @@ def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
         raise LabError(f"{', '.join(map(str, files))}: no run of the study {plan.name!r} to go on from")
     new = 0
     for run in ended.values():
-        place = store.run_folder(folder, run.id)
-        if store.checked_outcome(place, run.id) is not None or run.outcome is None:
+        own_folder = store.run_folder(folder, run.id)
+        if store.checked_outcome(own_folder, run.id) is not None or run.outcome is None:
             continue
-        with writing(place):
-            place.mkdir(parents=True, exist_ok=True)
-            (place / OUTCOME).unlink(missing_ok=True)
-        mark = pack.mark(run.curves, place / CURVES)
-        write_outcome(place, msgspec.structs.replace(run.outcome, curves=mark, run=run.id))
+        with writing(own_folder):
+            own_folder.mkdir(parents=True, exist_ok=True)
+            (own_folder / OUTCOME).unlink(missing_ok=True)
+        mark = pack.mark(run.curves, own_folder / CURVES)
+        write_outcome(own_folder, msgspec.structs.replace(run.outcome, curves=mark, run=run.id))
         new += 1
     union = {spec.id: spec for spec in (*plan.runs, *(run.spec for run in ended.values()))}
     earlier = next((one.about for one in stores if one.name == plan.name), {})

@@ -27,57 +27,29 @@ from inexact_muon_lab.errors import LabError, warn, writing
 from inexact_muon_lab.spec.spec import RunSpec, canonical
 from inexact_muon_lab.spec.study import DECLARED, StudyRuns
 from inexact_muon_lab.store.files import Lock
-from inexact_muon_lab.store.index import damaged_index, readable, reading
-from inexact_muon_lab.store.outcome import (
-    CHECKPOINT,
-    CURVES,
-    OUTCOME,
-    End,
-    Outcome,
-    Run,
-    checked_outcome,
-    read_outcome,
-    write,
-    write_outcome,
-)
-from inexact_muon_lab.store.reading import (
-    INDEX,
-    REFERENCE,
-    about,
-    checksum,
-    find,
-    intact_curves,
-    is_store,
-    places,
-    read,
-    read_curves,
-    run_folder,
-    runs,
-)
+from inexact_muon_lab.store.outcome import CHECKPOINT as CHECKPOINT
+from inexact_muon_lab.store.outcome import CURVES as CURVES
+from inexact_muon_lab.store.outcome import OUTCOME as OUTCOME
+from inexact_muon_lab.store.outcome import End as End
+from inexact_muon_lab.store.outcome import Outcome as Outcome
+from inexact_muon_lab.store.outcome import Run as Run
+from inexact_muon_lab.store.outcome import checked_outcome as checked_outcome
+from inexact_muon_lab.store.outcome import read_outcome as read_outcome
+from inexact_muon_lab.store.outcome import write
+from inexact_muon_lab.store.outcome import write_outcome as write_outcome
+from inexact_muon_lab.store.reading import INDEX as INDEX
+from inexact_muon_lab.store.reading import REFERENCE as REFERENCE
+from inexact_muon_lab.store.reading import about as about
+from inexact_muon_lab.store.reading import checksum, damaged_index, readable, reading
+from inexact_muon_lab.store.reading import find as find
+from inexact_muon_lab.store.reading import intact_curves as intact_curves
+from inexact_muon_lab.store.reading import is_store as is_store
+from inexact_muon_lab.store.reading import places as places
+from inexact_muon_lab.store.reading import read as read
+from inexact_muon_lab.store.reading import read_curves as read_curves
+from inexact_muon_lab.store.reading import run_folder as run_folder
+from inexact_muon_lab.store.reading import runs as runs
 
-__all__ = [
-    "CHECKPOINT",
-    "CURVES",
-    "INDEX",
-    "OUTCOME",
-    "REFERENCE",
-    "End",
-    "Outcome",
-    "Run",
-    "Store",
-    "about",
-    "checked_outcome",
-    "find",
-    "intact_curves",
-    "is_store",
-    "places",
-    "read",
-    "read_curves",
-    "read_outcome",
-    "run_folder",
-    "runs",
-    "write_outcome",
-]
 _SCHEMA = """
 begin;
 create table if not exists about (key text primary key, value text not null);
@@ -164,7 +136,6 @@ class Store:
                 self._set(run, state="waiting", ended=None, outcome=None)
 
     def run_folder(self, run: str) -> Path:
-        """The folder of a run's curves, checkpoint and outcome."""
         return run_folder(self.folder, run)
 
     def waiting(self, plan: StudyRuns) -> list[RunSpec]:
@@ -186,7 +157,6 @@ class Store:
         self._set(run, state="waiting", outcome=None)
 
     def end(self, run: str, outcome: Outcome) -> None:
-        """Record the outcome of a run."""
         self._set(run, state=outcome.state, ended=time.time(), outcome=write(outcome).decode())
 
     def retry(self) -> int:

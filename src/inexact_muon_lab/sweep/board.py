@@ -51,15 +51,11 @@ class Board:
         self._live.stop()
 
     def run_ended(self, run: str, outcome: Outcome) -> None:
-        """Record the end of a run."""
         self.ended[run] = outcome
         self.print_line(f"{run} {outcome.state}: {self.label(run)} {figures(outcome)}{skips(outcome)}")
 
     def print_line(self, text: str) -> None:
-        """Print a permanent line."""
-        self.console.print(
-            f"[{len(self.ended)}/{len(self.specs)}] {text}", markup=False, highlight=False, soft_wrap=True
-        )
+        self.console.print(f"[{len(self.ended)}/{len(self.specs)}] {text}", highlight=False, soft_wrap=True)
 
     def tick(self) -> None:
         """Refresh the table of a terminal, if it is due; a file has a line for each run that ended, and no others."""
@@ -76,11 +72,9 @@ class Board:
         return (time.monotonic() - self._began) * (len(self.specs) - len(self.ended) - shares) / done
 
     def label(self, run: str) -> str:
-        """The fields in which this run differs from the others."""
         return label(self.specs[run], self.plan.varied)
 
     def render(self) -> Group:
-        """The live table."""
         table = Table(box=None, pad_edge=False)
         for title in ("run", "what", "step", "", "loss"):
             table.add_column(title, no_wrap=True)

@@ -139,7 +139,6 @@ def sweep_file(
     console.print(f"inexact-muon list {folder}", soft_wrap=True, highlight=False)
     failed = [run for run, outcome in outcomes.items() if outcome.state == "failed"]
     if failed:
-        console.print(
-            f"inexact-muon show {folder} {failed[0]} says why; --retry tries failed runs again", soft_wrap=True
-        )
+        sentence = f"inexact-muon show {folder} {failed[0]} says why; --retry tries failed runs again"
+        console.print(sentence, soft_wrap=True)
         raise SystemExit(1)

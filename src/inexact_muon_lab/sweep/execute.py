@@ -68,9 +68,8 @@ def _outcome(spec: RunSpec, folder: Path, report: Report, stopping: Callable[[],
     except LabError:
         raise
     except Exception:
-        error = (
-            traceback.format_exc().encode(errors="backslashreplace").decode()
-        )  # JSON cannot represent lone surrogates
+        # JSON cannot represent lone surrogates.
+        error = traceback.format_exc().encode(errors="backslashreplace").decode()
         return Outcome(state="failed", step=reached, error=error)
 
 

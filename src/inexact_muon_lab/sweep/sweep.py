@@ -66,7 +66,7 @@ class Sweep:
         self.broken = ""
         self.stopping = False
 
-    def run(self, stop: Stop, retry: bool, enough: Callable[[], bool] = lambda: False) -> dict[str, Outcome]:
+    def run(self, stop: Stop, retry: bool, enough: Callable[[], bool]) -> dict[str, Outcome]:
         """Run until nothing is left, or `stop`, `enough`, or an error."""
         if retry:
             self.store.retry()
@@ -94,7 +94,6 @@ class Sweep:
         return self.board.ended
 
     def begin(self, spec: RunSpec) -> None:
-        """Submit a run to the engine."""
         folder = self.store.run_folder(spec.id)
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -104,7 +103,6 @@ class Sweep:
         self.engine.submit(spec, folder)
 
     def handle(self, event: Event) -> None:
-        """Process an event of the engine."""
         if isinstance(event, Progress):
             self.board.running[event.run] = (event.step, event.loss)
             return
@@ -123,7 +121,6 @@ class Sweep:
                 self.broken = event.sentence
 
     def end(self, run: str, outcome: Outcome) -> None:
-        """Record and display the end of a run."""
         try:
             self.store.end(run, outcome)
         except LabError as error:

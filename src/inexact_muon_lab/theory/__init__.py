@@ -8,24 +8,28 @@ Proofs of the two-number versions (`measured_...`) and of the step along a power
 Symbols: `inexact_muon_lab.theory._base`.
 """
 
+from inexact_muon_lab.theory._base import BOUNDS as BOUNDS
 from inexact_muon_lab.theory._base import Optimum as Optimum
 from inexact_muon_lab.theory._base import Statement as Statement
 from inexact_muon_lab.theory._base import StochasticOptimum as StochasticOptimum
-from inexact_muon_lab.theory._table import BOUNDS as BOUNDS
-from inexact_muon_lab.theory.adaptive import adaptive_bound as adaptive_bound
-from inexact_muon_lab.theory.adaptive import adaptive_iterations as adaptive_iterations
-from inexact_muon_lab.theory.adaptive import adaptive_step as adaptive_step
-from inexact_muon_lab.theory.adaptive import adaptive_uniform_bound as adaptive_uniform_bound
-from inexact_muon_lab.theory.adaptive import measured_adaptive_bound as measured_adaptive_bound
-from inexact_muon_lab.theory.adaptive import measured_adaptive_step as measured_adaptive_step
+from inexact_muon_lab.theory.deterministic import adaptive_bound as adaptive_bound
+from inexact_muon_lab.theory.deterministic import adaptive_iterations as adaptive_iterations
+from inexact_muon_lab.theory.deterministic import adaptive_step as adaptive_step
+from inexact_muon_lab.theory.deterministic import adaptive_uniform_bound as adaptive_uniform_bound
 from inexact_muon_lab.theory.deterministic import deterministic_bound as deterministic_bound
 from inexact_muon_lab.theory.deterministic import deterministic_general as deterministic_general
 from inexact_muon_lab.theory.deterministic import deterministic_iterations as deterministic_iterations
 from inexact_muon_lab.theory.deterministic import deterministic_optimal as deterministic_optimal
+from inexact_muon_lab.theory.deterministic import l0l1_bound as l0l1_bound
+from inexact_muon_lab.theory.deterministic import l0l1_iterations as l0l1_iterations
+from inexact_muon_lab.theory.deterministic import measured_adaptive_bound as measured_adaptive_bound
+from inexact_muon_lab.theory.deterministic import measured_adaptive_step as measured_adaptive_step
 from inexact_muon_lab.theory.deterministic import measured_deterministic_bound as measured_deterministic_bound
 from inexact_muon_lab.theory.deterministic import measured_deterministic_general as measured_deterministic_general
 from inexact_muon_lab.theory.deterministic import measured_deterministic_iterations as measured_deterministic_iterations
 from inexact_muon_lab.theory.deterministic import measured_deterministic_optimal as measured_deterministic_optimal
+from inexact_muon_lab.theory.deterministic import measured_l0l1_bound as measured_l0l1_bound
+from inexact_muon_lab.theory.deterministic import measured_l0l1_iterations as measured_l0l1_iterations
 from inexact_muon_lab.theory.error_model import polar_express_error as polar_express_error
 from inexact_muon_lab.theory.error_model import polar_express_steps as polar_express_steps
 from inexact_muon_lab.theory.error_model import rho as rho
@@ -63,10 +67,6 @@ from inexact_muon_lab.theory.powers import power_decrease as power_decrease
 from inexact_muon_lab.theory.powers import power_optimal as power_optimal
 from inexact_muon_lab.theory.powers import power_share as power_share
 from inexact_muon_lab.theory.powers import power_step as power_step
-from inexact_muon_lab.theory.smoothness import l0l1_bound as l0l1_bound
-from inexact_muon_lab.theory.smoothness import l0l1_iterations as l0l1_iterations
-from inexact_muon_lab.theory.smoothness import measured_l0l1_bound as measured_l0l1_bound
-from inexact_muon_lab.theory.smoothness import measured_l0l1_iterations as measured_l0l1_iterations
 from inexact_muon_lab.theory.stochastic import stochastic_bound as stochastic_bound
 from inexact_muon_lab.theory.stochastic import stochastic_gamma as stochastic_gamma
 from inexact_muon_lab.theory.stochastic import stochastic_iterations as stochastic_iterations

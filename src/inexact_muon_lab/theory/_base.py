@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,22 @@ class Statement:
     source: str
     kind: str
     function: Callable[..., Any]
+
+
+BOUNDS: dict[str, Statement] = {}
+"""Name -> statement, source, kind, function."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def statement(source: str, kind: str) -> Callable[[F], F]:
+    """Enter a function in BOUNDS; its name and the first line of its docstring, the formula, come from itself."""
+
+    def enter(function: F) -> F:
+        name = function.__name__.replace("_", "-")
+        BOUNDS[name] = Statement(name, (function.__doc__ or "").partition("\n")[0], source, kind, function)
+        return function
+
+    return enter
 
 
 class Optimum(NamedTuple):

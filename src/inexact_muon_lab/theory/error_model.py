@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import ceil, log, log1p, sqrt
 
 from inexact_muon._text import nearest
+from inexact_muon_lab.theory._base import statement
 
 
+@statement("Appendix A", "model")
 def polar_express_error(lower: float, steps: int, degree: int = 5) -> float:
     """delta <= (1 - l^2)^((q+1)^p) for p steps of degree 2q+1 on singular values in [l, 1].
 
@@ -19,6 +21,7 @@ def polar_express_error(lower: float, steps: int, degree: int = 5) -> float:
     return float((1.0 - _lower(lower) ** 2) ** (_order(degree) ** steps))
 
 
+@statement("Appendix A", "model")
 def polar_express_steps(delta: float, lower: float, degree: int = 5) -> int:
     """The smallest p with (1 - l^2)^((q+1)^p) <= delta.
 
@@ -43,6 +46,7 @@ RHO = {
 """Ball -> rho of an n x m matrix."""
 
 
+@statement("Assumption 3", "model")
 def rho(ball: str, n: int, m: int) -> float:
     """The smallest rho with dual_norm(v) <= rho ||v||_2 for n x m matrices, by the ball's name.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import sqrt
 
-from inexact_muon_lab.theory._base import check, check_gap, check_oracle, worst_pair
+from inexact_muon_lab.theory._base import check, check_gap, check_oracle, statement, worst_pair
 
 
+@statement("ours", "lemma")
 def measured_descent(
     f: float, L: float, gamma: float, dual_momentum: float, error: float, gap: float, overshoot: float
 ) -> float:
@@ -15,6 +16,7 @@ def measured_descent(
     return f - gamma * (1.0 - gap) * dual_momentum + gamma * overshoot * error + L * (gamma * overshoot) ** 2 / 2.0
 
 
+@statement("Lemma 2", "lemma")
 def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: float, delta: float) -> float:
     """f(x^{k+1}) <= f(x^k) - gamma (1-delta) ||m||* + gamma (1+delta) ||grad_{k+1} - m||* + 3L/2 gamma^2 (1+delta)^2.
 
@@ -26,6 +28,7 @@ def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: 
     return float(f - gamma * (1.0 - gap) * dual_momentum + step_length * error_next + 3.0 * L / 2.0 * step_length**2)
 
 
+@statement("ours", "step")
 def measured_polyak_step(D0: float, dual_momentum: float, gap: float) -> float:
     """gamma = D0 / ((1-eta) ||m||*), D0 = f(x^k) - f*: a step along d_hat reaches f* to first order.
 
@@ -36,6 +39,7 @@ def measured_polyak_step(D0: float, dual_momentum: float, gap: float) -> float:
     return D0 / (float(check_gap(gap)) * dual_momentum)
 
 
+@statement("ours", "lemma")
 def measured_momentum_error_step(
     previous: float, L: float, rho_sigma: float, gamma_previous: float, alpha: float, overshoot_previous: float
 ) -> float:
@@ -48,6 +52,7 @@ def measured_momentum_error_step(
     return (1.0 - alpha) * (previous + L * gamma_previous * overshoot_previous) + alpha * rho_sigma
 
 
+@statement("Lemma 1", "lemma")
 def momentum_error_step(
     previous: float, L: float, rho_sigma: float, gamma_previous: float, alpha: float, delta_previous: float
 ) -> float:
@@ -62,6 +67,7 @@ def momentum_error_step(
     return float((1.0 - alpha) * (previous + drift) + rho_sigma * sqrt(alpha / (2.0 - alpha)))
 
 
+@statement("ours", "lemma")
 def measured_momentum_error(
     k: float, L: float, rho_sigma: float, gamma: float, alpha: float, overshoot: float
 ) -> float:
@@ -71,6 +77,7 @@ def measured_momentum_error(
     return rho_sigma * noise + L * gamma * overshoot * (1.0 - alpha) / alpha
 
 
+@statement("Lemma 1", "lemma")
 def momentum_error(k: float, L: float, rho_sigma: float, gamma: float, alpha: float, delta: float) -> float:
     """E_k = E||m^{k+1} - grad_k||* <= rho sigma [(1-alpha)^(k+1) + sqrt(alpha/(2-alpha))] + L gamma (1+delta)/alpha.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import exp, inf, log, sqrt
 
 from inexact_muon_lab.extras import require
-from inexact_muon_lab.theory._base import StochasticOptimum, check, check_oracle
+from inexact_muon_lab.theory._base import StochasticOptimum, check, check_oracle, statement
 from inexact_muon_lab.theory.deterministic import measured_deterministic_iterations, measured_deterministic_optimal
 from inexact_muon_lab.theory.stochastic import Terms, smallest
 
 
+@statement("ours", "bound")
 def measured_stochastic_terms(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, gap: float, overshoot: float
 ) -> Terms:
@@ -30,6 +31,7 @@ def measured_stochastic_terms(
     )
 
 
+@statement("ours", "bound")
 def measured_stochastic_bound(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, gap: float, overshoot: float
 ) -> float:
@@ -41,6 +43,7 @@ def measured_stochastic_bound(
     return sum(measured_stochastic_terms(D0, L, K, rho_sigma, gamma, alpha, gap, overshoot))
 
 
+@statement("ours", "bound")
 def measured_stochastic_bound_next(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, gap: float, overshoot: float
 ) -> float:
@@ -49,6 +52,7 @@ def measured_stochastic_bound_next(
     return bound + L * gamma * overshoot
 
 
+@statement("ours", "step")
 def measured_stochastic_gamma(D0: float, L: float, K: float, alpha: float, gap: float, overshoot: float) -> float:
     """gamma* for a given alpha: sqrt(D0 / (K L nu (c (1-alpha)/alpha + nu/2))), c = 1-eta+nu."""
     check_oracle(gap, overshoot, D0=D0, L=L, K=K, alpha=alpha)
@@ -56,6 +60,7 @@ def measured_stochastic_gamma(D0: float, L: float, K: float, alpha: float, gap: 
     return sqrt(D0 / (K * L * overshoot * (c * (1.0 - alpha) / alpha + overshoot / 2.0)))
 
 
+@statement("ours", "optimum")
 def measured_stochastic_optimal(
     D0: float, L: float, K: float, rho_sigma: float, gap: float, overshoot: float
 ) -> StochasticOptimum:
@@ -74,6 +79,7 @@ def measured_stochastic_optimal(
     return StochasticOptimum(gamma, alpha, measured_stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, gap, overshoot))
 
 
+@statement("ours", "optimum")
 def measured_stochastic_minimum(
     D0: float, L: float, K: float, rho_sigma: float, gap: float, overshoot: float
 ) -> StochasticOptimum:
@@ -87,6 +93,7 @@ def measured_stochastic_minimum(
     return StochasticOptimum(measured_stochastic_gamma(D0, L, K, alpha, gap, overshoot), alpha, bound(alpha))
 
 
+@statement("ours", "count")
 def measured_stochastic_iterations(
     D0: float, L: float, rho_sigma: float, eps: float, gap: float, overshoot: float
 ) -> float:
@@ -105,6 +112,7 @@ def measured_stochastic_iterations(
     return exp(float(brentq(excess, low, low + 100.0, xtol=1e-10)))
 
 
+@statement("ours", "count")
 def measured_stochastic_leading_iterations(
     D0: float, L: float, rho_sigma: float, eps: float, gap: float, overshoot: float
 ) -> float:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from inexact_muon_lab.theory._base import Numbers, check
+from inexact_muon_lab.theory._base import Numbers, check, statement
 
 
+@statement("ours", "optimum")
 def power_optimal(r: float, q: float) -> float:
     """p* = r - q: the decrease of the best step along D_p rises with p below p* and falls above.
 
@@ -23,6 +24,7 @@ def power_optimal(r: float, q: float) -> float:
     return r - q
 
 
+@statement("ours", "lemma")
 def power_decrease(sigmas: Numbers, kappa: float, Lambda: float, p: float, r: float, q: float) -> float:
     """f(x) - min_gamma f(x - gamma D_p) = kappa^2 S(p+r)^2 / (2 Lambda S(2p+q)), S(t) = sum_i s_i^t.
 
@@ -31,12 +33,14 @@ def power_decrease(sigmas: Numbers, kappa: float, Lambda: float, p: float, r: fl
     return 0.5 * power_step(sigmas, kappa, Lambda, p, r, q) * kappa * _sum(sigmas, p + r)
 
 
+@statement("ours", "step")
 def power_step(sigmas: Numbers, kappa: float, Lambda: float, p: float, r: float, q: float) -> float:
     """gamma = kappa S(p+r) / (Lambda S(2p+q)), S(t) = sum_i s_i^t: the best step along D_p."""
     check(sigmas=sigmas, kappa=kappa, Lambda=Lambda)
     return kappa * _sum(sigmas, p + r) / (Lambda * _sum(sigmas, 2.0 * p + q))
 
 
+@statement("ours", "factor")
 def power_share(sigmas: Numbers, p: float, r: float, q: float) -> float:
     """S(p+r)^2 / (S(2p+q) S(2r-q)) <= 1: the decrease of the best step along D_p over that along D_{p*}.
 

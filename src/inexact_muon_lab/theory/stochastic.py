@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from inexact_muon_lab.extras import require
-from inexact_muon_lab.theory._base import StochasticOptimum, check, worst_pair
+from inexact_muon_lab.theory._base import StochasticOptimum, check, statement, worst_pair
 from inexact_muon_lab.theory.deterministic import deterministic_iterations, deterministic_optimal
 
 
@@ -31,6 +31,7 @@ class Parts(NamedTuple):
     three_quarters: float
 
 
+@statement("Theorem 2", "bound")
 def stochastic_terms(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, delta: float
 ) -> Terms:
@@ -44,6 +45,7 @@ def stochastic_terms(
     return Terms(c1 / gamma, c2 / alpha, c3 * sqrt(alpha), c4 * gamma, c5 * gamma / alpha)
 
 
+@statement("Theorem 2", "bound")
 def stochastic_bound(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, delta: float
 ) -> float:
@@ -56,6 +58,7 @@ def stochastic_bound(
     return sum(stochastic_terms(D0, L, K, rho_sigma, gamma, alpha, delta))
 
 
+@statement("Theorem 2", "step")
 def stochastic_gamma(D0: float, L: float, K: float, alpha: float, delta: float) -> float:
     """gamma that minimises Theorem 2 for a given alpha: sqrt(D0 / (K L (1+delta) ((7+3 delta)/2 + 2/alpha)))."""
     check(alpha=alpha)
@@ -63,6 +66,7 @@ def stochastic_gamma(D0: float, L: float, K: float, alpha: float, delta: float) 
     return sqrt(c1 / (c4 + c5 / alpha))
 
 
+@statement("Corollary 3", "optimum")
 def stochastic_optimal(D0: float, L: float, K: float, rho_sigma: float, delta: float) -> StochasticOptimum:
     """alpha* = sqrt(2 D0 L (1+delta)/K)/(rho sigma); gamma* = sqrt(D0 alpha*/(2 K L (1+delta))).
 
@@ -81,6 +85,7 @@ def stochastic_optimal(D0: float, L: float, K: float, rho_sigma: float, delta: f
     return StochasticOptimum(gamma, alpha, stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, delta))
 
 
+@statement("Corollary 3", "bound")
 def stochastic_optimal_parts(D0: float, L: float, K: float, rho_sigma: float, delta: float) -> Parts:
     """2^(9/4) (D0 L (1+d))^(1/4) (rho sigma)^(1/2)/(K^(1/4)(1-d)) + a part in K^(-1/2) + a part in K^(-3/4).
 
@@ -104,6 +109,7 @@ def _parts(D0: float, L: float, K: float, rho_sigma: float, delta: float) -> Par
     )
 
 
+@statement("Theorem 2", "optimum")
 def stochastic_minimum(D0: float, L: float, K: float, rho_sigma: float, delta: float) -> StochasticOptimum:
     """The smallest value of Theorem 2's bound over gamma > 0 and alpha in (0, 1], found numerically.
 
@@ -120,6 +126,7 @@ def stochastic_minimum(D0: float, L: float, K: float, rho_sigma: float, delta: f
     return StochasticOptimum(stochastic_gamma(D0, L, K, alpha, delta), alpha, bound(alpha))
 
 
+@statement("Corollary 3", "count")
 def stochastic_iterations(D0: float, L: float, rho_sigma: float, eps: float, delta: float) -> float:
     """The smallest K for which Corollary 3's full bound is at most eps (and alpha* <= 1).
 
@@ -139,6 +146,7 @@ def stochastic_iterations(D0: float, L: float, rho_sigma: float, eps: float, del
     return first if excess(1.0) <= 0.0 else float(first / brentq(excess, 0.0, 1.0, xtol=1e-300, rtol=1e-14) ** 4)
 
 
+@statement("Corollary 3", "count")
 def stochastic_leading_iterations(D0: float, L: float, rho_sigma: float, eps: float, delta: float) -> float:
     """K ~ 2^9 D0 L (rho sigma)^2 (1+delta) / ((1-delta) eps)^4: the leading order of the count, eps^(-4).
 

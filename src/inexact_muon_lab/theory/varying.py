@@ -9,12 +9,22 @@ from math import exp, log, pi, sqrt
 
 import numpy as np
 
-from inexact_muon_lab.theory._base import Floats, Numbers, aligned, check, check_length, check_oracle, worst_pair
+from inexact_muon_lab.theory._base import (
+    Floats,
+    Numbers,
+    aligned,
+    check,
+    check_length,
+    check_oracle,
+    statement,
+    worst_pair,
+)
 
 ZETA = 2.612375348685488
 """zeta(3/2) = sum_k k^(-3/2)."""
 
 
+@statement("ours", "lemma")
 def measured_momentum_errors(
     L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers, overshoots: Numbers
 ) -> Floats:
@@ -22,6 +32,7 @@ def measured_momentum_errors(
     return _unrolled(L, rho_sigma, gammas, alphas, overshoots, 2)
 
 
+@statement("Lemma 3", "lemma")
 def momentum_errors(L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers, deltas: Numbers) -> Floats:
     """E_k <= rho sigma [A(0,k) + (sum_{i<=k} alpha_i^2 A(i+1,k))^(1/2)] + L sum_{i<k} gamma_i (1+delta_i) A(i+1,k).
 
@@ -31,6 +42,7 @@ def momentum_errors(L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers
     return _unrolled(L, rho_sigma, gammas, alphas, worst_pair(deltas)[1], 1)
 
 
+@statement("ours", "bound")
 def measured_general_bound(
     D0: float, L: float, gammas: Numbers, gaps: Numbers, overshoots: Numbers, errors: Numbers
 ) -> float:
@@ -44,6 +56,7 @@ def measured_general_bound(
     return float((D0 + (lag + L / 2.0 * (gamma * nu) ** 2).sum()) / (gamma * (1.0 - gap)).sum())
 
 
+@statement("Lemma 4", "bound")
 def general_stochastic_bound(D0: float, L: float, gammas: Numbers, deltas: Numbers, errors: Numbers) -> float:
     """min_{k=1..K} E||grad_k||* <= (D0 + sum [L g_k^2 (1+d_k) (3(1+d_k)/2 + 2) + 2 g_k E_k]) / sum g_k (1-d_k).
 
@@ -55,6 +68,7 @@ def general_stochastic_bound(D0: float, L: float, gammas: Numbers, deltas: Numbe
     return float((D0 + (square + 2.0 * gamma * error).sum()) / (gamma * (1.0 - gap)).sum())
 
 
+@statement("ours", "bound")
 def measured_varying_bound(
     D0: float,
     L: float,
@@ -72,6 +86,7 @@ def measured_varying_bound(
     return measured_general_bound(D0, L, gammas, gaps, overshoots, errors)
 
 
+@statement("Lemmas 3 and 4", "bound")
 def varying_bound(D0: float, L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers, deltas: Numbers) -> float:
     """`general_stochastic_bound` with E_k from `momentum_errors`.
 
@@ -81,6 +96,7 @@ def varying_bound(D0: float, L: float, rho_sigma: float, gammas: Numbers, alphas
     return general_stochastic_bound(D0, L, gammas, deltas, errors)
 
 
+@statement("Theorem 4", "step")
 def agnostic_schedule(K: int, gamma: float, alpha: float) -> tuple[Floats, Floats]:
     """gamma_k = gamma/(k+1)^(3/4), alpha_k = alpha/(k+1)^(1/2) for k < K.
 
@@ -92,6 +108,7 @@ def agnostic_schedule(K: int, gamma: float, alpha: float) -> tuple[Floats, Float
     return gamma / k**0.75, alpha / k**0.5
 
 
+@statement("ours", "bound")
 def measured_time_varying_bound(
     D0: float, L: float, K: int, rho_sigma: float, gamma: float, alpha: float, gap: float, overshoot: float
 ) -> float:
@@ -102,6 +119,7 @@ def measured_time_varying_bound(
     )
 
 
+@statement("Theorem 4", "bound")
 def time_varying_bound(
     D0: float, L: float, K: int, rho_sigma: float, gamma: float, alpha: float, delta: float
 ) -> float:
@@ -114,6 +132,7 @@ def time_varying_bound(
     return varying_bound(D0, L, rho_sigma, gammas, alphas, np.full(gammas.shape, delta))
 
 
+@statement("ours", "bound")
 def measured_time_varying_rate(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, gap: float, overshoot: float
 ) -> float:
@@ -124,6 +143,7 @@ def measured_time_varying_rate(
     return top / _weight_sum(K, gamma, gap)
 
 
+@statement("Theorem 4", "bound")
 def time_varying_rate(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, delta: float
 ) -> float:

@@ -1,8 +1,10 @@
-"""The environment that a run's numbers depend on besides its spec: data, versions, kind of CPU."""
+"""The environment that a run's numbers depend on besides its spec: data, versions, kind of CPU, other processes."""
 
 from __future__ import annotations
 
+import os
 import platform
+import time
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from inexact_muon_lab.problems import custom
 from inexact_muon_lab.spec.spec import Custom, RunSpec
 from inexact_muon_lab.train.world import World
 
+STATISTICS = Path("/proc/stat")
 INPUTS = ("data", "code")
 """Entries that say what a run reads beside its spec."""
 
@@ -54,3 +57,30 @@ def cpu() -> str:
         lines = []
     vendor = next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
     return f"{vendor or platform.processor() or 'unknown'} {torch.backends.cpu.get_cpu_capability()}"
+
+
+class OtherProcesses:
+    """How much of the machine other processes used since it was created: times of a busy machine decide nothing."""
+
+    def __init__(self) -> None:
+        self._start = _reading()
+
+    def share(self) -> float | None:
+        """(busy time of all cores - CPU time of this process) / (cores x wall time); None where it is not known."""
+        now = _reading()
+        if self._start is None or now is None:
+            return None
+        wall, busy, own = (b - a for a, b in zip(self._start, now, strict=True))
+        cores = os.cpu_count() or 1
+        return min(1.0, max(0.0, (busy - own) / (cores * wall))) if wall > 0.0 else None
+
+
+def _reading() -> tuple[float, float, float] | None:
+    """(wall, busy, own) in seconds: busy is user, nice, system, irq, softirq and steal of all cores."""
+    try:
+        ticks = [int(word) for word in STATISTICS.read_text().split("\n", 1)[0].split()[1:9]]
+        each = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return None
+    idle = sum(ticks[3:5])
+    return time.perf_counter(), (sum(ticks) - idle) / each, time.process_time()

@@ -1,10 +1,11 @@
-"""The paper's LMO error: the output of each layer's oracle compared with the exact one; and the oracle's cost.
+"""Wall time by part of a step; the paper's LMO error, each layer's oracle against the exact one; the oracle's cost.
 
-Implemented as observers of the optimizer; training is not affected.
+Observers of the optimizer, which do not affect training.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +16,37 @@ from torch.optim import Optimizer
 from inexact_muon.inexactness import assess
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim import LMOOptimizer, Observer
-from inexact_muon.optim.observers import Answer
-from inexact_muon.optim.telemetry import oracle_flops
-from inexact_muon_lab.train.clock import Clock
+from inexact_muon.optim.telemetry import Answer, oracle_flops
+
+PARTS = ("data", "forward", "backward", "oracle", "optimizer", "evaluation", "telemetry", "storage")
+
+
+class Clock:
+    """Seconds by part; time outside of all parts is overhead.
+
+    `oracle` is the time of the balls, `optimizer` the rest of its step. On a GPU each reading synchronises the device,
+    so that the parts are meaningful.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self._device = device
+        self._last = time.perf_counter()
+
+    def start(self) -> None:
+        """Start timing; the next `lap` names the part."""
+        self._last = self._now()
+
+    def lap(self, part: str) -> None:
+        """Add the time since the last reading to this part."""
+        now = self._now()
+        self.seconds[part] += now - self._last
+        self._last = now
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
 
 
 class LMOErrors(Observer):

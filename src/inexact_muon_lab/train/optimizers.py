@@ -15,12 +15,20 @@ from inexact_muon.optim.stages import parse as parse_stages
 from inexact_muon.routing.routes import Rules
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.problems.noisy import Point
-from inexact_muon_lab.spec.optimizers import SGD, AdamW, HyperballSpec, MuonSpec, ScionSpec, SignSGD, TorchMuonSpec
+from inexact_muon_lab.spec.optimizers import (
+    SGD,
+    AdamW,
+    HyperballSpec,
+    MuonSpec,
+    Optimizer,
+    ScionSpec,
+    SignSGD,
+    TorchMuonSpec,
+)
 from inexact_muon_lab.spec.spec import RunSpec
-from inexact_muon_lab.train.joined import Joined
 
 
-def build(model: nn.Module, options: Any) -> torch.optim.Optimizer:
+def build(model: nn.Module, options: Optimizer) -> torch.optim.Optimizer:
     """The optimizer of a section."""
     return BUILDERS[type(options)](model, options)
 
@@ -124,6 +132,29 @@ def scion(model: nn.Module, options: ScionSpec) -> torch.optim.Optimizer:
         entry = [(route.name, parameter)]
         groups.append({"params": entry, "ball": ball, "radius": radius, "view": str(route.view)})
     return optim.Scion(groups, options.lr, options.momentum, constrained=options.constrained)
+
+
+class Joined(torch.optim.Optimizer):
+    """One step of each part. Groups and state are those of the parts, so that schedules and checkpoints see one."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Step each part on its groups, which loading a checkpoint replaces."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        first = 0
+        for part in self.parts:
+            last = first + len(part.param_groups)
+            part.param_groups, part.state = self.param_groups[first:last], self.state
+            part.step()
+            first = last
+        return loss
 
 
 BUILDERS: dict[type, Callable[[nn.Module, Any], torch.optim.Optimizer]] = {

@@ -23,11 +23,8 @@ from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.store.curves import Curves, Mark, holds
 from inexact_muon_lab.store.store import CHECKPOINT, CURVES, End, Outcome
 from inexact_muon_lab.train import checkpoint, optimizers
-from inexact_muon_lab.train.clock import Clock
-from inexact_muon_lab.train.environment import INPUTS, environment
-from inexact_muon_lab.train.machine_load import OtherProcesses
-from inexact_muon_lab.train.observers import LMOErrors, OracleClock, oracle_work, skipped
-from inexact_muon_lab.train.schedule import factor
+from inexact_muon_lab.train.environment import INPUTS, OtherProcesses, environment
+from inexact_muon_lab.train.observers import Clock, LMOErrors, OracleClock, oracle_work, skipped
 from inexact_muon_lab.train.world import World, join, reseed
 
 Report = Callable[[int, float], None]
@@ -130,7 +127,7 @@ class Training:
         self.step += 1
         if isfinite(mean):
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * factor(spec.schedule, self.step - 1, spec.steps)
+                group["lr"] = rate * spec.schedule.factor(self.step - 1, spec.steps)
             every, last = spec.telemetry.every, self.step == spec.steps
             self.errors.watch = every > 0 and (last or self.step == 1 or self.step % every == 0)
             self.optimizer.step()
@@ -162,7 +159,6 @@ class Training:
         return all(map(isfinite, means))
 
     def record_errors(self) -> None:
-        """Record the LMO error of every layer at this step."""
         errors = self.errors.summary()
         if errors:
             self.result["lmo_error"] = errors["sum"]
@@ -204,7 +200,6 @@ class Training:
         self.clock.lap("storage")
 
     def outcome(self, state: End) -> Outcome:
-        """The outcome of the run."""
         if self.work:
             self.result["oracle_flops"] = float(self.work)
         seconds = {part: round(value, 6) for part, value in self.clock.seconds.items()}
@@ -220,7 +215,6 @@ class Training:
         )
 
     def close(self) -> None:
-        """Flush and close the curves."""
         if self.curves is not None:
             self.curves.sync()
             self.curves.close()
@@ -248,9 +242,8 @@ class Training:
         """Why a checkpoint does not belong to this run on these data; checkpoints of earlier versions do not say."""
         if saved.get("run", self.spec.id) != self.spec.id:
             return f"is that of run {saved['run']}"
-        names = [
-            n for n, value in saved.get("environment", {}).items() if n in INPUTS and self.environment.get(n) != value
-        ]
+        inputs = {n: value for n, value in saved.get("environment", {}).items() if n in INPUTS}
+        names = [n for n, value in inputs.items() if self.environment.get(n) != value]
         return f"was written with other {' and '.join(names)}" if names else ""
 
     def _no_sync(self, part: int) -> Any:

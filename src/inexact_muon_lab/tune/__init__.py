@@ -10,8 +10,9 @@
 Names that need torch are imported on first use, so that the formulas do not need it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from inexact_muon import _lazy
 
 if TYPE_CHECKING:
     from inexact_muon_lab.tune.advice import Advice as Advice
@@ -23,23 +24,13 @@ if TYPE_CHECKING:
     from inexact_muon_lab.tune.plotting import plot as plot
     from inexact_muon_lab.tune.spectra import record as record
 
-_LAZY = {
-    "Advice": "advice",
-    "Transfer": "carry",
-    "Widths": "coordinates",
-    "advise": "advice",
-    "plot": "plotting",
-    "record": "spectra",
-    "transfer": "carry",
-    "widths": "coordinates",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"inexact_muon_lab.tune.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'inexact_muon_lab.tune' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(_LAZY)
+__getattr__, __dir__ = _lazy.lazy_names(
+    __name__,
+    {
+        "inexact_muon_lab.tune.advice": ("Advice", "advise"),
+        "inexact_muon_lab.tune.carry": ("Transfer", "transfer"),
+        "inexact_muon_lab.tune.coordinates": ("Widths", "widths"),
+        "inexact_muon_lab.tune.plotting": ("plot",),
+        "inexact_muon_lab.tune.spectra": ("record",),
+    },
+)

@@ -6,7 +6,7 @@ OVERSHOOT. The answer is the cheapest candidate that is exact enough for every l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -123,12 +123,10 @@ class Advice:
         return tuple(Kind(name, tuple(self.reports[i] for i in indices)) for name, indices in rows)
 
     def by_parameter(self) -> dict[str, Inexactness]:
-        """The oracle in use on each parameter; the parts of a fused weight count as one."""
-        parts: dict[str, list[LayerReport]] = {}
-        for report in self.reports:
-            parts.setdefault(report.parameter, []).append(report)
-        known = {name: [(r.layer, r.in_use) for r in rs if r.in_use is not None] for name, rs in parts.items()}
-        return {name: together(*zip(*pairs, strict=True)) for name, pairs in known.items() if pairs}
+        """The oracle in use on each parameter: of the parts of a fused weight the worst, as in `kinds`."""
+        known = [(r.parameter, r.in_use) for r in self.reports if r.in_use is not None]
+        parts = {name: worst([i for other, i in known if other == name]) for name, _ in known}
+        return {name: inexactness for name, inexactness in parts.items() if inexactness is not None}
 
     @property
     def exact_enough(self) -> bool | None:
@@ -157,14 +155,14 @@ class Advice:
             return "The oracle in use is not named by the optimizer: name it to see what it loses."
         total, oracles = self.in_use, {text(r.oracle) for r in self.reports if r.oracle is not None}
         name = oracles.pop() if len(oracles) == 1 else f"{len(oracles)} oracles, by shape,"
-        lifts = f"lifts {total.lifted:.0%} of the directions to at least a half"
+        lifts = f"lifts {total.lifted * 100:.0f} % of the directions to at least a half"
         if self.exact_enough:
             return f"Exact enough: {name} loses {_percent(total.gap)} of the descent and {lifts}."
         bad = [kind for kind in self.kinds if kind.in_use is not None and not is_exact_enough(kind.in_use)]
         bad.sort(key=lambda kind: -_worst_gap(kind))
-        named = ", ".join(f"{kind.name} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
+        named = ", ".join(f"{_label(kind.name)} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-        long = "" if total.overshoot <= OVERSHOOT else f", overshoots by {total.overshoot - 1:.0%}"
+        long = "" if total.overshoot <= OVERSHOOT else f", overshoots by {100 * (total.overshoot - 1):.0f} %"
         return f"{name} loses {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
 
     def _recommendation(self) -> str:
@@ -184,11 +182,20 @@ class Advice:
 
     def _why(self) -> str:
         if self.recommended is None or self.keep:
-            chosen = f"at most {GAP:.0%} lost and {OVERSHOOT - 1:.0%} overshoot in each of {len(self.reports)} matrices"
+            limits = f"at most {100 * GAP:.0f} % lost and {100 * (OVERSHOOT - 1):.0f} % overshoot"
+            chosen = f"{limits} in each of {len(self.reports)} matrices"
         else:
-            i = self.recommended
-            chosen = f"it loses {_percent(i.gap)}, overshoots by {max(0.0, i.overshoot - 1):.0%}, lifts {i.lifted:.0%}"
-        return f"Why: {chosen}, on your momentum; polar-express:5, which is within this, trained as well as 8 steps."
+            i, longer = self.recommended, max(0.0, self.recommended.overshoot - 1)
+            chosen = f"it loses {_percent(i.gap)}, overshoots by {100 * longer:.0f} %, lifts {100 * i.lifted:.0f} %"
+        return f"Why: {chosen}, on your momentum; {self._measure()}."
+
+    def _measure(self) -> str:
+        """Why the tolerances are what they are, and whether the oracle they come from meets them here."""
+        five = next((one.each for one in self.candidates if one.oracle == PolarExpress(5)), ())
+        within = sum(map(is_exact_enough, five))
+        if within == len(five):
+            return "polar-express:5, which is within this, trained as well as 8 steps"
+        return f"polar-express:5, which trained as well as 8 steps, is within this in {within} of {len(five)} here"
 
 
 def advise(momentum: Any, oracle: PolarMethod | str | None = None) -> Advice:
@@ -209,7 +216,7 @@ def advise(momentum: Any, oracle: PolarMethod | str | None = None) -> Advice:
     """
     matrices = checkpoints.read(Path(momentum)) if isinstance(momentum, str | Path) else momenta(momentum)
     if not matrices:
-        raise ValueError("there is no momentum matrix yet: call optimizer.step() first")
+        raise _without(momentum)
     return advise_on(matrices, parse(oracle) if isinstance(oracle, str) else oracle)
 
 
@@ -225,8 +232,7 @@ def advise_on(
     used = [r.oracle for r in reports if r.oracle is not None]
     now = [r.in_use for r in reports if r.in_use is not None]
     paid = _price(table, used, layers) if len(used) == len(reports) else None
-    rates = {m.lr for m in matrices}
-    lr = rates.pop() if len(rates) == 1 else None
+    lr = matrices[0].lr if len({m.lr for m in matrices}) == 1 else None
     candidates = compared(table, layers)
     best = next((one for one in candidates if all(map(is_exact_enough, one.each))), None)
     if paid is not None and all(map(is_exact_enough, now)) and (best is None or best.price > WORTH * paid):
@@ -269,6 +275,11 @@ def _worst_gap(kind: Kind) -> float:
     return float(kind.in_use.gap) if kind.in_use is not None else 0.0
 
 
+def _label(name: str) -> str:
+    """The name of a kind of layer; of a file without names the indices of its parameters."""
+    return f"parameters {name}" if name.replace(",", "").replace("-", "").isdigit() else name
+
+
 def _percent(gap: float) -> str:
     return f"{100.0 * gap:.1f} %" if gap >= 0.0005 else "nothing"
 
@@ -276,3 +287,14 @@ def _percent(gap: float) -> str:
 def text(oracle: PolarMethod | None) -> str:
     """The text to paste: without the choices of "auto"."""
     return oracle.short if isinstance(oracle, Auto) else str(oracle)
+
+
+def _without(momentum: object) -> Exception:
+    """What to say of something without a momentum matrix."""
+    if isinstance(momentum, torch.optim.Optimizer) and not momentum.state:
+        return ValueError("there is no momentum matrix yet: call optimizer.step() first")
+    if isinstance(momentum, torch.optim.Optimizer | Mapping | str | Path):
+        kind = momentum if isinstance(momentum, str | Path) else type(momentum).__name__
+        return ValueError(f"{kind} has no momentum matrix of a Muon (momentum_buffer or momentum of a matrix)")
+    wanted = "advise needs an optimizer, its state_dict or the path of a checkpoint"
+    return TypeError(f"{wanted}, got {type(momentum).__name__}")

@@ -57,13 +57,8 @@ def _read_torch(path: Path) -> Any:
                 f"{path} contains Python objects, which are not loaded for safety: save only optimizer.state_dict()"
             ) from None
         raise ValueError(f"{path} is not a file that torch.save wrote") from None
-    except (
-        RuntimeError,
-        EOFError,
-        ValueError,
-        LookupError,
-        zipfile.BadZipFile,
-    ):  # LookupError: a text file empties the unpickler's stack
+    # LookupError: a text file empties the unpickler's stack
+    except (RuntimeError, EOFError, ValueError, LookupError, zipfile.BadZipFile):
         raise ValueError(f"{path} is not a complete file of torch.save: it may be truncated") from None
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from inexact_muon_lab.extras import require
+
 FLAT = 0.25
 """Exponents up to which a change counts as independent of the width; a change that is not tuned has 1/2 or more."""
 
@@ -63,10 +65,7 @@ class Widths:
 
     def plot(self) -> Any:
         """A chart for a notebook (extra `lab`): the change of each layer over the width."""
-        try:
-            import altair as alt
-        except ImportError:
-            raise ValueError("a plot needs the extra: pip install 'inexact-muon[lab]'") from None
+        alt = require("altair", "lab")
         values = [
             {"layer": name, "width": width, "change": steps[-1]}
             for name, rows in self.changes.items()

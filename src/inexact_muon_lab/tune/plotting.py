@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from inexact_muon._text import nearest
-from inexact_muon.inexactness import worst
 from inexact_muon.polar import PolarMethod
-from inexact_muon.schedules.judge import normaliser
+from inexact_muon.schedules.oracles import normaliser
+from inexact_muon_lab.extras import check_picture, require
 from inexact_muon_lab.tune.advice import Advice, Kind, advise, text
 from inexact_muon_lab.tune.spectra import Layer, positions
 
-FORMATS = (".svg", ".png", ".html", ".json")
 COLOURS = ("#868e96", "#f08c00", "#4263eb")
 """Of the spectrum, the oracle in use, and the recommended one."""
 
@@ -29,22 +27,13 @@ def plot(momentum: Any, oracle: PolarMethod | str | None = None) -> Any:
 
 def save(advice: Advice, path: Path) -> None:
     """Write the chart; the suffix decides the format."""
-    check_file(path)
+    check_picture(path)
     draw(advice).save(str(path))
-
-
-def check_file(path: Path) -> None:
-    """Raise if the chart cannot be written to a file of this name."""
-    if path.suffix not in FORMATS:
-        raise ValueError(f"--plot writes {', '.join(FORMATS)}, got {path.name!r}: {nearest(path.suffix, FORMATS)}")
 
 
 def draw(advice: Advice) -> Any:
     """A panel a kind: the spectrum of its worst layer, and f(s) by the oracle in use and the recommended one."""
-    try:
-        import altair as alt
-    except ImportError:
-        raise ValueError("a plot needs the extra: pip install 'inexact-muon[lab]'") from None
+    alt = require("altair", "lab")
     names = ["s / largest s", "f(s), in use", "f(s), recommended"]
     colour = alt.Color("curve:N", scale=alt.Scale(domain=names, range=list(COLOURS)), legend=alt.Legend(orient="top"))
     panels = []
@@ -81,9 +70,8 @@ def _lengths(oracle: PolarMethod, layer: Layer) -> Any:
 
 
 def _lost(kind: Kind) -> str:
-    used = worst([r.in_use for r in kind.reports if r.in_use is not None])
     size = f"{len(kind.reports)} of {kind.reports[0].layer.shape[0]} x {kind.reports[0].layer.shape[1]}"
-    if used is None:
+    if (used := kind.in_use) is None:
         return size
     name = text(kind.reports[0].oracle)
     return f"{size}; {name}: gap {used.gap:.3f}, overshoot {used.overshoot:.2f}, lifted {used.lifted:.2f}"

@@ -1,12 +1,6 @@
 """Rules that transfer a tuned step size and momentum weight from oracle A to oracle B. No torch.
 
-With eta the gap, nu the overshoot, c = 1 - eta + nu and delta the error of Assumption 1:
-
-    rule            gamma_B/gamma_A                          alpha_B/alpha_A
-    measured        (nu_B/nu_A)^(-1/4) (c_B/c_A)^(-3/4)      ((nu_B/c_B)/(nu_A/c_A))^(1/2)
-    descent         (1-eta_A)/(1-eta_B)                      1
-    paper           ((1+delta_A)/(1+delta_B))^(1/4)          ((1+delta_B)/(1+delta_A))^(1/2)
-    deterministic   nu_A/nu_B                                1
+eta is the gap, nu the overshoot, c = 1 - eta + nu and delta the error of Assumption 1.
 
 `descent` is the ratio of Polyak's steps, (f - f*)/((1-eta) ||m||*): along either oracle's answer to m the linear model
 of the loss reaches the same value. It is the ratio of the best steps, exactly, if the loss depends on x along m only,
@@ -24,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from inexact_muon._text import nearest
+from inexact_muon_lab.theory.deterministic import deterministic_optimal
+from inexact_muon_lab.theory.stochastic import stochastic_optimal
 
 
 class Factors(NamedTuple):
@@ -59,75 +55,68 @@ class Rule:
         return self.function(source, target)
 
 
-def _share(oracle: Any) -> float:
-    """c/nu = 1 + (1-eta)/nu, which does not depend on the scale of the output."""
-    return float(1.0 + (1.0 - oracle.gap) / oracle.overshoot)
+RULES: dict[str, Rule] = {}
+"""Name -> rule."""
 
 
+def _rule(
+    lr: str, alpha: str, source: str, keeps: str, scale_equivariant: bool = True
+) -> Callable[[Callable[[Any, Any], Factors]], Rule]:
+    """Enter a function in RULES under its name."""
+
+    def enter(function: Callable[[Any, Any], Factors]) -> Rule:
+        rule = Rule(function.__name__, lr, alpha, source, keeps, scale_equivariant, function)
+        return RULES.setdefault(rule.name, rule)
+
+    return enter
+
+
+@_rule(
+    lr="(nu_B/nu_A)^(-1/4) (c_B/c_A)^(-3/4)",
+    alpha="((nu_B/c_B)/(nu_A/c_A))^(1/2)",
+    source="measured-stochastic-optimal",
+    keeps="the pair stays the leading-order optimum of the two-number bound under noise",
+)
 def measured(a: Any, b: Any) -> Factors:
-    """(nu_A/nu_B) (t_A/t_B)^(3/4) and (t_A/t_B)^(1/2), t = c/nu: the table's formula with the scale cancelled."""
-    ratio = _share(a) / _share(b)
-    return Factors(a.overshoot / b.overshoot * ratio**0.75, ratio**0.5)
+    """(nu_A/nu_B) (t_A/t_B)^(3/4) and (t_A/t_B)^(1/2): with t = c/nu = 1 + (1-eta)/nu the scale of outputs cancels."""
+    t_a, t_b = (1.0 + (1.0 - oracle.gap) / oracle.overshoot for oracle in (a, b))
+    return Factors(a.overshoot / b.overshoot * float(t_a / t_b) ** 0.75, float(t_a / t_b) ** 0.5)
 
 
+@_rule(
+    lr="(1-eta_A)/(1-eta_B)",
+    alpha="1",
+    source="measured-polyak-step",
+    keeps="a step lowers the loss by the same amount to first order",
+)
 def descent(a: Any, b: Any) -> Factors:
-    """(1-eta_A)/(1-eta_B) and 1: `theory.measured_polyak_step` of B over that of A."""
+    """`theory.measured_polyak_step` of B over that of A."""
     return Factors((1.0 - a.gap) / (1.0 - b.gap), 1.0)
 
 
+@_rule(
+    lr="((1+delta_A)/(1+delta_B))^(1/4)",
+    alpha="((1+delta_B)/(1+delta_A))^(1/2)",
+    source="stochastic-optimal (Corollary 3)",
+    keeps="the pair stays the paper's optimum under noise",
+    scale_equivariant=False,
+)
 def paper(a: Any, b: Any) -> Factors:
-    """((1+delta_A)/(1+delta_B))^(1/4) and ((1+delta_B)/(1+delta_A))^(1/2)."""
+    """The ratio of Corollary 3's optima."""
     ratio = (1.0 + a.delta) / (1.0 + b.delta)
     return Factors(ratio**0.25, ratio**-0.5)
 
 
+@_rule(
+    lr="nu_A/nu_B",
+    alpha="1",
+    source="measured-deterministic-optimal",
+    keeps="the longest singular direction of a step stays as long",
+)
 def deterministic(a: Any, b: Any) -> Factors:
-    """nu_A/nu_B and 1."""
+    """The ratio of Corollary 2's step sizes, in two numbers."""
     return Factors(a.overshoot / b.overshoot, 1.0)
 
-
-RULES: dict[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        Rule(
-            "measured",
-            "(nu_B/nu_A)^(-1/4) (c_B/c_A)^(-3/4)",
-            "((nu_B/c_B)/(nu_A/c_A))^(1/2)",
-            "measured-stochastic-optimal",
-            "the pair stays the leading-order optimum of the two-number bound under noise",
-            True,
-            measured,
-        ),
-        Rule(
-            "descent",
-            "(1-eta_A)/(1-eta_B)",
-            "1",
-            "measured-polyak-step",
-            "a step lowers the loss by the same amount to first order",
-            True,
-            descent,
-        ),
-        Rule(
-            "paper",
-            "((1+delta_A)/(1+delta_B))^(1/4)",
-            "((1+delta_B)/(1+delta_A))^(1/2)",
-            "stochastic-optimal (Corollary 3)",
-            "the pair stays the paper's optimum under noise",
-            False,
-            paper,
-        ),
-        Rule(
-            "deterministic",
-            "nu_A/nu_B",
-            "1",
-            "measured-deterministic-optimal",
-            "the longest singular direction of a step stays as long",
-            True,
-            deterministic,
-        ),
-    )
-}
-"""Name -> rule."""
 
 DEFAULT = "descent"
 """The best rule in training: docs/cotuning.md."""
@@ -138,3 +127,18 @@ def find(name: str) -> Rule:
     if name not in RULES:
         raise ValueError(f"unknown rule {name!r}: {nearest(str(name), RULES)}")
     return RULES[name]
+
+
+def constant_optimal(D0: float, L: float, K: float, delta: float, rho_sigma: float = 0.0) -> dict[str, float]:
+    """lr and momentum of Corollary 2 (no noise) or Corollary 3, as keyword arguments of an optimizer.
+
+    No noise: gamma* = sqrt(2 D0/(K L))/(1+delta), momentum 0. Noise: alpha* = sqrt(2 D0 L (1+delta)/K)/(rho sigma),
+    momentum = 1 - alpha*.
+
+    >>> constant_optimal(D0=2.0, L=1.0, K=100, delta=0.0)
+    {'lr': 0.2, 'momentum': 0.0}
+    """
+    if rho_sigma == 0.0:
+        return {"lr": deterministic_optimal(D0, L, K, delta).gamma, "momentum": 0.0}
+    best = stochastic_optimal(D0, L, K, rho_sigma, delta)
+    return {"lr": best.gamma, "momentum": 1.0 - best.alpha}

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from inexact_muon._text import read, write
-from inexact_muon.optim.stages.base import After as After
-from inexact_muon.optim.stages.base import Before as Before
-from inexact_muon.optim.stages.base import Stage as Stage
-from inexact_muon.optim.stages.entry_moment import EntryMoment as EntryMoment
-from inexact_muon.optim.stages.inputs import SecondMoment as SecondMoment
-from inexact_muon.optim.stages.inputs import Signed as Signed
-from inexact_muon.optim.stages.rms import RMS as RMS
-from inexact_muon.optim.stages.row_moment import RowMoment as RowMoment
+from inexact_muon.optim.stages.values import RMS as RMS
+from inexact_muon.optim.stages.values import After as After
+from inexact_muon.optim.stages.values import Before as Before
+from inexact_muon.optim.stages.values import EntryMoment as EntryMoment
+from inexact_muon.optim.stages.values import RowMoment as RowMoment
+from inexact_muon.optim.stages.values import SecondMoment as SecondMoment
+from inexact_muon.optim.stages.values import Signed as Signed
+from inexact_muon.optim.stages.values import Stage as Stage
 
 BEFORE: dict[str, type[Before]] = {stage.name: stage for stage in (SecondMoment, Signed)}
 AFTER: dict[str, type[After]] = {stage.name: stage for stage in (RowMoment, EntryMoment, RMS)}

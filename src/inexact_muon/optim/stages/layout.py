@@ -1,130 +1,163 @@
-"""Where the matrices of a batch lie on this rank: rows of equal length as stacks, and the matrices they are of.
+"""Where the matrices of a batch lie on this rank: rows as the lines of stacks, and the matrices they are of.
 
-A number for each row of each whole matrix is a tensor (matrices, rows), padded with zeros where matrices have fewer
-rows than others; a number for each matrix is (matrices, 1). Every rank has all of them.
+Rows of different lengths are one stack where a length divides all of them: a row is then several lines of the stack,
+and what stages do takes the same launches for one shape as for many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from dataclasses import dataclass
+from itertools import groupby
+from math import gcd, prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from inexact_muon.dtensors import piece_of, whole_of
 from inexact_muon.optim.batches import Member
-from inexact_muon.optim.cuts import Cut
-from inexact_muon.views.base import COLUMNS
+from inexact_muon.optim.rows import Rows
+from inexact_muon.optim.stages.places import Index, Places, Side, columns_of, numbered, on_device, placed, three
+from inexact_muon.views.blocks import Cut
 
 Stacks = list[Tensor]
-"""Rows of all pieces of matrices, (rows, columns) for each number of columns that they have on this rank."""
+"""Lines of all pieces of matrices: rows of each length that they have on this rank, or equal parts of all rows."""
+
+MOST_LINES = 64
+"""Lines of a row up to which rows of different lengths are one stack: a sum for each row has room for that many."""
+
+
+@dataclass
+class PiecePart:
+    """Matrices of a member's piece that are one part of it, (count, rows, columns), and where they lie.
+
+    Attributes:
+        wide: the whole matrices have more columns than rows.
+        matrices, numbers: the matrix that each row is of, and which of its rows it is.
+        stack, first, lines: its lines in the stacks.
+    """
+
+    member: int
+    index: int
+    count: int
+    rows: int
+    columns: int
+    wide: bool
+    matrices: Index
+    numbers: Index
+    stack: int = 0
+    first: int = 0
+    lines: int = 0
 
 
 class Arrangement:
     """The layout of some members.
 
     Attributes:
-        whole: (count, rows, columns) of each member's matrices, by shape.
-        shapes: (rows, columns) of each stack.
-        slots: for each stack the (member, part of its piece) that it consists of.
-        where: (member, part of its piece) -> (stack, first row, rows); parts without entries are in none.
-        count, most: number of matrices; rows of the longest.
+        whole: (count, rows, columns) of each member's matrices, by shape; count: of all matrices.
+        shapes: (lines, entries of a line) of each stack.
+        parts: in the order of their lines: in each stack wide ones last, and those with equal sides together; parts
+            without entries are left out.
+        matrices: the matrix that each line is of; places: the lines of each matrix.
         factors: cached `whole_factor` of each member's matrices; numbers: those of all matrices, on the device.
-        direct: the only stack has all matrices in their order, so that nothing is looked up.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members, self.cuts = members, [_cut(m) for m in members]
         self.whole = [[three(shape) for shape in m.whole.shapes] for m in members]
-        triples = [triple for rows in self.whole for triple in rows]
-        self.count, self.most = sum(n for n, _, _ in triples), max([r for n, r, _ in triples if n], default=1)
-        self.slots: list[list[tuple[int, int]]] = []
-        self.where: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.sides = [(r, c) for triples in self.whole for n, r, c in triples for _ in range(n)]
+        self.count = len(self.sides)
+        self.device = members[0].piece.device
         self.shapes: list[tuple[int, int]] = []
-        index: list[list[Tensor]] = []
-        at: dict[int, int] = {}
-        first = 0
-        for k, cut in enumerate(self.cuts):
-            ids = _row_ids(cut, first, self.most)
-            for j, (n, rows, columns) in enumerate(self._parts(k)):
-                if n * rows * columns == 0:
-                    continue
-                place = at.setdefault(columns, len(self.shapes))
-                if place == len(self.shapes):
-                    self.shapes.append((0, columns))
-                    self.slots.append([])
-                    index.append([])
-                self.where[k, j] = (place, self.shapes[place][0], n * rows)
-                self.shapes[place] = (self.shapes[place][0] + n * rows, columns)
-                self.slots[place].append((k, j))
-                index[place].append(ids[j].flatten())
-            first += sum(n for n, _, _ in self.whole[k])
-        self.uniform = all(r == self.most for n, r, _ in triples if n)
-        whole = all(cut.size == cut.shape for cut in self.cuts)
-        self.direct = whole and self.uniform and len(self.shapes) == 1 and self.shapes[0][0] == self.count * self.most
+        self.parts = self._listed()
+        self._stack()
+        self.where = {(part.member, part.index): part for part in self.parts}
+        lines = [np.repeat(part.matrices, part.lines // len(part.matrices)) for part in self.parts]
+        matrices = np.concatenate([*lines, np.empty(0, dtype=np.int64)])
+        self.matrices = torch.from_numpy(matrices).to(self.device)
+        self.places = Places.of(matrices, self.count, self.device)
+        counts = [sum(n for n, _, _ in triples) for triples in self.whole]
+        self.owners = torch.from_numpy(np.arange(len(counts)).repeat(counts)).to(self.device)
+        self.single = all(n == 1 for n in counts)
+        sizes = torch.tensor([[c, r * c] for r, c in self.sides], dtype=torch.float64).view(-1, 2)
+        self._sizes = sizes.clamp_(min=1.0).to(self.device)
+        self._rows: dict[Side, Sides] = {}
         self.factors: list[list[float]] | None = None
         self.numbers: tuple[list[float], Tensor] | None = None
-        self._send(index, triples, members[0].piece.device)
 
-    def _send(self, index: list[list[Tensor]], triples: list[tuple[int, int, int]], device: torch.device) -> None:
-        """Copy what is looked up to the device, once."""
-        none = torch.empty(0, dtype=torch.int64)
-        self.rows = torch.cat([x for indices in index for x in indices] or [none]).to(device)
-        self.matrices = self.rows // self.most
-        self._repeated = {1: self.rows}
-        sizes = [[c, r * c] for n, r, c in triples for _ in range(n)]
-        self._sizes = torch.tensor(sizes, dtype=torch.float64).view(-1, 2).clamp_(min=1.0).to(device)
-        lengths = [r for n, r, _ in triples for _ in range(n)]
-        pads = [torch.arange(i * self.most, i * self.most + r) for i, r in enumerate(lengths)]
-        self.padded = torch.cat(pads or [none]).to(device)
-        counts = [sum(n for n, _, _ in rows) for rows in self.whole]
-        self.owners = torch.tensor([k for k, n in enumerate(counts) for _ in range(n)], dtype=torch.int64).to(device)
-        self.single = all(n == 1 for n in counts)
+    def _listed(self) -> list[PiecePart]:
+        """The parts of all members."""
+        parts, first = [], 0
+        for k, cut in enumerate(self.cuts):
+            ids = numbered(cut, first)
+            for j, (n, rows, columns) in enumerate(self.threes(k)):
+                if n * rows * columns:
+                    matrices, numbers = (x.flatten() for x in ids[j])
+                    r, c = self.sides[int(matrices[0])]
+                    parts.append(PiecePart(k, j, n, rows, columns, r < c, matrices, numbers))
+            first += sum(n for n, _, _ in self.whole[k])
+        return parts
 
-    def rows_of(self, several: int) -> Tensor:
-        """The rows of several copies of all matrices, one after another."""
-        if several not in self._repeated:
-            self._repeated[several] = torch.cat([self.rows + i * self.count * self.most for i in range(several)])
-        return self._repeated[several]
+    def _stack(self) -> None:
+        """Order the parts and say where their lines are."""
+        length = self._common_length()
+        self.parts.sort(key=lambda part: (length or part.columns, part.wide, part.columns, part.rows))
+        for part in self.parts:
+            line = length or part.columns
+            if not self.shapes or self.shapes[-1][1] != line:
+                self.shapes.append((0, line))
+            part.stack, part.first = len(self.shapes) - 1, self.shapes[-1][0]
+            part.lines = part.count * part.rows * part.columns // line
+            self.shapes[-1] = (part.first + part.lines, line)
+
+    def _common_length(self) -> int:
+        """Entries of a line that all rows here are cut into; 0 if that takes copies, or many lines for a row."""
+        columns = [part.columns for part in self.parts]
+        length = gcd(*columns)
+        if not columns or length < Rows.SHORTEST or max(columns) > MOST_LINES * length:
+            return 0
+        return length if min(columns) == max(columns) or all(map(_consecutive, self.cuts)) else 0
+
+    def rows(self, side: Side) -> Sides:
+        """Rows, or columns where these are the longer side and asked for."""
+        if side not in self._rows:
+            self._rows[side] = Sides(self, side == "longer")
+        return self._rows[side]
 
     def sizes_in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """(columns, entries) of each whole matrix, (matrices, 1) each."""
-        self._sizes = self._sizes if self._sizes.dtype == dtype else self._sizes.to(dtype)
+        self._sizes = self._sizes.to(dtype)
         return self._sizes[:, :1], self._sizes[:, 1:]
 
-    def _parts(self, k: int) -> list[tuple[int, int, int]]:
+    def threes(self, k: int) -> list[tuple[int, int, int]]:
         """(count, rows, columns) of the parts of member k's piece."""
         cut = self.cuts[k]
         return [cut.block] if cut.block else [three(shape) for shape in cut.shapes]
 
-    def parts(self, k: int, x: Tensor) -> list[Tensor]:
+    def cut(self, k: int, x: Tensor) -> list[Tensor]:
         """The parts of member k's piece x, each (rows, columns)."""
-        source = self.members[k].place.source if self.members[k].place is not None else None
-        if source is not None:
-            x = whole_of(x, source)
-        block = self.cuts[k].block
-        if block:
-            return [x.reshape(block[0] * block[1], block[2])]
-        threes = [(part, three(tuple(part.shape))) for part in self.cuts[k](x)]
-        return [part.reshape(n * rows, columns) for part, (n, rows, columns) in threes]
+        cut, source = self.cuts[k], _source(self.members[k])
+        x = x if source is None else whole_of(x, source)
+        parts = [x.reshape(cut.block)] if cut.block else cut(x)
+        return [part.reshape(n * rows, columns) for part, (n, rows, columns) in zip(parts, self.threes(k), strict=True)]
 
     def gathered(self, xs: Sequence[Tensor], dtype: torch.dtype) -> Stacks:
         """The stacks of tensors that are laid out as the members' pieces."""
-        parts = [self.parts(k, x) for k, x in enumerate(xs)]
-        return [self._stacked([parts[k][j] for k, j in slots], dtype) for slots in self.slots]
-
-    @staticmethod
-    def _stacked(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-        """A copy of the parts in this dtype, by one call."""
-        out = parts[0].new_empty((sum(len(x) for x in parts), *parts[0].shape[1:]), dtype=dtype)
-        return torch.cat(list(parts), out=out)
+        cut = [self.cut(k, x) for k, x in enumerate(xs)]
+        stacks: list[Stacks] = [[] for _ in self.shapes]
+        for (stack, columns), run in groupby(self.parts, lambda part: (part.stack, part.columns)):
+            rows, line = [cut[part.member][part.index] for part in run], self.shapes[stack][1]
+            if line < columns and not all(x.is_contiguous() for x in rows):
+                rows = [torch.cat(rows)]  # or each that is transposed would be copied
+            stacks[stack] += [x.reshape(-1, line) for x in rows]
+        return [torch.cat(lines).to(dtype) for lines in stacks]  # cat alone casts one by one
 
     def of_member(self, k: int, stacks: Stacks) -> list[Tensor]:
         """The parts of member k in stacks; those without entries are left out."""
-        places = [self.where.get((k, j)) for j in range(len(self._parts(k)))]
-        return [stacks[at[0]].narrow(0, at[1], at[2]) for at in places if at is not None]
+        parts = [self.where[k, j] for j in range(len(self.threes(k))) if (k, j) in self.where]
+        return [stacks[at.stack].narrow(0, at.first, at.lines).view(-1, at.columns) for at in parts]
 
     def joined(self, k: int, stacks: Stacks) -> Tensor:
         """The piece of member k in stacks."""
@@ -142,57 +175,105 @@ class Arrangement:
         for k, x in enumerate(xs):
             if not x.numel():
                 continue
-            parts = [part for part in self.parts(k, x) if part.numel()]
+            parts = [part for part in self.cut(k, x) if part.numel()]
             if all(_shares(part, x) for part in parts):
                 targets += parts
                 sources += self.of_member(k, stacks)
             else:
-                source = self.members[k].place.source if self.members[k].place is not None else None
-                new = self.joined(k, stacks)
+                new, source = self.joined(k, stacks), _source(self.members[k])
                 x.copy_(new if source is None else piece_of(new, source))
         if targets:
             torch._foreach_copy_(targets, sources)
 
 
+class Sides:
+    """The rows of an `Arrangement`, or columns where these are the longer side.
+
+    A number for each of them is a tensor (matrices, rows), on every rank, padded with zeros where matrices have fewer
+    rows than others.
+
+    Attributes:
+        count, most: number of matrices; rows of the longest.
+        lines: the lines of each row, where rows are lines.
+        regions: (stack, first line, lines, None or sides of each matrix) of `views`.
+    """
+
+    def __init__(self, layout: Arrangement, longer: bool) -> None:
+        device, none = layout.device, np.empty(0, dtype=np.int64)
+        pairs = [(c, r) if longer and r < c else (r, c) for r, c in layout.sides]
+        self.count, self.most = len(pairs), max([r for r, _ in pairs], default=1)
+        self.regions = list[tuple[int, int, int, tuple[int, int] | None]]()
+        own, lines, spans = [none], [none], [none]
+        parts = sorted(layout.parts, key=lambda part: longer and part.wide)
+
+        def region(part: PiecePart) -> tuple[int, tuple[int, int] | None]:
+            return part.stack, (part.rows, part.columns) if longer and part.wide else None
+
+        for (stack, sides), run in groupby(parts, region):
+            alike = list(run)
+            self.regions.append((stack, alike[0].first, sum(part.lines for part in alike), sides))
+            for part in alike:
+                if sides is None:
+                    matrix, row, several = part.matrices, part.numbers, part.lines // len(part.numbers)
+                    spans.append(np.full_like(row, several))
+                else:
+                    several, matrices = 1, part.matrices.reshape(part.count, part.rows)[:, 0]
+                    matrix, row = columns_of(layout.cuts[part.member], part.index, matrices)
+                own.append((matrix * self.most + row).flatten())
+                lines.append(own[-1].repeat(several))
+        span = np.concatenate(spans)
+        self.lines = Places.of(np.arange(len(span)).repeat(span), len(span), device)
+        self._own, self._lines = (
+            on_device(np.concatenate(ids), self.count * self.most, device) for ids in (own, lines)
+        )
+        pads = [np.arange(i * self.most, i * self.most + r) for i, (r, _) in enumerate(pairs)]
+        self._pads = on_device(np.concatenate([*pads, none]), self.count * self.most, device)
+        lengths = torch.tensor([c for _, c in pairs], dtype=torch.float64)
+        self._lengths = lengths.clamp_(min=1.0).unsqueeze(1).to(device)
+
+    def views(self, stacks: Sequence[Tensor]) -> list[Tensor]:
+        """Stacks as (lines, length) or (matrices, rows, columns): entries along dimension 1 are those of a row."""
+        regions = [(stacks[stack].narrow(0, first, lines), sides) for stack, first, lines, sides in self.regions]
+        return [x if sides is None else x.view(-1, *sides) for x, sides in regions]
+
+    def spread(self, numbers: Tensor, views: Sequence[Tensor]) -> list[Tensor]:
+        """Numbers for rows as factors of the views."""
+        flat = numbers.reshape(-1) if self._lines is None else numbers.reshape(-1).index_select(0, self._lines)
+        parts = torch.split(flat, [x.numel() // x.shape[1] for x in views]) if views else ()
+        return [part.view(x.shape[0], 1, *x.shape[2:]) for part, x in zip(parts, views, strict=True)]
+
+    def placed(self, values: Tensor) -> Tensor:
+        """Numbers for the rows of this rank among those of all, zero elsewhere."""
+        return placed(values, self._own, self.count * self.most).view(self.count, self.most)
+
+    def padded(self, values: Tensor) -> Tensor:
+        """Numbers for all rows, one matrix after another, as (matrices, rows)."""
+        return placed(values, self._pads, self.count * self.most).view(self.count, self.most)
+
+    def unpadded(self, numbers: Tensor) -> Tensor:
+        """Inverse of `padded`."""
+        return numbers.reshape(-1) if self._pads is None else numbers.reshape(-1).index_select(0, self._pads)
+
+    def lengths_in(self, dtype: torch.dtype) -> Tensor:
+        """Entries of the rows of each matrix, (matrices, 1)."""
+        self._lengths = self._lengths.to(dtype)
+        return self._lengths
+
+
+def _source(m: Member) -> Any:
+    """The DTensor that a piece is of, if only torch can gather it."""
+    return None if m.place is None else m.place.source
+
+
 def _cut(m: Member) -> Cut:
     """How this rank's piece is cut; of a DTensor that only torch can gather, how the whole is."""
-    return m.whole if m.place is None or m.place.source is not None else m.here
+    return m.here if _source(m) is None else m.whole
 
 
-def three(shape: Sequence[int]) -> tuple[int, int, int]:
-    """(count, rows, columns); a vector is a row."""
-    if len(shape) < 2:
-        return 1, 1, prod(shape)
-    return prod(shape[:-2]), shape[-2], shape[-1]
+def _consecutive(cut: Cut) -> bool:
+    """Whether every matrix of a piece is consecutive in memory."""
+    return bool(cut.block) or all(x.is_contiguous() for x in cut(torch.empty(cut.size, device="meta")))
 
 
 def _shares(part: Tensor, x: Tensor) -> bool:
     return part.untyped_storage()._cdata == x.untyped_storage()._cdata
-
-
-def _row_ids(cut: Cut, first: int, most: int) -> list[Tensor]:
-    """For each part of a piece, (count, rows): most * (number of the matrix) + (row in it).
-
-    The numbers are cut as the tensor is, with one entry along dimensions that are columns of the matrices.
-    """
-    if len(cut.shape) < 2:
-        return [torch.tensor([[first * most]])]
-    thin = [axis == COLUMNS for axis in cut.view.axes(len(cut.shape))]
-    shape, size, start = (
-        tuple(narrow if one else x for x, one in zip(values, thin, strict=True))
-        for values, narrow in ((cut.shape, 1), (cut.size, 1), (cut.first, 0))
-    )
-    numbers: list[Any] = []
-    for matrices in cut.view.shapes(shape):
-        n, rows, _ = three(matrices)
-        ids = torch.arange(first, first + n).unsqueeze(1) * most + torch.arange(rows)
-        numbers.append(ids.view(*matrices[:-1], 1).expand(matrices))
-        first += n
-    piece = cut.view.join(numbers, shape)
-    for dim, (low, length) in enumerate(zip(start, size, strict=True)):
-        piece = piece.narrow(dim, low, length)
-    parts = []
-    for part in cut.view.cut_piece(piece, start, shape):
-        n, rows, columns = three(tuple(part.shape))
-        parts.append(part.reshape(n, rows, columns)[:, :, 0] if columns else part.new_empty(0, rows))
-    return [torch.cat(parts)] if cut.block and len(parts) > 1 else parts

@@ -10,21 +10,22 @@ A matrix that is zero at the first step has no sphere: it is updated without one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from inexact_muon.dtensors import local
+from inexact_muon.dtensors import local, whole_of
 from inexact_muon.optim.algorithm import whole_factor
 from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.decay import is_cautious, per_lr
 from inexact_muon.optim.finite import Number
 from inexact_muon.optim.rows import Rows, unflattened
-from inexact_muon.optim.stages.base import Stage
-from inexact_muon.optim.stages.layout import Arrangement, Stacks, three
+from inexact_muon.optim.stages.layout import Arrangement, Stacks
 from inexact_muon.optim.stages.pieces import Pieces
+from inexact_muon.optim.stages.places import three
+from inexact_muon.optim.stages.values import Stage
 from inexact_muon.views.base import Shape
 
 RADIUS = "sphere_radius"
@@ -33,7 +34,41 @@ RADIUS = "sphere_radius"
 Commit = Callable[[], None]
 
 
-def change_inputs(batch: Batch, inputs: list[Tensor]) -> tuple[list[Tensor], Commit]:
+class Staged:
+    """Runs the stages of a batch around the oracle, and writes weights and states once all directions are known.
+
+    Args:
+        prepared: the members whose LMO inputs this rank has prepared.
+        inputs: those; the stages before the oracle change them in place.
+    """
+
+    def __init__(self, batch: Batch, prepared: Batch, inputs: list[Tensor]) -> None:
+        self.batch, self.prepared, self.inputs = batch, prepared, inputs
+        self.commits: list[Commit] = []
+        if batch.members[0].before:
+            self.inputs, commit = _change_inputs(prepared, inputs)
+            self.commits.append(commit)
+
+    def finish(self, zs: list[Tensor], lengths: list[float], optimizer: Any) -> Generator[None, None, None]:
+        """The stages after the oracle, on its answers; measured if they are sampled."""
+        self.z: Pieces = _pieces_of(self.batch, zs, optimizer)
+        self.lengths = lengths
+        sampled = any(id(m.p) in optimizer.telemetry.chosen for m in self.batch.members)
+        norms = self.z.squares() if sampled else None
+        for stage in self.batch.members[0].after:
+            stage(self.z)
+        if norms is not None:
+            yield from _measure_applied(self.batch, self.prepared, self.inputs, self.z, norms, optimizer)
+
+    def write(self, optimizer: Any) -> list[Tensor]:
+        """Update the weights and the states of stages; returns the LMO inputs as they were before the stages."""
+        _update_weights_(self.batch, self.z, self.lengths, optimizer)
+        for commit in (*self.commits, self.z.commit):
+            commit()
+        return self.inputs
+
+
+def _change_inputs(batch: Batch, inputs: list[Tensor]) -> tuple[list[Tensor], Commit]:
     """Apply the stages before the oracle to `inputs` in place; returns what they were, and what writes the states."""
     full = [k for k, x in enumerate(inputs) if x.numel()]
     raw = list(inputs)
@@ -83,7 +118,7 @@ def _copy(xs: list[Tensor], rows: Tensor) -> None:
     torch._foreach_copy_(xs, list(unflattened(rows.view(-1), xs)))
 
 
-def pieces_of(batch: Batch, zs: Sequence[Tensor], optimizer: Any) -> Pieces:
+def _pieces_of(batch: Batch, zs: Sequence[Tensor], optimizer: Any) -> Pieces:
     """The answers of a batch; sums go over all ranks that hold it, with copies counted once."""
     if batch.layout is None:
         batch.layout = Arrangement(batch.members)
@@ -98,7 +133,7 @@ def pieces_of(batch: Batch, zs: Sequence[Tensor], optimizer: Any) -> Pieces:
     return Pieces(batch.layout, zs, batch.flags, reduce)
 
 
-def update_weights_(batch: Batch, z: Pieces, lengths: Sequence[float], optimizer: Any) -> None:
+def _update_weights_(batch: Batch, z: Pieces, lengths: Sequence[float], optimizer: Any) -> None:
     """The weights of all members, from their answers."""
     group, layout = batch.members[0].group, batch.layout
     w = layout.gathered([m.piece for m in batch.members], z.dtype)
@@ -132,12 +167,12 @@ def _on_spheres(z: Pieces, w: Stacks, lr: Number, rate: Number) -> tuple[Tensor,
     ww, zz, wz = z.sums(values, 3)
     radius = z.old_matrices(RADIUS)
     radius = torch.where(radius < 0.0, ww.sqrt(), radius)
-    z.new_matrices(RADIUS, radius)
+    z.new_numbers(RADIUS, radius)
     c = lr * radius / zz.clamp_min(z.tiny).sqrt_()
-    here = radius * zz > 0.0
+    plain = radius * zz <= 0.0
     norm = torch.addcmul(ww, c, (c * zz).sub_(wz, alpha=2.0)).clamp_min_(z.tiny).sqrt_()
-    shrink = torch.where(here, radius / norm, 1.0)
-    return shrink, torch.where(here, shrink * c, rate)
+    shrink = (radius / norm).masked_fill_(plain, 1.0)  # where() takes a launch more for the number
+    return shrink, torch.where(plain, rate, shrink * c)
 
 
 def _factors(batch: Batch, lengths: Sequence[float], z: Pieces) -> Number:
@@ -157,6 +192,38 @@ def _factors(batch: Batch, lengths: Sequence[float], z: Pieces) -> Number:
     return layout.numbers[1]
 
 
+def _measure_applied(
+    batch: Batch, prepared: Batch, inputs: Sequence[Tensor], z: Pieces, norms: Tensor, optimizer: Any
+) -> Generator[None, None, None]:
+    """Measure directions after their stages, with the Frobenius norms that they had before, on the owners.
+
+    Args:
+        prepared: members whose LMO inputs this rank has prepared.
+        inputs: those, before the stages.
+        norms: squares of the norms before the stages.
+    """
+    ratio = z.spread((norms / z.squares().clamp_min(z.tiny)).sqrt_())
+    stacks = [x * factor for x, factor in zip(z.stacks, ratio, strict=True)]
+    chosen = [k for k, m in enumerate(batch.members) if id(m.p) in optimizer.telemetry.chosen]
+    if not chosen:
+        return
+    members = [batch.members[k] for k in chosen]
+    directions = [batch.layout.joined(k, stacks) for k in chosen]
+    known = {id(m.p): x for m, x in zip(prepared.members, inputs, strict=True)}
+    place = members[0].place
+    if place is not None and len(place.pieces) > 1:
+        wholes = yield from optimizer.ranks().on_owners(members, ([known[id(m.p)] for m in members], directions))
+        for member, m, direction in wholes:
+            optimizer.observe_applied(member, m, direction)
+        return
+    for member, direction in zip(members, directions, strict=True):
+        m = known.get(id(member.p))
+        if m is not None and place is not None and place.source is not None:
+            m = whole_of(m, member.place.source)
+        if m is not None and (place is None or member.owner == member.place.me):
+            optimizer.observe_applied(member, m, direction)
+
+
 def initialise(state: dict[str, Any], stages: Sequence[Stage], fixed_norm: bool, shapes: Sequence[Shape]) -> list[str]:
     """Add what is missing of the states of stages to the state of a parameter; returns the names of all of them.
 
@@ -168,15 +235,16 @@ def initialise(state: dict[str, Any], stages: Sequence[Stage], fixed_norm: bool,
     buffer = state["momentum_buffer"]
     wide = torch.promote_types(buffer.dtype, torch.float32)
     threes = [three(shape) for shape in shapes]
-    sizes = {"rows": sum(n * r for n, r, _ in threes), "matrices": sum(n for n, _, _ in threes)}
-    extents = [(key, extent) for stage in stages for key, extent in stage.state.items()]
+    sizes = {"rows": sum(n * r for n, r, _ in threes), "longer": sum(n * max(r, c) for n, r, c in threes)}
+    sizes["matrices"] = sum(n for n, _, _ in threes)
+    extents = [(key, extent) for stage in stages for key, extent in stage.extents.items()]
     for key, extent in [*extents, (RADIUS, "matrices")] if fixed_norm else extents:
         size = tuple(buffer.shape) if extent == "entries" else (sizes[extent],)
         shape = tuple(getattr(state[key], "shape", ())) if key in state else size
         if shape != size:
             raise ValueError(
                 f"{key} of a parameter of shape {tuple(buffer.shape)} has shape {shape} instead of {size}: it was "
-                "saved with another view; remove it from the checkpoint's state"
+                "saved with another view or side; remove it from the checkpoint's state"
             )
         if key in state:
             continue

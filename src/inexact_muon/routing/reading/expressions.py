@@ -1,19 +1,18 @@
-"""The values of expressions."""
+"""The values of expressions, and the rows of weights that they hold."""
 
 from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from inexact_muon.routing.reading.computed import computed, truth
-from inexact_muon.routing.reading.frames import Closure, Frame, TooLong
-from inexact_muon.routing.reading.rearranging import taken
-from inexact_muon.routing.reading.tracking import Tracking, named_role
+from inexact_muon.routing.reading.frames import Closure, Frame
+from inexact_muon.routing.reading.rows import WeightRows, rearranged, taken
 from inexact_muon.routing.reading.values import Method, Value, attribute, carried, joined, listed, of, plain, record
 
 BUDGET = 400_000
@@ -25,17 +24,25 @@ SIZES = ("shape", "dtype", "device", "ndim", "layout", "size", "dim", "numel")
 GROWING = ("append", "extend", "insert", "add", "update")
 """Methods that put their arguments into a container."""
 
+UNTRACKED = (ValueError, TypeError, ArithmeticError, LookupError)
+"""What rearranging rows raises, also where arguments are not what a function of torch of this name takes."""
 
-class Expressions(Tracking, ABC):
-    """Evaluates expressions; what a call does is defined by the subclass.
+
+class TooLong(Exception):
+    """A model has more expressions than are read."""
+
+
+class Expressions(ABC):
+    """Evaluates expressions; what calls and assignments do is defined by subclasses.
 
     Attributes:
         stored: values assigned to attributes, by the owner's id and the name.
+        uses: rows of weights, as they are when a function takes them that does more than rearrange them.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.stored: dict[tuple[int, str], Value] = {}
+        self.uses: list[WeightRows] = []
         self._count = 0
 
     @abstractmethod
@@ -45,6 +52,14 @@ class Expressions(Tracking, ABC):
     @abstractmethod
     def pass_on(self, args: Sequence[Value], name: str = "", named: Mapping[str, Value] | None = None) -> Value:
         """The result of an unknown function of this name."""
+
+    @abstractmethod
+    def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
+        """target = value"""
+
+    @abstractmethod
+    def grow(self, target: ast.expr, values: Sequence[Value], frame: Frame) -> None:
+        """list.append(value), x.copy_(value), x[0].copy_(value)."""
 
     def value(self, node: ast.AST, frame: Frame) -> Value:
         """The value of an expression.
@@ -64,46 +79,44 @@ class Expressions(Tracking, ABC):
                 return self._attribute(self.value(node.value, frame), node.attr)
             case ast.Subscript():
                 value, index = self.value(node.value, frame), self.value(node.slice, frame)
-                keys = plain(index.items or [index])
-                return self.rearranged(value, lambda rows: taken(rows, keys)) or replace(value, rows=None).at(index)
-            case ast.Slice():
-                ends = [of(None) if end is None else self.value(end, frame) for end in (node.lower, node.upper)]
-                known = node.step is None and all(end.known for end in ends)
-                return of(slice(*(end.objects[0] for end in ends))) if known else Value()
+                return self.rearranged(value, "", plain(index.items or [index])) or replace(value, rows=None).at(index)
             case ast.Call():
                 return self._call(node, frame)
             case ast.Tuple() | ast.List() | ast.Set():
                 return listed(self._spread(node.elts, frame))
-            case ast.Dict():
-                return self._dict(node, frame)
             case ast.Lambda():
                 return Value(objects=(Closure(node, frame),))
             case ast.NamedExpr():
                 value = self.value(node.value, frame)
                 self.assign(node.target, value, frame)
                 return value
-            case _:
-                return self._operator(node, frame)
-
-    def _operator(self, node: ast.AST, frame: Frame) -> Value:
-        match node:
-            case ast.BinOp():
-                sides = self.value(node.left, frame), self.value(node.right, frame)
-                if isinstance(node.op, ast.Add) and _concatenated(sides):
+            case ast.BinOp(left, operator, right):
+                sides = self.value(left, frame), self.value(right, frame)
+                if isinstance(operator, ast.Add) and _concatenated(sides):
                     return listed([*(sides[0].items or ()), *(sides[1].items or ())])
-                known = computed(node.op, *sides)
-                return known or (self.pass_on if isinstance(node.op, ast.MatMult) else self.elementwise)(sides)
+                known = computed(operator, *sides)
+                return known or (self.pass_on if isinstance(operator, ast.MatMult) else self.elementwise)(sides)
             case ast.UnaryOp():
                 side = self.value(node.operand, frame)
                 return computed(node.op, side) or self.elementwise([side])
-            case ast.Compare(ops=[op], comparators=[other]):
-                return computed(op, self.value(node.left, frame), self.value(other, frame)) or Value()
+            case ast.Compare(left, [operator], [right]):
+                return computed(operator, self.value(left, frame), self.value(right, frame)) or Value()
             case ast.BoolOp():
                 return self._bool(node, frame)
             case ast.IfExp():
                 held = truth(self.value(node.test, frame))
                 parts = [node.body, node.orelse] if held is None else [node.body if held else node.orelse]
                 return joined([self.value(part, frame) for part in parts])
+        return self._rare(node, frame)
+
+    def _rare(self, node: ast.AST, frame: Frame) -> Value:
+        match node:
+            case ast.Slice():
+                ends = [of(None) if end is None else self.value(end, frame) for end in (node.lower, node.upper)]
+                known = node.step is None and all(end.known for end in ends)
+                return of(slice(*(end.objects[0] for end in ends))) if known else Value()
+            case ast.Dict():
+                return self._dict(node, frame)
             case ast.JoinedStr():
                 words = [self.value(part, frame) for part in node.values]
                 return of("".join(str(w.objects[0]) for w in words)) if all(w.known for w in words) else Value()
@@ -175,11 +188,11 @@ class Expressions(Tracking, ABC):
         if name in value.fields:
             return value.fields[name]
         if name == "shape" and value.rows is not None:
-            return listed(Value() if axis is None else of(axis.size) for axis in value.rows.closed().dims)
+            return listed(Value() if side == 1 else of(side) for side in value.rows.index.shape)
         if name in SIZES and (value.sources or value.weights):
             return Value()
-        if name in ("T", "mT") and (turned := self.rearranged(value, lambda rows: rows.transposed(-1, -2))) is not None:
-            return turned
+        if name in ("T", "mT") and (transposed := self.rearranged(value, "transpose", [-1, -2])) is not None:
+            return transposed
         results = [Value(value.sources)] if value.sources else []
         for x in value.objects:
             if (id(x), name) in self.stored:
@@ -203,74 +216,63 @@ class Expressions(Tracking, ABC):
                 named[keyword.arg] = value
             else:
                 named |= value.fields or ({"**": value} if value.sources else {})
-        if isinstance(node.func, ast.Name) and node.func.id == "super" and not args:
-            owner, cls = next(iter(frame.names.values()), Value()), frame.lookup("__class__")
-            inside = owner.objects and cls.objects and isinstance(owner.objects[0], cls.objects[0])
-            return Value(objects=(super(cls.objects[0], owner.objects[0]),)) if inside else Value()
-        receiver = self.value(node.func.value, frame) if isinstance(node.func, ast.Attribute) else Value()
-        if not isinstance(node.func, ast.Attribute):
-            callee = self.value(node.func, frame)
-        else:
-            if node.func.attr == "size" and receiver.rows is not None:
-                shape = self._attribute(receiver, "shape")
-                return shape.at(args[0]) if args else shape
-            callee = self._attribute(receiver, node.func.attr)
-            if node.func.attr in SIZES or (callee.objects and not callee.weights):
-                receiver = Value()
-            if (node.func.attr in GROWING or node.func.attr.endswith("_")) and not callee.objects:
-                self._grow(node.func.value, [*args, *named.values()], frame)
+        match node.func:
+            case ast.Name("super") if not args:
+                owner, cls = next(iter(frame.names.values()), Value()), frame.lookup("__class__")
+                inside = owner.objects and cls.objects and isinstance(owner.objects[0], cls.objects[0])
+                return Value(objects=(super(cls.objects[0], owner.objects[0]),)) if inside else Value()
+            case ast.Attribute(target, name):
+                receiver = self.value(target, frame)
+            case _:
+                return self._called(self.value(node.func, frame), Value(), "", args, named)
+        if name == "size" and receiver.rows is not None:
+            shape = self._attribute(receiver, "shape")
+            return shape.at(args[0]) if args else shape
+        callee = self._attribute(receiver, name)
+        if name in SIZES or (callee.objects and not callee.weights):
+            receiver = Value()
+        if (name in GROWING or name.endswith("_")) and not callee.objects:
+            self.grow(target, [*args, *named.values()], frame)
+        return self._called(callee, receiver, name, args, named)
+
+    def _called(self, callee: Value, receiver: Value, name: str, args: list[Value], named: dict[str, Value]) -> Value:
+        """callee(*args), or receiver.name(*args) if it is not known what that is."""
         if callee.objects == (None,):  # a layer that this model does not have
             return Value()
         known = [x for x in callee.objects if x is not None and not isinstance(x, nn.Parameter)]
         if not known:
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             return self.pass_on([receiver, *args], name, {**named, "": Value(callee.sources)})
         results = [self.apply(x, args, named) for x in known]
         return joined([*results, Value(callee.sources)]) if callee.sources else joined(results)
 
-    def _grow(self, target: ast.expr, values: Sequence[Value], frame: Frame) -> None:
-        """list.append(value), x.copy_(value), x[0].copy_(value)."""
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Name):
-            old = frame.lookup(target.id)
-            known = old.items is not None and len(values) == 1
-            frame.names[target.id] = listed([*(old.items or ()), *values]) if known else carried([old, *values])
+    def used(self, values: Iterable[Value], fed: bool = False) -> None:
+        """A function, or a layer, takes these values and does more than rearrange them."""
+        for value in values:
+            if value.rows is not None:
+                self.uses.append(replace(value.rows, fed=fed))
+            self.used(value.items or (), fed)
 
-    def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
-        """target = value"""
-        match target:
-            case ast.Name():
-                frame.names[target.id] = named_role(value, target.id)
-            case ast.Tuple() | ast.List():
-                parts = value.elements() or []
-                star = next((i for i, part in enumerate(target.elts) if isinstance(part, ast.Starred)), None)
-                if star is not None and len(parts) >= len(target.elts) - 1:
-                    end = len(parts) - len(target.elts) + star + 1
-                    parts = [*parts[:star], listed(parts[star:end]), *parts[end:]]
-                if len(parts) != len(target.elts):
-                    parts = [value.at(Value())] * len(target.elts)
-                for part, element in zip(target.elts, parts, strict=True):
-                    self.assign(part, element, frame)
-            case ast.Starred():
-                self.assign(target.value, value, frame)
-            case ast.Attribute():
-                owner = self.value(target.value, frame)
-                for x in owner.objects:
-                    self.stored[id(x), target.attr] = value
-                if not owner.objects and isinstance(target.value, ast.Name):
-                    frame.names[target.value.id] = record({**owner.fields, target.attr: value}, [owner])
-            case ast.Subscript():
-                if isinstance(target.value, ast.Name):
-                    frame.names[target.value.id] = self._entered(target, value, frame)
+    def rearranged(
+        self, value: Value, name: str, args: Sequence[Any], named: Mapping[str, Any] | None = None
+    ) -> Value | None:
+        """A tensor, or several, after a function of this name, or value[args]; None if what it does is not known."""
+        if value.rows is None:
+            return None
+        try:
+            parts = rearranged(value.rows, name, args, named or {}) if name else taken(value.rows, args)
+        except UNTRACKED:
+            self.used([value])
+            return None
+        if isinstance(parts, WeightRows):
+            return Value(value.sources, rows=parts)
+        return listed(Value(value.sources, rows=part) for part in parts)
 
-    def _entered(self, target: ast.Subscript, value: Value, frame: Frame) -> Value:
-        """A container after container[key] = value."""
-        assert isinstance(target.value, ast.Name)
-        old, key = frame.lookup(target.value.id), self.value(target.slice, frame)
-        if key.known and isinstance(key.objects[0], str):
-            return record({**old.fields, key.objects[0]: value}, [old])
-        return carried([old, value])
+    def elementwise(self, values: Sequence[Value]) -> Value:
+        """What adding or multiplying gives: the rows stay in their places if one of the values holds some."""
+        held = [value.rows for value in values if value.rows is not None]
+        if len(held) != 1:
+            self.used(values)
+        return Value(carried(values).sources, rows=held[0] if len(held) == 1 else None)
 
 
 def _concatenated(sides: Sequence[Value]) -> bool:

@@ -12,16 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from inexact_muon.routing.layers import is_norm, linear_sides
-from inexact_muon.routing.reading.computed import BUILTINS
-from inexact_muon.routing.reading.cuts import ChannelCut, cut_of, moved
+from inexact_muon.routing.layers import ROLES, layer_of
+from inexact_muon.routing.reading.computed import BUILTINS, built_in
 from inexact_muon.routing.reading.frames import Closure, Frame, Function, Partial, Unreadable, bound, closed, source
-from inexact_muon.routing.reading.rearranging import rearrange
-from inexact_muon.routing.reading.rows import Axis, WeightRows
+from inexact_muon.routing.reading.rows import rows_of
 from inexact_muon.routing.reading.statements import Statements
-from inexact_muon.routing.reading.tracking import with_role
-from inexact_muon.routing.reading.values import Method, Value, carried, joined, listed, of, plain, record
-from inexact_muon.routing.words import ROLES
+from inexact_muon.routing.reading.values import Method, Value, carried, joined, listed, of, plain, record, with_role
 
 DEPTH = 60
 """Most nested calls."""
@@ -53,7 +49,6 @@ class Reader(Statements):
         consumers: ids of layers, or of plain weights -> layers called after them that take their output. An output
             that is fed back, as in sampling, does not count.
         called: ids of the layers that are called -> the order of their first calls.
-        cuts: ids of layers -> the parts into which their output is cut: equal ones, or their size.
     """
 
     def __init__(self, is_layer: Callable[[nn.Module], bool]) -> None:
@@ -61,7 +56,6 @@ class Reader(Statements):
         self.is_layer = is_layer
         self.consumers: dict[int, set[int]] = {}
         self.called: dict[int, int] = {}
-        self.cuts: dict[int, ChannelCut] = {}
         self._stack: list[tuple[int, int]] = []
 
     def entry(self, model: nn.Module, function: types.FunctionType) -> Value:
@@ -102,7 +96,7 @@ class Reader(Statements):
             case type() if x not in BUILTINS:
                 return record(named, args)
             case _ if isinstance(x, type | types.BuiltinFunctionType) and x in BUILTINS:
-                return BUILTINS[x](args)
+                return built_in(x, args)
         return self.pass_on(args, getattr(x, "__name__", ""), named)
 
     def module(self, module: nn.Module, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
@@ -121,19 +115,23 @@ class Reader(Statements):
 
     def _with_rows(self, module: nn.Module, result: Value, values: Sequence[Value]) -> Value:
         """The output of a layer: one entry for each row of a linear layer, rows in their places after a norm."""
-        if is_norm(module) and values:
+        layer = layer_of(module)
+        if layer.type == "norm" and values:
             rows = values[0].rows
             return replace(result, rows=None if rows is None else replace(rows, normed=True))
         self.used(values, fed=True)
-        sides = linear_sides(module)
-        return result if sides is None else Value(result.sources, rows=WeightRows(id(module), (Axis(sides[0]),)))
+        if layer.widths is None or layer.type not in ("linear", "convolution"):
+            return result
+        kernel = getattr(module, "kernel_size", ()) if layer.type == "convolution" else ()
+        dims = len(kernel) if isinstance(kernel, tuple) else 1
+        return Value(result.sources, rows=rows_of(id(module), layer.widths[0], dims))
 
     def _layer(self, key: int, values: Sequence[Value]) -> Value:
         order = self.called.setdefault(key, len(self.called))
         for other in carried(values).sources:
             if self.called.get(other, order) < order:
                 self.consumers.setdefault(other, set()).add(key)
-        return Value(frozenset([key]), layer=key)
+        return Value(frozenset([key]))
 
     def pass_on(self, args: Sequence[Value], name: str = "", named: Mapping[str, Value] | None = None) -> Value:
         """An unknown function: a product with its weights, or a caller of the modules among its arguments.
@@ -142,24 +140,22 @@ class Reader(Statements):
         """
         named = named or {}
         if name == "scaled_dot_product_attention":
-            args = [with_role(value, part) for value, part in zip(args, ROLES, strict=False)]
+            args = [
+                with_role(value, value.rows.role or part) if value.rows else value
+                for value, part in zip(args, ROLES, strict=False)
+            ]
         values = (*args, *named.values())
         words = {word: x for word, x in zip(named, plain(named.values()), strict=True) if word}
-        result = args and self.rearranged(args[0], lambda rows: rearrange(rows, name, plain(args[1:]), words))
+        result = self.rearranged(args[0], name or "call", plain(args[1:]), words) if args else None
         self.used(values[1:] if args and args[0].rows is not None else values)
         if result:
             return result
-        if values and (key := values[0].layer):
-            if (cut := cut_of(name, values[1:], values[0].axis)) is not None:
-                self.cuts[key] = cut
-            elif (axis := moved(name, values[1:], values[0].axis)) is not None:
-                return Value(values[0].sources, layer=key, axis=axis)
         weights = [w for value in values for w in value.weights]
         others = [value for value in values if not value.weights]
         if weights and name not in JOINS and any(value.sources for value in others):
             results = [self._layer(id(w), others) for w in weights]
             if name == "linear" and len(weights) == 1:
-                results = [Value(results[0].sources, rows=WeightRows(id(weights[0]), (Axis(weights[0].shape[0]),)))]
+                results = [Value(results[0].sources, rows=rows_of(id(weights[0]), len(weights[0])))]
             return joined(results) if sum(bool(value.weights) for value in values) == 1 else Value()
         results = [Value(carried(values).sources, tuple(weights))]
         for i, value in enumerate(values):
@@ -220,7 +216,7 @@ class Reader(Statements):
             self.run(node.body, frame)
         finally:
             self._stack.pop()
-        return frame.result()
+        return joined(frame.returned) if frame.returned else Value()
 
 
 def _sees_modules(function: types.FunctionType, values: Sequence[Value]) -> bool:

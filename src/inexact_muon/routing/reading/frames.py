@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import inspect
 import textwrap
@@ -18,10 +19,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 class Unreadable(Exception):
     """A function has no source."""
-
-
-class TooLong(Exception):
-    """A model has more expressions than are read."""
 
 
 @dataclass
@@ -53,23 +50,14 @@ class Frame:
         names = dict.fromkeys(name for branch in branches for name in branch.names)
         self.names = {name: joined([b.names[name] for b in branches if name in b.names]) for name in names}
 
-    def result(self) -> Value:
-        """What the call returns."""
-        return joined(self.returned) if self.returned else Value()
-
 
 def closed(function: Any) -> dict[str, Any]:
     """Variables of enclosing functions that a function sees, as far as they are assigned."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if _assigned(cell)}
-
-
-def _assigned(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+    names = dict[str, Any]()
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # of a cell without a value
+            names[name] = cell.cell_contents
+    return names
 
 
 @dataclass(frozen=True, eq=False)

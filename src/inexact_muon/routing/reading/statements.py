@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from inexact_muon.routing.layers import role
 from inexact_muon.routing.reading.computed import truth
 from inexact_muon.routing.reading.expressions import Expressions
 from inexact_muon.routing.reading.frames import Closure, Frame
-from inexact_muon.routing.reading.values import Value, of
+from inexact_muon.routing.reading.values import Value, carried, listed, of, record, with_role
 
 
 class Statements(Expressions):
@@ -25,16 +26,14 @@ class Statements(Expressions):
                 return True
             case ast.Raise() | ast.Continue() | ast.Break():
                 return True
-            case ast.Assign():
-                value = self.value(node.value, frame)
-                for target in node.targets:
+            case ast.Assign(targets, source):
+                value = self.value(source, frame)
+                for target in targets:
                     self.assign(target, value, frame)
-            case ast.AnnAssign():
-                if node.value is not None:
-                    self.assign(node.target, self.value(node.value, frame), frame)
-            case ast.AugAssign():
-                operation = ast.BinOp(node.target, node.op, node.value)
-                self.assign(node.target, self.value(operation, frame), frame)
+            case ast.AnnAssign(value=ast.expr() as source):
+                self.assign(node.target, self.value(source, frame), frame)
+            case ast.AugAssign(target, operator, source):
+                self.assign(target, self.value(ast.BinOp(target, operator, source), frame), frame)
             case ast.Expr():
                 self.value(node.value, frame)
             case ast.FunctionDef():
@@ -42,9 +41,7 @@ class Statements(Expressions):
             case ast.If():
                 held = truth(self.value(node.test, frame))
                 bodies = [node.body, node.orelse]
-                if held is None:
-                    return self._branches(bodies, frame, _none(node.test))
-                return self.run(bodies[not held], frame)
+                return self._branches(bodies, frame, node.test) if held is None else self.run(bodies[not held], frame)
             case ast.For():
                 for element in self.elements(self.value(node.iter, frame)):
                     self.assign(node.target, element, frame)
@@ -68,29 +65,60 @@ class Statements(Expressions):
                 self._branches([*(case.body for case in node.cases), []], frame)
         return False
 
-    def _branches(
-        self, bodies: Sequence[Sequence[ast.stmt]], frame: Frame, none: tuple[str, int] | None = None
-    ) -> bool:
+    def _branches(self, bodies: Sequence[Sequence[ast.stmt]], frame: Frame, test: ast.expr | None = None) -> bool:
         """Any of these bodies; those that end the function do not continue after it.
 
-        Args:
-            none: a variable that is None, and the number of the body where it is.
+        Where the condition is `x is None`, x is None in the first body; in the second if it is `x is not None`.
         """
         going = []
         for i, body in enumerate(bodies):
             branch = frame.copy()
-            if none is not None and none[1] == i:
-                branch.names[none[0]] = of(None)
+            match test:
+                case ast.Compare(ast.Name(name), [operator], [ast.Constant(None)]):
+                    if isinstance(operator, (ast.Is, ast.IsNot)[i]):
+                        branch.names[name] = of(None)
             if not self.run(body, branch):
                 going.append(branch)
         if going:
             frame.merge(going)
         return not going
 
+    def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
+        """target = value"""
+        match target:
+            case ast.Name(variable):
+                part = role(variable) if value.rows is not None else ""  # named as attention does
+                frame.names[variable] = with_role(value, part) if part else value
+            case ast.Tuple() | ast.List():
+                parts = value.elements() or []
+                star = next((i for i, part in enumerate(target.elts) if isinstance(part, ast.Starred)), None)
+                if star is not None and len(parts) >= len(target.elts) - 1:
+                    end = len(parts) - len(target.elts) + star + 1
+                    parts = [*parts[:star], listed(parts[star:end]), *parts[end:]]
+                if len(parts) != len(target.elts):
+                    parts = [value.at(Value())] * len(target.elts)
+                for inner, element in zip(target.elts, parts, strict=True):
+                    self.assign(inner, element, frame)
+            case ast.Starred():
+                self.assign(target.value, value, frame)
+            case ast.Attribute():
+                owner = self.value(target.value, frame)
+                for x in owner.objects:
+                    self.stored[id(x), target.attr] = value
+                if not owner.objects and isinstance(target.value, ast.Name):
+                    frame.names[target.value.id] = record({**owner.fields, target.attr: value}, [owner])
+            case ast.Subscript(ast.Name(name)):
+                old, key = frame.lookup(name), self.value(target.slice, frame)
+                named = key.known and isinstance(key.objects[0], str)
+                frame.names[name] = (
+                    record({**old.fields, key.objects[0]: value}, [old]) if named else carried([old, value])
+                )
 
-def _none(test: ast.expr) -> tuple[str, int] | None:
-    """(variable, 0 if it is None where the condition holds, 1 if where not), for `x is None` and `x is not None`."""
-    match test:
-        case ast.Compare(ast.Name(name), [ast.Is() | ast.IsNot() as op], [ast.Constant(None)]):
-            return name, int(isinstance(op, ast.IsNot))
-    return None
+    def grow(self, target: ast.expr, values: Sequence[Value], frame: Frame) -> None:
+        """list.append(value), x.copy_(value), x[0].copy_(value)."""
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Name):
+            old = frame.lookup(target.id)
+            known = old.items is not None and len(values) == 1
+            frame.names[target.id] = listed([*(old.items or ()), *values]) if known else carried([old, *values])

@@ -6,18 +6,21 @@ import functools
 import inspect
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
-from inexact_muon.routing.reading.rows import Axis, WeightRows
+from inexact_muon.routing.reading.rows import WeightRows
 
 PLAIN = (int, float, bool, str, type(None))
 """Types of values that are computed with, such as the number of layers."""
 
 SHARED = ("T", "mT", "H", "data")
 """Attributes of a parameter that are the parameter as far as routing is concerned."""
+
+LONG = 1000
+"""Sequences of this many elements are not followed one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +32,6 @@ class Value:
         objects: Python objects that it may be: modules, parameters, functions, numbers.
         items: elements of a tuple or list, if known.
         fields: named entries of a dict or of a record, if known.
-        layer: id of the layer whose output it is, perhaps with its dimensions in another order; 0 for others.
-        axis: the dimension of its channels; -1 if that is the last one.
         rows: which rows of a layer's weight it holds, if known.
     """
 
@@ -38,8 +39,6 @@ class Value:
     objects: tuple[Any, ...] = ()
     items: tuple[Value, ...] | None = None
     fields: Mapping[str, Value] = field(default_factory=dict)
-    layer: int = 0
-    axis: int = 1
     rows: WeightRows | None = None
 
     @property
@@ -63,20 +62,14 @@ class Value:
         rest = self.sources.difference(*(part.sources for part in parts))
         return [leaf for part in parts for leaf in part.leaves()] + ([rest] if rest else [])
 
-    @property
-    def _is_chain(self) -> bool:
-        return len(self.objects) == 1 and isinstance(self.objects[0], nn.Sequential)
-
     def elements(self) -> list[Value] | None:
         """What a loop over it visits; None if that is not known."""
         if self.items is not None:
             return list(self.items)
-        if self.rows is not None and isinstance(self.rows.closed().dims[0], Axis):
-            parts = (self.rows.narrowed(-len(self.rows.closed().dims), i, None) for i in range(self.rows.size(0)))
-            return [Value(self.sources, rows=part) for part in parts]
-        if len(self.objects) == 1 and (inside := members(self.objects[0])) is not None:
-            return [of(x) for x in inside]
-        return None
+        if self.rows is not None and len(self.rows.index) > 1:
+            return [Value(self.sources, rows=part) for part in self.rows]
+        inside = members(self.objects[0]) if len(self.objects) == 1 else None
+        return None if inside is None else [of(x) for x in inside]
 
     def at(self, index: Value) -> Value:
         """self[index]"""
@@ -91,20 +84,20 @@ class Value:
                 return joined(elements)
             if not isinstance(part, list):
                 return part
-            return of(nn.Sequential(*(x for v in part for x in v.objects))) if self._is_chain else listed(part)
+            chain = len(self.objects) == 1 and isinstance(self.objects[0], nn.Sequential)
+            return of(nn.Sequential(*(x for v in part for x in v.objects))) if chain else listed(part)
         if key == 0 and self.fields:
             return next(iter(self.fields.values()))
         for x in self.objects:
-            inside = getattr(x, "_modules", None) if isinstance(x, nn.ModuleDict) else x if type(x) is dict else None
-            if inside is not None and isinstance(key, str) and key in inside:
+            inside = x._modules if isinstance(x, nn.ModuleDict) else x if type(x) is dict else {}
+            if isinstance(key, str) and key in inside:
                 return of(inside[key])
-        inside = [y for x in self.objects for y in members(x) or ()]
-        return Value(self.sources, tuple(inside) or self.objects)
+        return Value(self.sources, tuple(y for x in self.objects for y in members(x) or ()) or self.objects)
 
 
 def of(x: Any) -> Value:
     """The value of one object; a list keeps its elements."""
-    return listed([of(y) for y in x]) if isinstance(x, list | tuple) and len(x) < 1000 else Value(objects=(x,))
+    return listed(map(of, x)) if isinstance(x, list | tuple) and len(x) < LONG else Value(objects=(x,))
 
 
 def plain(values: Iterable[Value]) -> list[Any]:
@@ -115,18 +108,22 @@ def plain(values: Iterable[Value]) -> list[Any]:
 def listed(values: Iterable[Value]) -> Value:
     """A tuple or list."""
     values = tuple(values)
-    return Value(frozenset().union(*(v.sources for v in values)), _distinct(values), values)
+    return Value(carried(values).sources, _distinct(values), values)
 
 
 def record(fields: Mapping[str, Value], others: Iterable[Value] = ()) -> Value:
     """A dict, or an object with named entries."""
-    values = (*fields.values(), *others)
-    return Value(frozenset().union(*(v.sources for v in values)), fields=dict(fields))
+    return Value(carried((*fields.values(), *others)).sources, fields=dict(fields))
 
 
 def carried(values: Iterable[Value]) -> Value:
     """What a function that is no layer returns: whatever its arguments carry."""
     return Value(frozenset().union(*(v.sources for v in values)))
+
+
+def with_role(value: Value, part: str) -> Value:
+    """A tensor whose rows are those of the query, key or value."""
+    return replace(value, rows=replace(value.rows, role=part)) if value.rows is not None else value
 
 
 def joined(values: Iterable[Value]) -> Value:
@@ -135,18 +132,16 @@ def joined(values: Iterable[Value]) -> Value:
     if len(values) == 1:
         return values[0]
     lengths = {None if v.items is None else len(v.items) for v in values if v.sources or v.items is not None}
-    items = None
     lists = [v.items for v in values if v.items is not None]
-    if lists and len(lengths) == 1:
-        items = tuple(joined(column) for column in zip(*lists, strict=True))
+    items = tuple(map(joined, zip(*lists, strict=True))) if lists and len(lengths) == 1 else None
     names = dict.fromkeys(name for v in values for name in v.fields)
     fields = {name: joined([v.fields[name] for v in values if name in v.fields]) for name in names}
     objects = _distinct(values)
     if not all(v.objects for v in values):  # one of them is not known: neither is a number
         objects = tuple(x for x in objects if not isinstance(x, PLAIN))
-    held = {v.rows for v in values if v.objects != (None,)}
-    rows = held.pop() if len(held) == 1 else None
-    return Value(frozenset().union(*(v.sources for v in values)), objects, items, fields, rows=rows)
+    rows = {None if v.rows is None else v.rows.key: v.rows for v in values if v.objects != (None,)}
+    same = next(iter(rows.values())) if len(rows) == 1 else None
+    return Value(carried(values).sources, objects, items, fields, same)
 
 
 def _distinct(values: Iterable[Value]) -> tuple[Any, ...]:
@@ -157,9 +152,7 @@ def members(x: Any) -> list[Any] | None:
     """Elements of a container of modules or parameters, or of a range."""
     if isinstance(x, nn.ModuleList | nn.Sequential | nn.ModuleDict):
         return [m for m in x._modules.values() if m is not None]
-    if isinstance(x, nn.ParameterList):
-        return list(x)
-    return list(x) if isinstance(x, range) and len(x) < 1000 else None
+    return list(x) if isinstance(x, nn.ParameterList) or (isinstance(x, range) and len(x) < LONG) else None
 
 
 @dataclass(frozen=True, eq=False)

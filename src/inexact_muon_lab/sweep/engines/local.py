@@ -40,13 +40,11 @@ class LocalEngine:
         self._workers = [self._start(index) for index in range(slots)]
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
-        """Send a run to a free worker."""
         worker = next(w for w in self._workers if w.run is None)
         worker.run = spec.id
         self._send(worker, (spec, folder))
 
     def poll(self, timeout: float) -> list[Event]:
-        """Collect messages, and replace dead workers."""
         ready = wait([thing for w in self._workers for thing in (w.channel, w.process.sentinel)], timeout)
         events: list[Event] = []
         for index, worker in enumerate(self._workers):
@@ -57,12 +55,10 @@ class LocalEngine:
         return events
 
     def stop(self) -> None:
-        """Ask all workers for a checkpoint."""
         for worker in self._workers:
             self._send(worker, STOP)
 
     def close(self) -> None:
-        """Let idle workers exit and kill busy ones."""
         for worker in self._workers:
             self._send(worker, LEAVE)
             if worker.run is not None or not worker.ready:

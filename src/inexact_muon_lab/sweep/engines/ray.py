@@ -34,12 +34,10 @@ class RayEngine:
         self._tasks: dict[Any, tuple[str, Path]] = {}
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
-        """Start a task."""
         task = self._train.options(num_gpus=int(spec.device == "cuda"))
         self._tasks[task.remote(prepare(spec, folder))] = (spec.id, folder)
 
     def poll(self, timeout: float) -> list[Event]:
-        """Tasks that have ended."""
         ready, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=timeout)
         events: list[Event] = []
         for task in ready:
@@ -56,7 +54,6 @@ class RayEngine:
             self._ray.cancel(task, force=True)
 
     def close(self) -> None:
-        """Disconnect from the cluster."""
         self._ray.shutdown()
 
 

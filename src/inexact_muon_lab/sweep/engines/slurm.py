@@ -36,14 +36,12 @@ class SlurmEngine:
         self._stopped = False
 
     def submit(self, spec: RunSpec, folder: Path) -> None:
-        """Submit a job."""
         self._executor.update_parameters(gpus_per_node=int(spec.device == "cuda"))
         # submitit's processes print long tracebacks on Ctrl-C.
         with (self._executor.folder / "controllers.txt").open("ab") as file, redirected(file, 2):
             self._jobs[spec.id] = (self._executor.submit(train, prepare(spec, folder)), folder)
 
     def poll(self, timeout: float) -> list[Event]:
-        """Jobs that have ended."""
         until = time.monotonic() + timeout
         while not (ended := [run for run, (job, _) in self._jobs.items() if self._stopped or job.done()]):
             if time.monotonic() >= until:
@@ -58,7 +56,6 @@ class SlurmEngine:
             job.cancel()
 
     def close(self) -> None:
-        """Cancel all jobs."""
         self.stop()
 
     def _end(self, run: str) -> Event:

@@ -1,0 +1,191 @@
+"""Losses, times and LMO errors of runs: over training, and by iterations beside the paper's numbers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from inexact_muon_lab.report import charts, paper
+from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
+from inexact_muon_lab.report.ladders import Ladder, iterations
+from inexact_muon_lab.report.load import Results, RunRecord
+from inexact_muon_lab.report.sources import BEYOND, CNN_ITERATIONS, GPT_ITERATIONS, OPTIMIZERS, PAPER
+from inexact_muon_lab.statistics import interval
+from inexact_muon_lab.store.curves import thin
+
+THEIRS = f"the paper: {paper.SIZE} parameters, FineWeb, {paper.STEPS:,} steps"
+PRINTED = Table(
+    ("iterations", "loss", "minutes"),
+    [(str(n), f"{paper.LOSS[n]:.4f}", f"{paper.MINUTES[n]:.1f}") for n in paper.LOSS],
+    THEIRS,
+)
+"""Table 1 of the paper."""
+
+
+def convergence(series: list[Ladder]) -> Figure:
+    """Validation loss over steps."""
+    series = [s for s in series if any(len(run.records("validation")) > 1 for run in s.runs)]
+    panels = [
+        charts.curves(_at(s), rows, "loss", label="validation loss (nats)")
+        for s in series
+        if (rows := curve_rows(s, "validation", "loss", "loss"))
+    ]
+    caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
+    return Figure("convergence", PAPER, "Loss against steps", "Figures 1a, 3a", caption, panels,
+                  missing=GPT_ITERATIONS)  # fmt: skip
+
+
+def training(series: list[Ladder]) -> Figure:
+    """Training loss over steps, by precision."""
+    series = [s for s in series if any(len(run.records("train")) > 8 for run in s.runs)] or series
+    panels = [
+        charts.curves(s.title, rows, "loss", log=True, label="training loss (nats)")
+        for s in series
+        if (rows := curve_rows(s, "train", "loss", "loss"))
+    ]
+    caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."
+    return Figure("cnn-loss", PAPER, "Training loss by precision", "Figure 2a", caption, panels,
+                  missing=CNN_ITERATIONS)  # fmt: skip
+
+
+def baselines(results: Results) -> Figure:
+    """Validation loss by optimizer."""
+    panels = []
+    for study in results.studies:
+        if len({run.optimizer for run in study.runs}) < 2:
+            continue
+        rows = [
+            {"optimizer": run.optimizer, **row}
+            for run in study.runs
+            for row in run_rows(run, "validation", "loss", "loss")
+        ]
+        if rows:
+            panels.append(charts.curves(study.title, rows, "loss", "optimizer", log=True))
+    caption = "The same model under each optimizer, at one hand-picked step size each: a check, not a contest."
+    return Figure("baselines", BEYOND, "Other optimizers", "not in the paper", caption, panels, missing=OPTIMIZERS)
+
+
+def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
+    """A curve of every run of a ladder: the positive values `key` of its records of a kind, as `column`."""
+    return [
+        {"iterations": count, **row}
+        for count, runs in s.rungs.items()
+        for run in runs
+        for row in run_rows(run, kind, key, column)
+    ]
+
+
+def run_rows(run: RunRecord, kind: str, key: str, column: str) -> Iterator[Row]:
+    """The curve of a run."""
+    for r in thin([r for r in run.records(kind) if (r.get(key) or 0) > 0]):
+        yield {"step": r["step"], column: r[key], "seed": run.seed, "run": run.id, "study": run.study}
+
+
+def table_one(series: list[Ladder]) -> Figure:
+    """Final loss and time by iterations, with the paper's table."""
+    rows = [
+        {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.value("loss"),
+         "milliseconds": run.milliseconds, "run": run.id}
+        for s in series
+        for count, runs in s.rungs.items()
+        for run in runs
+        if run.value("loss") is not None
+    ]  # fmt: skip
+    panels: list[Panel] = []
+    # one axis per problem: losses and times are not comparable
+    for title in dict.fromkeys(row["oracle"] for row in rows):
+        mine = [row for row in rows if row["oracle"] == title]
+        timed = [row for row in mine if row["milliseconds"] is not None]
+        panels.append(charts.ladder(f"{title}: final validation loss", mine, "loss", "validation loss (nats)"))
+        if timed:
+            panels.append(charts.ladder(f"{title}: time of a training step", timed, "milliseconds", "ms per step"))
+    head = ("runs", "iterations", "seeds", "loss", "± 95 %", "ms per step")
+    lines = tuple(_line(s, count) for s in series for count in s.rungs)
+    caption = (
+        "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
+    )
+    return Figure("table-1", PAPER, "Final loss and time", "Table 1, Figure 3b", caption, panels,
+                  Table(head, lines), GPT_ITERATIONS, PRINTED)  # fmt: skip
+
+
+def _line(s: Ladder, count: int) -> tuple[str, ...]:
+    loss, time = (interval(s.values(count, number)) for number in ("loss", "milliseconds"))
+    mean, half = f"{loss.mean:.4f}" if loss.n else "-", f"{loss.high - loss.mean:.4f}" if loss.n > 1 else "-"
+    return s.title, str(count), str(loss.n), mean, half, f"{time.mean:.1f}" if time.n else "-"
+
+
+def lmo_error(series: list[Ladder]) -> Figure:
+    """The LMO error, summed over layers, over training."""
+    panels, lines = [], []
+    for s in series:
+        rows = curve_rows(s, "lmo", "sum", "lmo_error")
+        summed = max((len(r["delta"]) for run in s.runs for r in run.records("lmo")), default=0)
+        panels.append(charts.curves(_at(s), rows, "lmo_error", label=f"sum of delta over {summed} matrices"))
+        for count, runs in s.rungs.items():
+            last = [r[-1] for run in runs if (r := run.records("lmo"))]
+            mean = sum(r["sum"] for r in last) / max(1, len(last))
+            matrices = len(last[0]["delta"]) if last else 0
+            lines.append((s.title, str(count), f"{mean:.3f}", str(matrices), f"{mean / max(1, matrices):.3f}"))
+    head = ("runs", "iterations", "sum at the end", "matrices", "mean delta")
+    caption = "Sum of delta = norm(d_hat - d) over all matrices, against the exact oracle."
+    printed = [(str(count), f"~{value}") for count, value in paper.LMO_ERROR.items()]
+    theirs = Table(("iterations", "sum over layers at the end"), printed, THEIRS)
+    return Figure("lmo-error", PAPER, "LMO error in training", "Figure 4", caption, panels, Table(head, lines),
+                  GPT_ITERATIONS, theirs)  # fmt: skip
+
+
+def layers(series: list[Ladder]) -> Figure:
+    """delta by layer, and the layer that determines the bound."""
+    panels: list[Panel] = []
+    lines: list[tuple[str, ...]] = []
+    counts = sorted({count for s in series for count in s.rungs})
+    for s in series:
+        rows = [row for count, runs in s.rungs.items() for row in _by_layer(runs, {"iterations": count})]
+        if not rows:
+            continue
+        measured = sorted({row["iterations"] for row in rows})
+        panels += [
+            charts.layers_map(_at(s), rows, "iterations"),
+            *(charts.layers_map(f"{s.title}: {iterations(count)}", list(_over_time(s, count)), "step")
+              for count in (measured[0], measured[-1])),
+        ]  # fmt: skip
+        factors = {(row["layer"], row["iterations"]): row["factor"] for row in rows}
+        worst = {count: max(rows, key=lambda r: (r["iterations"] == count, r["factor"]))["layer"] for count in counts}
+        for layer in dict.fromkeys(row["layer"] for row in rows):
+            cells = (_factor(factors.get((layer, count)), layer == worst[count]) for count in counts)
+            lines.append((s.title, layer, *cells))
+    head = ("runs", "layer", *(f"factor at {iterations(count)}" for count in counts))
+    caption = (
+        "delta of each layer: its mean over training by iterations, then over steps for the fewest and the most. The "
+        "table has the factor overshoot/(1 - gap), worst over training; ◆ is the bottleneck, the layer with the "
+        "largest, which alone decides the layer-wise bound."
+    )
+    return Figure("layers", PAPER, "Error by layer", "Figure 4, by layer", caption, panels, Table(head, lines),
+                  GPT_ITERATIONS)  # fmt: skip
+
+
+def _factor(value: float | None, bottleneck: bool) -> str:
+    return "-" if value is None else f"{value:.3f}{' ◆' if bottleneck else ''}"
+
+
+def _by_layer(runs: tuple[RunRecord, ...], where: Row, step: int | None = None) -> Iterator[Row]:
+    """Mean delta and largest factor of each layer, over all records or those of a step."""
+    pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for run in runs:
+        for at, layer, delta, eta, nu in run.inexactness:
+            if step in (None, at):
+                pairs[layer].append((delta, nu / (1 - eta) if eta < 1 else 1e9))
+    for layer, values in pairs.items():
+        deltas, factors = zip(*values, strict=True)
+        yield {"layer": layer, **where, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
+
+
+def _over_time(s: Ladder, count: int) -> Iterator[Row]:
+    steps = sorted({record["step"] for run in s.rungs[count] for record in run.records("lmo")})
+    for step in thin(steps, 30):
+        yield from _by_layer(s.rungs[count], {"iterations": count, "step": step}, step)
+
+
+def _at(s: Ladder) -> str:
+    momentum = "" if s.momentum is None else f", momentum {s.momentum:g}"
+    return f"{s.title} (lr {s.lr:.3g}{momentum})"
