@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
+# How long an example takes says how busy the machine is, not whether the code is right.
+hypothesis.settings.register_profile("no time limits", deadline=None)
+hypothesis.settings.load_profile("no time limits")
 torch.set_num_threads(1)
 os.environ.pop("COLUMNS", None)
 
@@ -17,8 +21,8 @@ PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 ISA = "ONEDNN_MAX_CPU_ISA"
 if ISA not in os.environ and CPU.exists() and "amx_tile" in CPU.read_text():
     # Some virtual machines announce AMX and trap its instructions, with which torch multiplies bfloat16 there.
-    found = subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True)
-    if found.returncode == -signal.SIGILL:
+    product = subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True)
+    if product.returncode == -signal.SIGILL:
         os.environ[ISA] = "AVX512_CORE_BF16"
         print(f"bfloat16 products by AMX are illegal instructions on this machine: {ISA}={os.environ[ISA]}")
 

@@ -32,7 +32,7 @@ def test_good_enough_and_cheapest(n: int, aspect: int, delta: float, lower: floa
     assert polar.cheapest(n * aspect, n, delta, lower) == choice.method, "orientation does not matter"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SIDES), st.sampled_from([1e-2, 1e-3]), st.floats(0.02, 0.5), st.floats(1.0, 3.0))
 def test_asking_for_more_costs_no_less(n: int, lower: float, delta: float, more: float) -> None:
     assert choose(n, n, delta / more, lower).cost >= choose(n, n, delta, lower).cost

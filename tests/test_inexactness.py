@@ -57,7 +57,7 @@ def test_bounds_between_the_numbers(name: str) -> None:
         assert found.stochastic_factor >= 1 - 1e-9
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(delta=st.floats(0, 0.99), a=st.floats(-1, 1), b=st.floats(0, 1), scale=st.floats(0.1, 10))
 def test_factors(delta: float, a: float, b: float, scale: float) -> None:
     """1 <= factor <= (1+delta)/(1-delta) and the stochastic one; a longer answer has the same factors."""

@@ -7,7 +7,7 @@ from math import prod
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -94,7 +94,6 @@ def lines(x: torch.Tensor) -> set[frozenset[float]]:
     return {frozenset(row.tolist()) for row in x.flatten(0, -2)}
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(CUT.items())), st.integers(1, 7), st.integers(0, 2))
 def test_pieces_of_views_make_up_the_whole(case: tuple[View, tuple[int, ...]], ranks: int, dim: int) -> None:
     view, shape = case

@@ -219,7 +219,7 @@ def test_muon_bp_is_its_equations(world: int) -> None:
                 assert values.delta > 0.2, "another update than Muon's"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.sampled_from([TopK(0.1), TopK(1.0), LowRank(1), LowRank(3), Natural(), Identity()]),
     st.integers(1, 9),

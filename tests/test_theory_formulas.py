@@ -85,7 +85,7 @@ def test_monotone_in_delta(s: theory.Statement) -> None:
     assert all(a < b for a, b in pairwise(values))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     delta=st.floats(0.0, 0.97),
     lost=st.floats(0.0, 1.0),
@@ -112,7 +112,7 @@ def test_two_numbers_grow_and_never_exceed_the_paper(delta: float, lost: float, 
 PAIRS = st.lists(st.tuples(*[st.floats(0.0, 1.0)] * 5), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PAIRS)
 def test_two_number_sums_never_exceed_the_paper(draws: list[tuple[float, ...]]) -> None:
     """Any sequences; where the paper's left side is a step later, ours is moved there too."""

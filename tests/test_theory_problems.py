@@ -71,7 +71,7 @@ def test_half_squared_distance() -> None:
     assert Quadratic(7, 4, condition=1.0).smoothness(lmo.Sign()) == pytest.approx(28.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     far=st.floats(0.0, 6.0),
