@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from inexact_muon.optim.logging import flat_stats as flat_stats
     from inexact_muon.optim.logging import to_tensorboard as to_tensorboard
     from inexact_muon.optim.logging import to_wandb as to_wandb
-    from inexact_muon.optim.probe import Smoothness as Smoothness
-    from inexact_muon.optim.probe import SmoothnessProbe as SmoothnessProbe
     from inexact_muon.optim.qk_clip import QKClip as QKClip
     from inexact_muon.optim.schedule import AgnosticSchedule as AgnosticSchedule
     from inexact_muon.optim.schedule import MomentumSchedule as MomentumSchedule
@@ -59,6 +57,8 @@ if TYPE_CHECKING:
     from inexact_muon.routing.routes import routes as routes
     from inexact_muon.views import Interleaved as Interleaved
     from inexact_muon.views import Split as Split
+    from inexact_muon_lab.experiments.smoothness import Smoothness as Smoothness
+    from inexact_muon_lab.experiments.smoothness import SmoothnessProbe as SmoothnessProbe
     from inexact_muon_lab.tune.rules import constant_optimal as constant_optimal
 
 __getattr__, __dir__ = _lazy.lazy_names(
@@ -70,7 +70,6 @@ __getattr__, __dir__ = _lazy.lazy_names(
         "inexact_muon.optim.explanation": ("Explanation", "explain"),
         "inexact_muon.optim.foreign": ("load_foreign",),
         "inexact_muon.optim.logging": ("flat_stats", "to_tensorboard", "to_wandb"),
-        "inexact_muon.optim.probe": ("Smoothness", "SmoothnessProbe"),
         "inexact_muon.optim.qk_clip": ("QKClip",),
         "inexact_muon.optim.schedule": ("AgnosticSchedule", "MomentumSchedule"),
         "inexact_muon.optim.stages": ("RMS", "After", "Before", "EntryMoment", "RowMoment", "SecondMoment", "Signed"),
@@ -79,6 +78,7 @@ __getattr__, __dir__ = _lazy.lazy_names(
         "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),
         "inexact_muon.routing.routes": ("Route", "routes"),
         "inexact_muon.views": ("Interleaved", "Split"),
+        "inexact_muon_lab.experiments.smoothness": ("Smoothness", "SmoothnessProbe"),
         "inexact_muon_lab.tune.rules": ("constant_optimal",),
     },
 )

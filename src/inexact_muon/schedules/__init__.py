@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     from inexact_muon.schedules.rational import Polished as Polished
     from inexact_muon.schedules.rational import Rational as Rational
     from inexact_muon.schedules.rational import zolotarev as zolotarev
-    from inexact_muon.schedules.shapes import SHAPES as SHAPES
-    from inexact_muon.schedules.shapes import ShapedMap as ShapedMap
 
 __getattr__, __dir__ = _lazy.lazy_names(
-    __name__,
-    {
-        "inexact_muon.schedules.rational": ("Polished", "Rational", "zolotarev"),
-        "inexact_muon.schedules.shapes": ("SHAPES", "ShapedMap"),
-    },
+    __name__, {"inexact_muon.schedules.rational": ("Polished", "Rational", "zolotarev")}
 )

@@ -14,9 +14,8 @@ from inexact_muon.inexactness import measure
 from inexact_muon.lmo import Spectral
 from inexact_muon.polar import Auto, Jordan, PolarExpress, Zolotarev
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon.schedules.spectra import SPECTRA
 from inexact_muon_lab.bench.timing import CPU, Work, interleaved
-from inexact_muon_lab.tune.spectra import resolve
+from inexact_muon_lab.tune.spectra import SPECTRA, resolve
 
 GPT2_LAYER = ((768, 768),) * 4 + ((3072, 768), (768, 3072))
 """The matrices of one layer of GPT-2 124M."""
