@@ -44,7 +44,7 @@ FIRST = {
     "inexact_muon.parallel": "Strategy AutoStrategy OwnerRank Replicated GramReduced BlockPeriodic Team Wire",
     "inexact_muon_lab.problems": "Task",
     "inexact_muon.testing": "check_polar check_ball",
-    "inexact_muon.schedules": "Oracle Schedule ScalarMap",
+    "inexact_muon.schedules": "Schedule ScalarMap",
 }
 """Module -> names that come first, in this order; the others follow in alphabetical order."""
 

@@ -126,8 +126,7 @@ class Ball(ABC):
         """Validate that the ball is defined for m."""
         check_matrix(m)
 
-    def __str__(self) -> str:
-        return write(self)
+    __str__ = write
 
 
 def sides(shape: Sequence[int]) -> tuple[int, int]:

@@ -75,8 +75,8 @@ class EF21Muon(Muon):
         **options: Unpack[EF21Options],
     ) -> Self:
         """`Muon.for_model` with compressors and without a strategy."""
-        named: Any = {"polar": "auto", "up": up, "down": down, **options}
-        return cls._routed(model, lr, adamw, rules, split, heads, **named)
+        named: Any = {"adamw": adamw, "rules": rules, "split": split, "heads": heads, "up": up, "down": down, **options}
+        return super().for_model(model, lr, **named)
 
     def _join(self) -> Ranks:
         return Exchange(Team(OwnerRank(), self._sharing[1], all=True), up=self.up, down=self.down)

@@ -195,15 +195,14 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
     order = {name: place for place, name in enumerate(inner.why)}
     lines.sort(key=lambda line: order.get(line.parameter, len(order)))
     steps = sorted({sample.step for _, p, _ in inner.named() if (sample := inner.telemetry.sample_of(p)) is not None})
-    measured = "on the momentum as it stands" if judged else _at_steps(steps) if samples else ""
+    measured = "on the momentum as it stands" if judged else ""
+    if samples and not judged:
+        several = f"sampled at steps {steps[0]} to {steps[-1]}"
+        measured = several if len(steps) > 1 else f"at the last sampled step, {steps[0]}"
     told = answer.lines if answer is not None else (LATER,) if any(line.flops for line in lines) else ()
     staged = tuple(stage_notes(inner, [line.stages for line in lines]))
     named = conventions(group["scale"] for group in inner.param_groups if group["algorithm"] == "lmo")
     return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, (*named, *told), staged)
-
-
-def _at_steps(steps: list[int]) -> str:
-    return f"at the last sampled step, {steps[0]}" if len(steps) == 1 else f"sampled at steps {steps[0]} to {steps[-1]}"
 
 
 def unwrap(optimizer: Any) -> LMOOptimizer:

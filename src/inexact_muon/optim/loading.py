@@ -69,8 +69,8 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
         mapped.append({**options(group, alike, used=len(sources) > len(other)), "params": indices})
         misfit += [f"{names[i]} ({entries[i][0].get('algorithm', 'another algorithm')})" for i in other]
     used = {(id(key[0]), key[1]) for key in where if key is not None}
-    left_over = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
-    _warn([name for i, name in enumerate(names) if i not in entries], misfit, left_over)
+    unused = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
+    _warn([name for i, name in enumerate(names) if i not in entries], misfit, unused)
     return {**saved, "state": state, "param_groups": mapped}
 
 
@@ -106,7 +106,9 @@ def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, A
     mine = [name for name, *_ in optimizer.named()]
     named = all("param_names" in group for group in optimizer.param_groups)
     if named and rows and all(name is not None for *_, name in rows):
-        return _by_name(mine, rows)
+        places = {name: (group, identifier) for group, identifier, name in rows}
+        there = partners(mine, list(places))
+        return [places[there[name]] if name in there else None for name in mine]
     if not optimizer.ordered and named:
         raise ValueError("the checkpoint has no parameter names: save it from an optimizer that was made by for_model")
     if len(rows) != len(mine):
@@ -115,12 +117,6 @@ def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, A
             "optimizers from named parameters, or from the same ones"
         )
     return [(group, identifier) for group, identifier, _ in rows]
-
-
-def _by_name(mine: Sequence[str], rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
-    places = {name: (group, identifier) for group, identifier, name in rows}
-    there = partners(mine, list(places))
-    return [places[there[name]] if name in there else None for name in mine]
 
 
 def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
@@ -132,8 +128,8 @@ def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
     for stripped in _unwrapped(here):
         for names in _unwrapped(there):
             if set(names) <= set(stripped) or set(stripped) <= set(names):
-                found = dict(zip(names, there, strict=True))
-                return {name: found[x] for name, x in zip(here, stripped, strict=True) if x in found}
+                known = dict(zip(names, there, strict=True))
+                return {name: known[x] for name, x in zip(here, stripped, strict=True) if x in known}
     bare = {bare_name(name): name for name in there}
     alone = [x for x, count in Counter(map(bare_name, here)).items() if count == 1]
     alone = [x for x in alone if [bare_name(name) for name in there].count(x) == 1]
@@ -261,11 +257,11 @@ def _same_choice(mine: str, other: Any) -> bool:
     return a.scale == b.scale and isinstance(a.polar, Auto) and a.polar.accepts(b.polar)
 
 
-def _warn(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) -> None:
+def _warn(fresh: Sequence[str], misfit: Sequence[str], unused: Sequence[str]) -> None:
     for names, what in (
         (fresh, "not in the checkpoint start with empty state"),
         (misfit, "with the state of another algorithm in the checkpoint start with empty state"),
-        (left_over, "in the checkpoint but not in the optimizer are dropped"),
+        (unused, "in the checkpoint but not in the optimizer are dropped"),
     ):
         if names:
             listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -103,7 +103,7 @@ class Observed(Optimizer):
         """Measure the direction z that stages made of the oracle's answer, for the momentum m before them."""
         answers = _answers(member.ball, member.view, m, z)
         if answers:
-            self.telemetry.record_applied(id(member.p), combine(answers, exact=True))
+            self.telemetry.record(id(member.p), combine(answers, exact=True), applied=True)
 
     def inexactness(self, applied: bool = False) -> dict[str, Inexactness]:
         """Inexactness of each LMO parameter at the last sampled step (see `sample_every`).

@@ -86,12 +86,6 @@ class Telemetry:
     chosen: set[int] = field(default_factory=set)
     partial_sums: dict[int, list[float]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 0:
-            raise ValueError(f"sample_every must be an integer of at least 0, got {self.every!r}")
-        if not self.share > 0.0:
-            raise ValueError(f"sample_share must be positive, got {self.share!r}")
-
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has the options, and no samples: they are of other parameters."""
         return Telemetry, (self.every, self.share)
@@ -118,16 +112,15 @@ class Telemetry:
         # Cap credit at the most expensive sample.
         self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
 
-    def record(self, key: int, inexactness: Inexactness) -> None:
-        """Record the inexactness of a parameter; called on one of the ranks that hold it."""
+    def record(self, key: int, inexactness: Inexactness, applied: bool = False) -> None:
+        """Record the inexactness of a parameter, or what stages make of it; called on one of the ranks that hold it."""
         lifted = nan if inexactness.lifted is None else inexactness.lifted
-        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot, lifted)
-        self.partial_sums.setdefault(key, [0.0] * COLUMNS)[:5] = map(float, numbers)
-
-    def record_applied(self, key: int, inexactness: Inexactness) -> None:
-        """Record the inexactness of what is applied after the stages; called on one of the ranks that hold it."""
-        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot)
-        self.partial_sums.setdefault(key, [0.0] * COLUMNS)[7:] = map(float, numbers)
+        numbers = [1.0, *map(float, (inexactness.delta, inexactness.gap, inexactness.overshoot))]
+        row = self.partial_sums.setdefault(key, [0.0] * COLUMNS)
+        if applied:
+            row[7:] = numbers
+        else:
+            row[:5] = [*numbers, float(lifted)]
 
     def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
         """Add ||rate * update||_F^2 and ||weight||_F^2 of this rank's piece, before the update."""
