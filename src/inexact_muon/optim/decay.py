@@ -8,7 +8,7 @@ cautious-independent
 
 from __future__ import annotations
 
-from typing import Any
+from inexact_muon.optim.group import Group
 
 PLAIN_STAGES = {"before": "none", "after": "none", "decay": "decoupled", "fixed_norm": False}
 """Options of stages at which there are none."""
@@ -17,11 +17,11 @@ INDEPENDENT, CAUTIOUS = ("independent", "cautious-independent"), ("cautious", "c
 DECAYS = ("decoupled", "independent", "cautious", "cautious-independent")
 
 
-def per_lr(group: dict[str, Any]) -> float:
+def per_lr(group: Group) -> float:
     """The decay of a step over its lr; 1 when constrained. `decay_lr` is lr_0 if it is independent, else 1."""
     return 1.0 if group["constrained"] else float(group["weight_decay"]) / float(group["decay_lr"])
 
 
-def is_cautious(group: dict[str, Any]) -> bool:
+def is_cautious(group: Group) -> bool:
     """Whether entries that a step moves away from zero are not decayed."""
     return group["decay"] in CAUTIOUS

@@ -19,6 +19,7 @@ from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.lengths import SCALES, conventions
 from inexact_muon.optim.stages.notes import can_decompose, stage_notes, stages_of
 from inexact_muon.optim.telemetry import oracle_flops
@@ -218,7 +219,7 @@ def unwrap(optimizer: Any) -> LMOOptimizer:
     return current
 
 
-def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], error: Inexactness | None) -> Line:
+def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: Inexactness | None) -> Line:
     """The row of one parameter; its cost is filled in later."""
     lmo = group["algorithm"] == "lmo"
     ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)

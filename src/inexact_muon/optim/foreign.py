@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.decay import PLAIN_STAGES
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.lengths import FIXED
 from inexact_muon.optim.loading import Loaded, options, partners, placed, restore_buffers
 from inexact_muon.optim.options import BUFFERS, shown, warn
@@ -193,12 +194,12 @@ def to_torch(optimizer: LMOOptimizer) -> TorchStates:
     return TorchStates(muon, adamw)
 
 
-def _adamw(group: dict[str, Any]) -> dict[str, Any]:
+def _adamw(group: Group) -> dict[str, Any]:
     same = {key: group[key] for key in ("lr", "eps", "weight_decay", "maximize")}
     return {**same, "betas": (group["momentum"], group["beta2"]), "decoupled_weight_decay": True, **SWITCHES}
 
 
-def _muon(group: dict[str, Any], optimizer: LMOOptimizer) -> dict[str, Any]:
+def _muon(group: Any, optimizer: LMOOptimizer) -> dict[str, Any]:
     ball, name = optimizer.ball(group), group["name"]
     reason = ""
     if not isinstance(ball, Spectral) or ball != Spectral(polar=ball.polar) or optimizer.length(group) != FIXED:

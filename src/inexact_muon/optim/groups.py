@@ -20,6 +20,7 @@ from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.decay import INDEPENDENT, PLAIN_STAGES
 from inexact_muon.optim.finite import is_host_readable
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.observation import Observed
@@ -82,7 +83,7 @@ class Rates:
         lmo, adamw = self.first.values()
         self.apart = not self.warned and bool(lmo and adamw) and lmo.isdisjoint(adamw)
 
-    def check(self, groups: Sequence[dict[str, Any]]) -> None:
+    def check(self, groups: Sequence[Group]) -> None:
         """Compare the rates of both algorithms at a step, in six digits: float32 may round them.
 
         Groups may differ among themselves, as with a decay from layer to layer.
@@ -166,27 +167,27 @@ class Groups(Observed):
         self._values[option, text] = value
         return text
 
-    def before(self, group: dict[str, Any]) -> tuple[Before, ...]:
+    def before(self, group: Group) -> tuple[Before, ...]:
         """The stages before the oracle of a parameter group."""
         return self._value(group, "before")
 
-    def after(self, group: dict[str, Any]) -> tuple[After, ...]:
+    def after(self, group: Group) -> tuple[After, ...]:
         """The stages after the oracle of a parameter group."""
         return self._value(group, "after")
 
-    def ball(self, group: dict[str, Any]) -> Ball:
+    def ball(self, group: Group) -> Ball:
         """The ball of a parameter group."""
         return self._value(group, "ball")
 
-    def length(self, group: dict[str, Any]) -> Length:
+    def length(self, group: Group) -> Length:
         """The step length of a parameter group."""
         return self._value(group, "length")
 
-    def view(self, group: dict[str, Any]) -> View:
+    def view(self, group: Group) -> View:
         """The view of a parameter group: how its parameters are cut into matrices."""
         return self._value(group, "view")
 
-    def _value(self, group: dict[str, Any], option: str) -> Any:
+    def _value(self, group: Any, option: str) -> Any:
         """The value of an option, which may have been set to another value or text after the group was added."""
         value = self._values.get((option, group[option])) if isinstance(group[option], str) else None
         if value is None:
@@ -205,7 +206,7 @@ class Groups(Observed):
             group = {**PLAIN_STAGES, **group}
         if not isinstance(group["params"], Tensor):
             group["params"] = list(group["params"])
-        filled = {**self.defaults, **group}
+        filled: Any = {**self.defaults, **group}
         if filled["decay"] in INDEPENDENT:
             group.setdefault("decay_lr", float(filled["lr"]))
             filled = {**filled, **group}
@@ -221,7 +222,7 @@ class Groups(Observed):
         super().add_param_group(group)
         self.rates.started(filled["algorithm"], filled["lr"])
 
-    def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
+    def _check_parameter(self, p: Tensor, group: Group) -> None:
         check_parameter(p, group, self.ball(group), self.view(group))
 
     def dtype_of(self, p: Tensor) -> torch.dtype:

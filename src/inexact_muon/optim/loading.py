@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.options import ALGORITHM, BUFFERS, SCHEDULED, SCHEDULERS, check_options, shown, warn
 from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, translated_state
@@ -64,9 +65,9 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
             entries[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"], key[0]))
     state: dict[int, dict[str, Any]] = {}
     mapped, misfit = [], []
-    for group, indices, sources, other in placed(optimizer, entries, state):
-        alike = [source for source in sources if source.get("algorithm") == group["algorithm"]]
-        mapped.append({**options(group, alike, used=len(sources) > len(other)), "params": indices})
+    for own, indices, sources, other in placed(optimizer, entries, state):
+        alike = [source for source in sources if source.get("algorithm") == own["algorithm"]]
+        mapped.append({**options(own, alike, used=len(sources) > len(other)), "params": indices})
         misfit += [f"{names[i]} ({entries[i][0].get('algorithm', 'another algorithm')})" for i in other]
     used = {(id(key[0]), key[1]) for key in where if key is not None}
     unused = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
@@ -76,7 +77,7 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
 
 def placed(
     optimizer: Groups, entries: Mapping[int, Loaded], state: dict[int, dict[str, Any]]
-) -> Iterator[tuple[dict[str, Any], list[int], list[dict[str, Any]], list[int]]]:
+) -> Iterator[tuple[Group, list[int], list[dict[str, Any]], list[int]]]:
     """Store the entries that fit their parameters in `state`, one group after another.
 
     Args:
@@ -244,17 +245,16 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _same_choice(mine: str, other: Any) -> bool:
     """Whether both are the same ball up to the choices of polar="auto", and the file's choices meet its bound."""
-    if not isinstance(other, str):
-        return False
-    if mine == other or "polar=auto" not in mine:
+    if mine == other or not isinstance(other, str):
         return mine == other
     try:
-        a, b = parse(mine), parse(other)
+        a = parse(mine)
+        if not (isinstance(a, Spectral) and isinstance(a.polar, Auto)):
+            return False
+        b = parse(other)
     except ValueError:  # the text of a user-defined ball, or invalid
         return False
-    if not (isinstance(a, Spectral) and isinstance(b, Spectral)):
-        return False
-    return a.scale == b.scale and isinstance(a.polar, Auto) and a.polar.accepts(b.polar)
+    return isinstance(b, Spectral) and a.scale == b.scale and a.polar.accepts(b.polar)
 
 
 def _warn(fresh: Sequence[str], misfit: Sequence[str], unused: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.options import warn
 from inexact_muon.optim.telemetry import Answer, Entry, Observer, Telemetry, combine, costs, stats_of
 from inexact_muon.views import View
@@ -29,12 +30,13 @@ class Observed(Optimizer):
     """
 
     own_momenta: bool = False
+    param_groups: list[Group]  # type: ignore[assignment]  # torch says: any dict
     telemetry: Telemetry
     observers: list[Observer]
     observed: frozenset[int]
     _names: dict[int, str]
 
-    def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+    def named(self) -> Iterator[tuple[str, Tensor, Group]]:
         """(name or running index, parameter, group) of every parameter."""
         count = 0
         for group in self.param_groups:

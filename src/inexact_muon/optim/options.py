@@ -16,7 +16,8 @@ from torch import Tensor
 from inexact_muon._text import nearest
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.decay import CAUTIOUS, DECAYS, INDEPENDENT, PLAIN_STAGES
-from inexact_muon.optim.lengths import SCALES, unknown_scale
+from inexact_muon.optim.group import Group
+from inexact_muon.optim.lengths import FIXED, SCALES, unknown_scale
 from inexact_muon.polar._base import DTYPES
 from inexact_muon.views import Flatten, Misfit, View
 
@@ -91,7 +92,7 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-def check_options(group: dict[str, Any], needs_dual: bool = False, own_momenta: bool = False) -> None:
+def check_options(group: Mapping[str, Any], needs_dual: bool = False, own_momenta: bool = False) -> None:
     """Validate the options of a complete group, each by itself and with the others.
 
     Args:
@@ -114,7 +115,7 @@ def check_options(group: dict[str, Any], needs_dual: bool = False, own_momenta: 
         raise ValueError(f"decay={group['decay']!r} is relative to the first lr, which must be positive and finite")
     if group["constrained"] and group["weight_decay"]:
         raise ValueError("constrained=True already implies a weight decay of 1: leave out weight_decay")
-    if group["constrained"] and not group["length"].startswith("fixed"):
+    if group["constrained"] and group["length"] != str(FIXED):
         raise ValueError("constrained=True implies steps of lr * radius: leave out length")
     if group["constrained"] and group["scale"] != "none":
         raise ValueError(
@@ -143,7 +144,7 @@ def check_betas(betas: Any) -> tuple[float, float]:
     return first, second
 
 
-def named_options(group: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def named_options(group: dict[str, Any], others: Sequence[Group]) -> dict[str, Any]:
     """A copy of a group with this library's names: `algorithm`, `momentum` and `beta2`, and a `name` of its own.
 
     The algorithm may be named as in KellerJordan's (`use_muon`) and timm's (`use_fallback`) groups; AdamW groups
@@ -238,7 +239,7 @@ def check_adamw(adamw: object) -> None:
         raise TypeError(f"adamw has no option {name!r}: {nearest(SLIPS.get(lower, lower), ADAMW)}")
 
 
-def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) -> None:
+def check_parameter(p: Tensor, group: Group, ball: Ball, view: View) -> None:
     """Validate that a parameter can be in this group."""
     if not isinstance(p, Tensor):
         raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")

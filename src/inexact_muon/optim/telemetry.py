@@ -18,11 +18,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.decay import PLAIN_STAGES
+from inexact_muon.optim.group import Group
 
 if TYPE_CHECKING:
     from inexact_muon.inexactness import Inexactness
 
-Entry = tuple[dict[str, Any], Tensor]
+Entry = tuple[Group, Tensor]
 """(group, parameter)"""
 
 Answer = tuple[Ball, Tensor, Tensor]
@@ -156,7 +157,7 @@ def costs(optimizer: Any, entries: Iterable[Entry]) -> Iterator[tuple[Tensor, fl
         shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
         ball = optimizer.ball(group)
         measuring = sum(measuring_cost(ball, shape) for shape in shapes)
-        if any(group[key] != plain for key, plain in PLAIN_STAGES.items()):  # what they make is measured by an SVD
+        if not PLAIN_STAGES.items() <= group.items():  # what they make is measured by an SVD
             measuring += sum(300.0 * prod(shape) * min(shape[-2:]) for shape in shapes)
         yield p, measuring, sum(oracle_flops(ball, shape, p.device) for shape in shapes)
 
@@ -201,7 +202,7 @@ def combine(answers: Sequence[Answer], exact: bool = False) -> Inexactness:
     return Inexactness(delta, gap, overshoot, lifted / directions if directions else None)
 
 
-def stats_of(group: dict[str, Any], state: dict[str, Any], sample: Sample | None) -> dict[str, float]:
+def stats_of(group: Group, state: dict[str, Any], sample: Sample | None) -> dict[str, float]:
     """One parameter's row of `optimizer.stats()`."""
     row = {"lr": float(group["lr"])}
     row |= {key: float(state[key]) for key in ("step", "skipped") if key in state}

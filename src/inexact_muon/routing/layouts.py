@@ -22,8 +22,7 @@ HEAD_DIM = ("head_dim", "attention_head_size", "head_size", "hidden_size_per_att
 GENERIC = ("linear", "proj", "fc", "c", "0")
 """Uninformative layer names; the enclosing module's name is used instead."""
 
-ATTENTION = ("query, key, value", "key, value")
-"""Layouts whose parts are in an order that only the code of the module tells."""
+QKV, KV, GATED = ("query", "key", "value"), ("key", "value"), ("gate", "up")
 
 Rows = Callable[[Site, int, int], Split | None]
 
@@ -35,45 +34,40 @@ class Known:
     Attributes:
         names: layer names, in lower case.
         rows: (site, rows, columns) -> the cut, or None if the numbers do not fit.
-        what: the parts, for `explain`.
+        parts: what the weight is made of, for `explain`.
         must: whether a layer of this name that does not fit is reported as unsure.
     """
 
     names: tuple[str, ...]
     rows: Rows
-    what: str
+    parts: tuple[str, ...]
     must: bool = True
 
 
-@dataclass(frozen=True)
-class Fused:
-    """Layout of a weight; no cut if the name is known and the numbers do not fit."""
+def fused(site: Site, rows: int, columns: int) -> tuple[Split | None, str] | None:
+    """The cut of a weight with this many rows and columns, and its parts; None if it is not known to be fused.
 
-    cut: Split | None
-    what: str
-
-
-def fused(site: Site, rows: int, columns: int) -> Fused | None:
-    """The layout of a weight with this many rows and columns; None if it is not known to be fused."""
+    There is no cut if the name is known and the numbers do not fit.
+    """
     layer, name = site, site.path[-1].lower() if site.path else ""
     if name in GENERIC and len(site.path) > 1:
         if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear_children(site.parent) == 1:
-            return Fused(Split(2), "gate, up")
+            return Split(2), ", ".join(GATED)
         site, name = site.up(1, site.own), site.path[-2].lower()
     for layout in LAYOUTS:
         if name in layout.names:
             cut = layout.rows(site, rows, columns)
-            if layout.what in ATTENTION and (cut is None or (site.number(*HEADS) or 1) > 1):
-                cut = cut_by(layer, rows) or cut  # parts of each head in turn have the same sizes
+            if layout.parts in (QKV, KV) and (cut is None or (site.number(*HEADS) or 1) > 1):
+                cut = cut_by(layer, rows) or cut  # the order of q, k and v of each head is in the code alone
             if cut is not None or layout.must:
-                return Fused(cut, layout.what)
+                return cut, ", ".join(layout.parts)
     return None
 
 
-def named_like_fused(site: Site) -> str | None:
-    """The parts of a fused weight that the name suggests, such as "query, key, value"; None for other names."""
-    names = [part.lower() for part in site.path[-1:]]
-    return next((layout.what for layout in LAYOUTS for name in names if layout.must and name in layout.names), None)
+def named_like_fused(site: Site) -> tuple[str, ...]:
+    """The parts of a fused weight that the name suggests, such as query, key, value; none for other names."""
+    name = site.path[-1].lower() if site.path else ""
+    return next((layout.parts for layout in LAYOUTS if layout.must and name in layout.names), ())
 
 
 def linear_children(module: nn.Module | None) -> int:
@@ -218,21 +212,21 @@ def delta_net(site: Site, rows: int, columns: int) -> Split | None:
 
 
 LAYOUTS = (
-    Known(("query_key_value", "linear_qkv"), query_key_value, "query, key, value"),
-    Known(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, "query, key, value"),
-    Known(("c_attn",), c_attn, "query, key, value"),
-    Known(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, "key, value"),
-    Known(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, "key, value"),
-    Known(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, "gate, up"),
+    Known(("query_key_value", "linear_qkv"), query_key_value, QKV),
+    Known(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, QKV),
+    Known(("c_attn",), c_attn, QKV),
+    Known(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, KV),
+    Known(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, KV),
+    Known(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, GATED),
     Known(
         ("wi", "weights_in", "dense_h_to_4h", "input_linear", "fc1", "fc_in", "c_fc", "linear_fc1", "w1", "up_proj"),
         halves,
-        "gate, up",
+        GATED,
         must=False,
     ),
-    Known(("in_proj",), state_space, "parts of the input projection", must=False),
-    Known(("x_proj",), selection, "dt, B, C", must=False),
-    Known(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, "query, key, value and gates"),
+    Known(("in_proj",), state_space, ("parts of the input projection",), must=False),
+    Known(("x_proj",), selection, ("dt", "B", "C"), must=False),
+    Known(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, ("query", "key", "value and gates")),
 )
 
 

@@ -235,8 +235,8 @@ def _named(read: _Model) -> Iterator[_Layer]:
     }
     for scope, layers in ends.items():
         others = {layer.into for other, last in ends.items() if other != scope for layer in last}
-        given = {other.out for other in read.layers if other.path[: len(scope)] != scope} | read.embedded
-        yield from (layer for layer in layers if layer.out in given or layer.out not in others)
+        produced = {other.out for other in read.layers if other.path[: len(scope)] != scope} | read.embedded
+        yield from (layer for layer in layers if layer.out in produced or layer.out not in others)
 
 
 def _last_layers(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:
