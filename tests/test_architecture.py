@@ -27,7 +27,7 @@ CORE = {
         *("_lazy", "_text", "defaults", "dtensors", "inexactness", "lmo", "parallel", "polar", "routing", "schedules"),
         *("sheet", "strategies", "views", "wrappers"),
     ),
-    "testing": ("lmo", "polar", "schedules"),
+    "testing": (),
     "integrations": ("optim",),
 }
 """What each part of `inexact_muon` may import of it; nothing of the lab, but for NAMES_OF_THE_LAB."""
@@ -38,6 +38,7 @@ LAB = {
     "experiments": (),
     "statistics": (),
     "terminal": (),
+    "testing": (),
     "theory": ("extras",),
     "checkpoints": (),
     "tune": ("checkpoints", "extras", "theory"),
@@ -62,7 +63,7 @@ LAB = {
 
 NAMES_OF_THE_LAB = (
     *("__init__.py", "__main__.py", "lab/problems.py", "lmo/__init__.py", "optim/__init__.py", "optim/groups.py"),
-    *("polar/__init__.py", "theory.py", "tune.py"),
+    *("polar/__init__.py", "testing.py", "theory.py", "tune.py"),
 )
 """Files of `inexact_muon` that pass on what is typed under its name; they import the lab when it is asked for."""
 

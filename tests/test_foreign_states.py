@@ -221,7 +221,6 @@ def test_a_file_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
         check = module.check_structure
         monkeypatch.setattr(module, "check_structure", lambda saved, check=check: checks.append(saved) or check(saved))
     optimizer = Muon.for_model(nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 6)), 0.02)
-    adamw = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0, "params": [0]}
-    moments = {"exp_avg": torch.zeros(4), "exp_avg_sq": torch.zeros(4), "step": 1.0}
-    load_foreign(optimizer, {"state": {0: moments}, "param_groups": [adamw]}, names=["0.bias"])
+    adamw = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0, "params": [0, 1]}
+    load_foreign(optimizer, {"state": {}, "param_groups": [adamw]}, names=["0.bias", "2.bias"])
     assert len(checks) == 1

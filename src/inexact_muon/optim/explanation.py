@@ -50,15 +50,11 @@ class Line:
 
     Attributes:
         parameter: its name, or its index if it has none.
-        shape: its shape.
         matrices: shapes of the matrices passed to the oracle; empty for AdamW.
         algorithm: the ball, or adamw.
-        why: the routing rule that decided.
         sure: False if the rule is a guess; printed as a question mark after the algorithm.
-        lr: learning rate.
         weight_decay: decoupled weight decay; a step multiplies the parameter by 1 - lr weight_decay.
         scale: shape factor times radius.
-        oracle: the polar method.
         flops: floating point operations of the oracle in one step.
         cost: fraction of the flops of all parameters.
         inexactness: of the oracle on the momentum as it stands, the worst of its matrices; or at the last sampled step;

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.decay import PLAIN_STAGES
-from inexact_muon.optim.group import Group
 from inexact_muon.optim.lengths import FIXED
 from inexact_muon.optim.loading import Loaded, options, partners, placed, restore_buffers
 from inexact_muon.optim.options import BUFFERS, shown, warn
@@ -38,7 +37,6 @@ def load_foreign(
 
     Args:
         optimizer: made from named parameters, for example by `Muon.for_model`.
-        state_dict: of the other optimizer.
         names: parameter names in the order in which the other optimizer's constructor got them, over all groups. Not
             needed if the file has them (torch's optimizers save them if made from named parameters).
         sorted_by_size: whether the other constructor sorted the matrices of a group, largest shape first, as
@@ -112,17 +110,14 @@ def _in_order(
     if sorted_by_size:
         return by_size
     orders = (names, by_size)
-    fitting = [x for x in orders if all(_shaped(params[n], e) for n, e in zip(x, entries, strict=True))]
+    sizes = [{tuple(v.shape) for k, v in e.items() if k != "step" and isinstance(v, Tensor)} for e in entries]
+    fitting = [x for x in orders if all(s <= {tuple(params[n].shape)} for n, s in zip(x, sizes, strict=True))]
     if len(fitting) == 2:
         raise ValueError(
             "the buffers fit both the order given and the order by size: pass sorted_by_size=True (KellerJordan's "
             "Muon, MuonWithAuxAdam) or False (the single-device versions, torch)"
         )
     return fitting[0] if fitting else names
-
-
-def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
-    return all(tuple(v.shape) == tuple(p.shape) for k, v in entry.items() if k != "step" and isinstance(v, Tensor))
 
 
 def _merged(optimizer: LMOOptimizer, entries: Mapping[str, Loaded]) -> dict[str, Any]:
@@ -181,7 +176,7 @@ def to_torch(optimizer: LMOOptimizer) -> TorchStates:
     adamw: dict[str, Any] = {"state": {}, "param_groups": []}
     for group in optimizer.param_groups:
         lmo = group["algorithm"] == "lmo"
-        switches = _muon(group, optimizer) if lmo else _adamw(group)
+        own_options = _muon(group, optimizer) if lmo else _adamw(group)
         laid, keys = (muon, BUFFERS["lmo"]) if lmo else (adamw, (*BUFFERS["adamw"], "step"))
         first = sum(len(other["params"]) for other in laid["param_groups"])
         for k, p in enumerate(group["params"]):
@@ -190,11 +185,11 @@ def to_torch(optimizer: LMOOptimizer) -> TorchStates:
                 # Copies: torch's optimizers load tensors as they are, and would go on with ours.
                 laid["state"][first + k] = {key: state[key].detach().clone() for key in keys}
         indices, own = range(first, first + len(group["params"])), [names[id(p)] for p in group["params"]]
-        laid["param_groups"].append({**switches, "params": list(indices), "param_names": own})
+        laid["param_groups"].append({**own_options, "params": list(indices), "param_names": own})
     return TorchStates(muon, adamw)
 
 
-def _adamw(group: Group) -> dict[str, Any]:
+def _adamw(group: Any) -> dict[str, Any]:
     same = {key: group[key] for key in ("lr", "eps", "weight_decay", "maximize")}
     return {**same, "betas": (group["momentum"], group["beta2"]), "decoupled_weight_decay": True, **SWITCHES}
 

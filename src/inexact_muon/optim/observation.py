@@ -23,8 +23,6 @@ class Observed(Optimizer):
     """Base class of `Groups`: samples and observers.
 
     Attributes:
-        telemetry: samples of some parameters at some steps.
-        observers: called with the inputs and outputs of oracles.
         observed: ids of the parameters whose directions are measured or observed in this step.
         own_momenta: whether each rank keeps its own momentum (EF21).
     """
@@ -90,7 +88,6 @@ class Observed(Optimizer):
         """Measure the direction z of a parameter for input m, if it is sampled, and pass both to the observers.
 
         Args:
-            key: id of the parameter.
             estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
         """
         answers = _answers(ball, view, m, z)

@@ -39,7 +39,6 @@ class Muon(LMOOptimizer):
         eps: accepted for compatibility and ignored: the oracle is invariant to the gradient's scale.
         foreach, fused: which of torch's implementations to use; accepted for compatibility: there is one here, which
             works on many matrices at once, with the same result. Both cannot be True.
-        polar: a polar method or its text.
         options: as in `LMOOptimizer`: before, after, decay, fixed_norm, state_dtype, maximize, sample_every,
             sample_share, on_nonfinite, memory_limit, strategy, wire, process_group.
     """

@@ -72,7 +72,6 @@ class Telemetry:
     Attributes:
         share: fraction of the oracles' work in sampled steps that measuring may take once every parameter has a sample.
         credit: unspent part of it.
-        samples: the last sample of each parameter, as long as that exists.
         chosen: ids of the parameters to sample in this step.
         partial_sums: this rank's contribution to each, `COLUMNS` numbers: 1 if it measured, delta, gap, overshoot,
             lifted (NaN if it has none), the squared norms of update and weight, and 1, delta, gap, overshoot of what

@@ -145,10 +145,7 @@ class PolarMethod(ABC):
         return self
 
     def __call__(self, m: Tensor) -> Tensor:
-        """The approximate polar factor, in the shape, dtype and device of m; m is not modified.
-
-        Args:
-            m: real floating-point tensor (..., n, m).
+        """The approximate polar factor of real (..., n, m), in the shape, dtype and device of m; m is not modified.
 
         Raises:
             TypeError: not a tensor, or a complex or integer one.

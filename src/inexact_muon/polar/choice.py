@@ -78,7 +78,6 @@ def choose(
     Args:
         dtype: compute dtype. None selects float32 on a CPU, float16 on CUDA from compute capability 7.0 on, and the
             default of the method elsewhere.
-        device: cpu by default.
         spectrum: singular values. If given, the method is required to have at most this gap and overshoot on them, and
             delta and lower are not used.
         costs: another cost table, for example the result of `calibrate()`.

@@ -24,12 +24,8 @@ class Composition(PolarMethod):
     from_gram: ClassVar[bool] = True
 
     @cached_property
-    def map(self) -> schedules.Schedule:
-        return self.schedule
-
-    @property
     @abstractmethod
-    def schedule(self) -> schedules.Schedule:
+    def map(self) -> schedules.Schedule:
         """Coefficients with their design interval and source."""
 
     def runs_gram(self, n: int, m: int, dtype: torch.dtype) -> bool:
@@ -74,8 +70,8 @@ class NewtonSchulz(Composition):
     steps: int = 5
     degree: int = 5
 
-    @property
-    def schedule(self) -> schedules.Schedule:
+    @cached_property
+    def map(self) -> schedules.Schedule:
         return schedules.newton_schulz(self.steps, self.degree)
 
 
@@ -91,8 +87,8 @@ class Jordan(Composition):
 
     steps: int = 5
 
-    @property
-    def schedule(self) -> schedules.Schedule:
+    @cached_property
+    def map(self) -> schedules.Schedule:
         return schedules.jordan(self.steps)
 
 
@@ -104,8 +100,8 @@ class You(Composition):
 
     steps: int = 5
 
-    @property
-    def schedule(self) -> schedules.Schedule:
+    @cached_property
+    def map(self) -> schedules.Schedule:
         return schedules.you(self.steps)
 
 
@@ -117,8 +113,8 @@ class Cesista(Composition):
 
     steps: int = 5
 
-    @property
-    def schedule(self) -> schedules.Schedule:
+    @cached_property
+    def map(self) -> schedules.Schedule:
         return schedules.cesista(self.steps)
 
 
@@ -146,8 +142,8 @@ class PolarExpress(Composition):
     cushion: float = CUSHION
     power: float = field(default=0.0, kw_only=True)
 
-    @property
-    def schedule(self) -> schedules.Schedule:
+    @cached_property
+    def map(self) -> schedules.Schedule:
         return schedules.polar_express(self.steps, self.lower, self.degree, self.safety, self.cushion, power=self.power)
 
 
@@ -167,8 +163,8 @@ class Cans(Composition):
     lower: float = 1e-3
     degree: int | tuple[int, ...] = 5
 
-    @property
-    def schedule(self) -> schedules.Schedule:
+    @cached_property
+    def map(self) -> schedules.Schedule:
         return schedules.cans(self.steps, self.lower, self.degree)
 
 
@@ -180,8 +176,8 @@ class Polynomial(Composition):
 
     coefficients: tuple[tuple[float, ...], ...]
 
-    @property
-    def schedule(self) -> schedules.Schedule:
+    @cached_property
+    def map(self) -> schedules.Schedule:
         return schedules.polynomial(self.coefficients)
 
     def __post_init__(self) -> None:

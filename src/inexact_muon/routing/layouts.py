@@ -7,10 +7,8 @@ its module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from torch import nn
 
 from inexact_muon.routing.flow import cut_by
 from inexact_muon.routing.layers import Site, layer_of
@@ -51,7 +49,9 @@ def fused(site: Site, rows: int, columns: int) -> tuple[Split | None, str] | Non
     """
     layer, name = site, site.path[-1].lower() if site.path else ""
     if name in GENERIC and len(site.path) > 1:
-        if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear_children(site.parent) == 1:
+        beside = site.parent.children() if site.parent is not None else ()
+        linear = sum(layer_of(child).linear is not None for child in beside)
+        if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear == 1:
             return Split(2), ", ".join(GATED)
         site, name = site.up(1, site.own), site.path[-2].lower()
     for layout in LAYOUTS:
@@ -68,19 +68,6 @@ def named_like_fused(site: Site) -> tuple[str, ...]:
     """The parts of a fused weight that the name suggests, such as query, key, value; none for other names."""
     name = site.path[-1].lower() if site.path else ""
     return next((layout.parts for layout in LAYOUTS if layout.must and name in layout.names), ())
-
-
-def linear_children(module: nn.Module | None) -> int:
-    """Number of linear layers among a module's children."""
-    return sum(layer_of(child).linear is not None for child in module.children()) if module is not None else 0
-
-
-def _consumer_widths(site: Site) -> Iterator[int]:
-    """Input widths of the other layers of the same module."""
-    for _, module in site.chain[-3:-1][::-1]:
-        for child in module.children():
-            if child is not site.module and (sides := layer_of(child).linear) is not None:
-                yield sides[1]
 
 
 def _heads(site: Site, columns: int) -> tuple[int, int, int]:
@@ -170,7 +157,8 @@ def compressed(site: Site, rows: int, columns: int) -> Split | None:
 
 def halves(site: Site, rows: int, columns: int) -> Split | None:
     """[gate; up], if another layer of the module takes half of the rows and none takes all of them."""
-    consumers = list(_consumer_widths(site))
+    beside = [child for _, module in site.chain[-3:-1] for child in module.children() if child is not site.module]
+    consumers = [sides[1] for child in beside if (sides := layer_of(child).linear) is not None]
     return Split(2) if 2 * (rows // 2) == rows and rows // 2 in consumers and rows not in consumers else None
 
 

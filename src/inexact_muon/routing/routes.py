@@ -167,13 +167,7 @@ def _routed(site: Site, decision: Decision, rules: Rules, exempt: bool) -> Route
 
 @dataclass(frozen=True)
 class Recipe:
-    """Routing arguments of `for_model`.
-
-    Attributes:
-        adamw: options of the AdamW groups.
-        lr: learning rate of the LMO groups.
-        heads: whether attention's matrices are one for each head.
-    """
+    """Routing arguments of `for_model`."""
 
     rules: Rules
     split: Splits | None

@@ -82,7 +82,7 @@ def contenders(
     keys = [(min(shape), max(shape), device.type) for shape in shapes]
     return {
         FIVE: plain([JORDAN] * 5),
-        EIGHT: plain(list(PolarExpress(8).schedule.coefficients)),
+        EIGHT: plain(list(PolarExpress(8).map.coefficients)),
         **{text: auto.resolved(keys).orthogonalise_all for text, auto in AUTOS.items()},
         **{str(p): p.orthogonalise_all for p in (PolarExpress(5), Jordan(5), PolarExpress(8), Zolotarev(3))},
     }
