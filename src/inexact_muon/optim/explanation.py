@@ -219,12 +219,14 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: In
     """The row of one parameter; its cost is filled in later."""
     lmo = group["algorithm"] == "lmo"
     ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
-    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), ""
+    polar, pending, bound = (ball.polar if lmo and isinstance(ball, Spectral) else None), "", ""
     if polar is not None:
         side = sides(max(shapes, key=prod))
         if isinstance(polar, Auto) and polar.known(*side, p.device) is None:
             pending = f"{polar.short} (not resolved yet)"
         polar = polar.at(*side, p.device)
+        lower = polar.map.lower or 1e-3
+        bound = f"bound of {polar}: delta at most {polar.error_bound(lower):.3g} for singular values in [{lower:g}, 1]."
     return Line(
         parameter=name,
         shape=tuple(p.shape),
@@ -239,16 +241,11 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: In
         flops=sum(oracle_flops(ball, shape, p.device) for shape in shapes) if lmo else 0,
         cost=0.0,
         inexactness=error,
-        bound=_bound(polar) if polar else "",
+        bound=bound,
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
         stages=stages_of(group),
         role=getattr(optimizer, "roles", {}).get(name, ""),
     )
-
-
-def _bound(polar: PolarMethod) -> str:
-    lower = polar.map.lower or 1e-3
-    return f"bound of {polar}: delta at most {polar.error_bound(lower):.3g} for singular values in [{lower:g}, 1]."
 
 
 def _runs(polar: PolarMethod, shape: tuple[int, ...], device: torch.device) -> str:
