@@ -18,7 +18,7 @@ from inexact_muon.polar import PolarMethod
 from inexact_muon.polar._base import check_finite, no_autocast
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.polar.scaling import to_unit_entries
-from inexact_muon.schedules.oracles import HALF
+from inexact_muon.schedules.judgement import HALF
 
 SMALL = 128
 """Up to this short side an estimate decomposes the Gram matrix instead of sampling."""

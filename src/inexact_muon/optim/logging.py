@@ -13,17 +13,12 @@ import torch
 
 from inexact_muon.optim.core import LMOOptimizer
 
+WORST: dict[str, Callable[[Sequence[float]], float]] = {
+    **dict.fromkeys(("gap", "overshoot", "gap_applied", "overshoot_applied"), max),
+    "lifted": min,
+}
 WATCHED: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
-    "gap/worst": ("gap", max),
-    "gap/mean": ("gap", fmean),
-    "overshoot/worst": ("overshoot", max),
-    "overshoot/mean": ("overshoot", fmean),
-    "gap_applied/worst": ("gap_applied", max),
-    "gap_applied/mean": ("gap_applied", fmean),
-    "overshoot_applied/worst": ("overshoot_applied", max),
-    "overshoot_applied/mean": ("overshoot_applied", fmean),
-    "lifted/worst": ("lifted", min),
-    "lifted/mean": ("lifted", fmean),
+    **{f"{key}/{how}": (key, f) for key, worst in WORST.items() for how, f in (("worst", worst), ("mean", fmean))},
     "update_ratio/largest": ("update_ratio", max),
     "update_ratio/mean": ("update_ratio", fmean),
     "update_rms/mean": ("update_rms", fmean),

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from inexact_muon._text import nearest, write
 from inexact_muon.polar.batching import LIMIT, solve_all
+from inexact_muon.schedules.judgement import NORMALISERS, Judgement, judge
 from inexact_muon.schedules.operations import EPS, Operation
-from inexact_muon.schedules.oracles import NORMALISERS, Judgement, judge
 from inexact_muon.schedules.scalar_map import FORMS, ScalarMap
 
 DTYPES = {name: getattr(torch, name) for name in EPS}
@@ -35,7 +35,7 @@ class PolarMethod(ABC):
         dtype: compute dtype. None selects float64 for float64 input, otherwise bfloat16 on a GPU with native support
             and float32 everywhere else.
         form: direct, gram, or auto (see `inexact_muon.polar.iteration`).
-        normalise: one of `inexact_muon.schedules.oracles.NORMALISERS`, or auto.
+        normalise: one of `inexact_muon.schedules.judgement.NORMALISERS`, or auto.
     """
 
     name: ClassVar[str]

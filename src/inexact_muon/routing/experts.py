@@ -12,12 +12,7 @@ from inexact_muon.routing.layouts import within
 from inexact_muon.views import Split, Stacked, Transposed, View, Whole
 
 COUNT = (
-    "num_experts",
-    "n_routed_experts",
-    "num_local_experts",
-    "moe_num_experts",
-    "n_experts",
-    "num_routed_experts",
+    *("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "n_experts", "num_routed_experts"),
     "experts",
 )
 HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "input_dim", "input_size", "hidden_dim")

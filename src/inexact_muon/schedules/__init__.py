@@ -12,9 +12,9 @@ from inexact_muon.schedules.design import cans as cans
 from inexact_muon.schedules.design import minimax as minimax
 from inexact_muon.schedules.design import newton_schulz as newton_schulz
 from inexact_muon.schedules.design import polar_express as polar_express
+from inexact_muon.schedules.judgement import Judgement as Judgement
+from inexact_muon.schedules.judgement import judge as judge
 from inexact_muon.schedules.operations import Operation as Operation
-from inexact_muon.schedules.oracles import Judgement as Judgement
-from inexact_muon.schedules.oracles import judge as judge
 from inexact_muon.schedules.published import cesista as cesista
 from inexact_muon.schedules.published import jordan as jordan
 from inexact_muon.schedules.published import polynomial as polynomial
