@@ -4,7 +4,7 @@ Operations of a whole step are recorded on fake CUDA tensors (`inexact_muon_lab.
 shapes (`inexact_muon_lab.plan.pricing`); a step takes at least 5 us of host time a launch. Good for ratios only.
 
 A symmetric product that is a kernel costs the full product over the speed that was published for its side on that
-device (`inexact_muon.polar.kernel.PUBLISHED`), or, in the second column, half of the flops at any side.
+device (`inexact_muon_lab.plan.pricing.PUBLISHED`), or, in the second column, half of the flops at any side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests/helpers"))
 from fake_models import GPT2, LLAMA, gpt2, llama, on_fake_cuda  # noqa: E402
 from inexact_muon import Muon, polar  # noqa: E402
 from inexact_muon.polar import kernel  # noqa: E402
-from inexact_muon_lab.plan.pricing import H100, HOST, product, seconds  # noqa: E402
+from inexact_muon_lab.plan.pricing import H100, HOST, product, seconds, speed  # noqa: E402
 from inexact_muon_lab.plan.recorder import Recorder, fake_h100  # noqa: E402
 from matrices import SPECTRA, matrix  # noqa: E402
 from tensor_cores import TensorCores  # noqa: E402
@@ -85,7 +85,7 @@ def dion(model: str, halved: bool) -> float:
     layers, matrices = LAYERS[model]
     counts = Counter((min(shape), max(shape)) for shape in matrices.values() for _ in range(layers))
     full = [(n, 5 * product(count, n, k, n, 2)) for (n, m), count in counts.items() for k in (m, n)]
-    return DION[model][0] + sum(time * (1.0 / max(1.0, kernel.speed(n, H100)) - 0.5) for n, time in full)
+    return DION[model][0] + sum(time * (1.0 / max(1.0, speed(n, H100)) - 0.5) for n, time in full)
 
 
 def rows(model: str) -> list[str]:

@@ -24,7 +24,7 @@ MODULES = {
     "inexact_muon.views": "How a parameter is cut into matrices.",
     "inexact_muon.parallel": "Many ranks: strategies, compressors, bytes on the wire.",
     "inexact_muon.integrations.transformers": "transformers' Trainer.",
-    "inexact_muon.testing": "Contract suites for oracles and balls of your own.",
+    "inexact_muon_lab.testing": "Contract suites for oracles and balls of your own.",
     "inexact_muon_lab.problems": "What a training problem of your own returns.",
     "inexact_muon.schedules": "Torch-free: coefficients, design of polynomials, scalar maps, costs, text.",
     "inexact_muon_lab.theory": "Torch-free: every statement as a function of floats.",
@@ -43,8 +43,8 @@ FIRST = {
     "inexact_muon.views": "View Whole Transposed Flatten Split Stacked Interleaved",
     "inexact_muon.parallel": "Strategy AutoStrategy OwnerRank Replicated GramReduced BlockPeriodic Team Wire",
     "inexact_muon_lab.problems": "Task",
-    "inexact_muon.testing": "check_polar check_ball",
-    "inexact_muon.schedules": "Oracle Schedule ScalarMap",
+    "inexact_muon_lab.testing": "check_polar check_ball",
+    "inexact_muon.schedules": "Schedule ScalarMap",
 }
 """Module -> names that come first, in this order; the others follow in alphabetical order."""
 

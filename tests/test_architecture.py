@@ -27,7 +27,7 @@ CORE = {
         *("_lazy", "_text", "defaults", "dtensors", "inexactness", "lmo", "parallel", "polar", "routing", "schedules"),
         *("sheet", "strategies", "views", "wrappers"),
     ),
-    "testing": ("lmo", "polar", "schedules"),
+    "testing": (),
     "integrations": ("optim",),
 }
 """What each part of `inexact_muon` may import of it; nothing of the lab, but for NAMES_OF_THE_LAB."""
@@ -35,8 +35,10 @@ CORE = {
 LAB = {
     "errors": (),
     "extras": ("errors",),
+    "experiments": (),
     "statistics": (),
     "terminal": (),
+    "testing": (),
     "theory": ("extras",),
     "checkpoints": (),
     "tune": ("checkpoints", "extras", "theory"),
@@ -46,7 +48,7 @@ LAB = {
     "store": ("errors", "spec"),
     "train": ("data", "errors", "problems", "spec", "store"),
     "sweep": ("data", "errors", "extras", "problems", "spec", "store", "terminal", "train"),
-    "bounds": ("problems", "theory"),
+    "bounds": ("experiments", "problems", "theory"),
     "bench": ("terminal", "tune"),
     "plan": ("data", "errors", "extras", "problems", "spec", "terminal"),
     "report": ("errors", "extras", "spec", "statistics", "store", "sweep", "tune"),
@@ -60,12 +62,13 @@ LAB = {
 """What each part of the lab may import of the lab. All of it may import `inexact_muon`."""
 
 NAMES_OF_THE_LAB = (
-    *("__init__.py", "__main__.py", "lab/problems.py", "optim/__init__.py", "optim/groups.py", "theory.py", "tune.py"),
+    *("__init__.py", "__main__.py", "lab/problems.py", "lmo/__init__.py", "optim/__init__.py", "optim/groups.py"),
+    *("polar/__init__.py", "testing.py", "theory.py", "tune.py"),
 )
 """Files of `inexact_muon` that pass on what is typed under its name; they import the lab when it is asked for."""
 
 INSIDE_FUNCTIONS = (
-    *("__init__.py", "optim/__init__.py", "optim/groups.py", "optim/presets.py", "polar/__init__.py"),
+    *("__init__.py", "optim/__init__.py", "optim/groups.py", "optim/presets.py"),
     *("polar/auto.py", "polar/kernel.py", "optim/core.py", "optim/stepplan.py", "optim/telemetry.py"),
     *("__main__.py", "cli/evidence.py", "cli/oracles.py", "cli/runs.py"),
     *("tune/checkpoints.py", "bench/page.py", "plan/files.py"),

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from inexact_muon import polar
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon.schedules.spectra import SPECTRA
 from inexact_muon_lab import cli
 from inexact_muon_lab.bench import machine, oracles, page, peers, steps, timing
 from inexact_muon_lab.bench.timing import interleaved, peak_memory
+from inexact_muon_lab.tune.spectra import SPECTRA
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = json.loads((ROOT / "benchmarks/results/bench.json").read_text())

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from inexact_muon import polar, predict
-from inexact_muon.schedules.spectra import SPECTRA, gaussian, log_uniform, power_law
 from inexact_muon_lab import cli
 from inexact_muon_lab.cli import catalogue
+from inexact_muon_lab.tune.spectra import SPECTRA, gaussian, log_uniform, power_law
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

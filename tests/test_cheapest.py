@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from adversary import Case
 from inexact_muon import lmo, measure, polar, predict
-from inexact_muon.polar import kernel
 from inexact_muon.polar.choice import _candidates, _ordered, choose
 from inexact_muon.polar.rounding import reached
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs, at
+from inexact_muon_lab.plan import pricing
 from matrices import matrix, orthonormal
 from tiers import at_length
 
@@ -145,10 +145,10 @@ def test_devices_and_dtypes() -> None:
     assert CPU.of(polar.ExactSVD(), 64, 64) > CPU.of(polar.PolarExpress(8), 64, 64)
 
 
-@pytest.mark.parametrize("capability", kernel.PUBLISHED)
+@pytest.mark.parametrize("capability", pricing.PUBLISHED)
 def test_the_choice_on_an_accelerator_need_not_know_of_the_kernel(capability: tuple[int, int]) -> None:
     """With symmetric products at their published speeds it is within 6 % of the cheapest."""
-    curve = tuple((n, 1.0 / max(1.0, kernel.speed(n, capability))) for n in (64, 512, 1024, 2048, 4096, 8192))
+    curve = tuple((n, 1.0 / max(1.0, pricing.speed(n, capability))) for n in (64, 512, 1024, 2048, 4096, 8192))
     priced = replace(ACCELERATOR, curves={**ACCELERATOR.curves, "symmetric": curve})
     for n in (768, 1024, 2048, 4096, 8192):
         for aspect in (1, 1.4, 1.6, 2, 3.5, 4):

@@ -15,6 +15,7 @@ from torch import nn
 
 from inexact_muon import EF21Muon, Muon, Scion
 from inexact_muon.optim import AdaMuon, LMOOptimizer, arguments
+from inexact_muon.optim.group import Group
 from inexact_muon.parallel.compressors import Natural
 from pages import ROOT
 
@@ -153,3 +154,9 @@ def test_warnings_are_at_the_line_of_the_caller(cls: type[Muon]) -> None:
     assert ["eps=0.001 has no effect" in str(w.message) for w in caught] == [True, False]
     assert "is it 'weight_decay'?" in str(caught[1].message)
     assert {w.filename for w in caught} == {__file__}
+
+
+def test_groups_hold_what_their_type_says() -> None:
+    optimizer = Muon.for_model(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), 0.1)
+    for group in optimizer.param_groups:
+        assert {*group, "betas"} == set(Group.__annotations__)

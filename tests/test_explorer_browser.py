@@ -16,7 +16,7 @@ pytest.importorskip("playwright.sync_api", reason="no playwright: pip install pl
 
 from browsing import NEEDS_BROWSER, Seen, launched
 from inexact_muon import polar
-from inexact_muon.schedules.oracles import judge, normaliser
+from inexact_muon.schedules.judgement import judge, normaliser
 from inexact_muon_lab.cli import tables
 from inexact_muon_lab.tune import rules, spectra
 from test_explorer import EXPLORER

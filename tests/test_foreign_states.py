@@ -212,3 +212,15 @@ def test_warnings_about_a_file_point_at_the_line_that_loads_it() -> None:
         with pytest.warns(UserWarning, match="checkpoint") as caught:
             load()
         assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_a_file_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = []
+    for name in ("foreign", "loading"):
+        module = import_module(f"inexact_muon.optim.{name}")
+        check = module.check_structure
+        monkeypatch.setattr(module, "check_structure", lambda saved, check=check: checks.append(saved) or check(saved))
+    optimizer = Muon.for_model(nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 6)), 0.02)
+    adamw = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0, "params": [0, 1]}
+    load_foreign(optimizer, {"state": {}, "param_groups": [adamw]}, names=["0.bias", "2.bias"])
+    assert len(checks) == 1

@@ -19,7 +19,7 @@ from fuzzing import EXAMPLES, TALLY, worst
 from inexact_muon import lmo, measure, polar
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import Decomposed
-from inexact_muon.schedules.oracles import NORMALISERS
+from inexact_muon.schedules.judgement import NORMALISERS
 from inexact_muon.testing import allowed_error
 from test_estimate import ORACLES, turned
 

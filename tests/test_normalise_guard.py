@@ -11,7 +11,7 @@ from inexact_muon.polar.iteration import run
 from inexact_muon.polar.kernel import symmetric_product
 from inexact_muon.polar.scaling import LEAST_GUARD, gram_bound, guard
 from inexact_muon.schedules import Schedule
-from inexact_muon.schedules.oracles import NORMALISERS
+from inexact_muon.schedules.judgement import NORMALISERS
 from inexact_muon.schedules.scalar_map import polynomial_image
 from matrices import orthonormal
 

@@ -80,7 +80,7 @@ def test_parts_of_a_parameter_count_as_one_point() -> None:
 
 def test_large_layers_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a Krylov space and the oracle instead of decompositions: within a few percent, from below."""
-    from inexact_muon.optim import probe as module
+    from inexact_muon_lab.experiments import smoothness as module
 
     curvature = 1.0 + torch.rand(40, 60, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     exact = quadratic(curvature, lmo.Spectral(polar=polar.Zolotarev(3)), 8).estimates()["w"]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from inexact_muon import Muon, Scion, explain, lmo, measure, polar
-from inexact_muon.optim import LMOOptimizer, Split, StepTimer, flat_stats, step_time
+from inexact_muon.optim import LMOOptimizer, Split, StepTimer, flat_stats, logging
 from inexact_muon.optim.telemetry import measuring_cost, oracle_flops
 from models import MODELS
 from test_optim_equations import problem, train
@@ -172,7 +172,7 @@ def test_the_share_of_an_iteration_is_that_of_its_steps(device: str, monkeypatch
     """Iterations of 3 s between steps of 1 s; the first step, which may compile something, does not count."""
     ticks = Ticks()
     FakeEvent.clock = ticks
-    monkeypatch.setattr(step_time.time, "perf_counter", ticks.read)
+    monkeypatch.setattr(logging.time, "perf_counter", ticks.read)
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     p = nn.Parameter(torch.zeros(4, 6))
     optimizer = Muon([p], lr=0.1)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from cases import POLARS
-from inexact_muon import polar, schedules
+from inexact_muon import polar
+from inexact_muon.polar._base import NAMES
 from inexact_muon.polar.choice import choose
 from inexact_muon.schedules import Operation, ScalarMap
-from inexact_muon.schedules.operations import dtype_name
 from inexact_muon.schedules.prices import ACCELERATOR, CPU
 from inexact_muon_lab.spec.oracle_text import BY_GRAM, DESIGNS
 
@@ -48,7 +48,7 @@ def test_the_dtype_is_the_one_that_is_computed_in(name: str, dtype: torch.dtype)
     class Seen(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             if "mm" in str(function):
-                seen.add(dtype_name(args[-1].dtype))
+                seen.add(NAMES[args[-1].dtype])
             return function(*args, **(kwargs or {}))
 
     with Seen():
@@ -89,7 +89,7 @@ class Itemised(Counted):
     """A plug-in that says its operations."""
 
     name: ClassVar[str] = "itemised"
-    flops = schedules.Oracle.flops  # type: ignore[assignment]
+    flops = polar.PolarMethod.flops  # type: ignore[assignment]
 
     def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
         (n, m), dtype = sorted((n, m)), self.dtype_on(device)
@@ -110,7 +110,7 @@ def test_a_plug_in_is_priced_by_what_it_says() -> None:
 
 def test_one_that_says_nothing_is_told_what_is_missing() -> None:
     class Silent(Counted):
-        flops = schedules.Oracle.flops  # type: ignore[assignment]
+        flops = polar.PolarMethod.flops  # type: ignore[assignment]
 
     with pytest.raises(
         NotImplementedError, match="Halved has no operation count: define operations or flops of its oracle"

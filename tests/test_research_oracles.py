@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from inexact_muon import Muon, polar, predict
-from inexact_muon.schedules import SHAPES, ShapedMap, shapes
 from inexact_muon.testing import check_polar
+from inexact_muon_lab.experiments import shapes
+from inexact_muon_lab.experiments.shapes import SHAPES, ShapedMap
 
 TOP = 1.0, 0.3, 0.1, 0.01, 1e-3
 

@@ -22,7 +22,7 @@ from ranks import on_ranks
 FRAMES = 8
 ON_CPU, ON_ACCELERATOR, ON_RANKS = (13, 38), (16, 44), (20, 60)
 """Most files and functions; on ranks where two of them share every matrix."""
-MODEL_FILES, MODEL_FUNCTIONS = 19, 79
+MODEL_FILES, MODEL_FUNCTIONS = 14, 60
 """Of `for_model` on a GPT of two blocks, whose code need not be read."""
 CALLS = 1300
 """Most calls of Python functions in a step of 256 matrices."""

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from inexact_muon import polar
 from inexact_muon.polar.iteration import factors_of, run
-from inexact_muon.polar.rounding import FLOAT16
 from inexact_muon_lab.tune import spectra
 from matrices import SPECTRA
 from tensor_cores import TensorCores
@@ -25,6 +24,11 @@ CHOSEN = {
     "fast": {(QUINTICS, "direct", ()), (NINTHS, "direct", ()), (QUINTICS, "gram", (2,))},
 }
 """Method, form and restarts, all in float16, of every shape on a device with fast float16."""
+
+FLOAT16 = {"direct": 0.005, "gram": 0.02}
+"""Form -> bound on what float16 products with float32 accumulation add to the overshoot of a method whose error bound
+is at most 0.22; the gap changes by at most this plus twice the error bound. Emulation of the spectra here, recorded
+momentum and shapes up to 1024 x 4096 gave at most 0.001 and 0.014."""
 
 MORE = {
     "square-law": lambda n: np.arange(1, n + 1) ** -2.0,

@@ -8,9 +8,8 @@ from types import ModuleType
 import pytest
 
 from inexact_muon import polar, transfer
-from inexact_muon.schedules.spectra import gaussian
 from inexact_muon_lab.tune.rules import RULES
-from inexact_muon_lab.tune.spectra import SHIPPED, labels, load
+from inexact_muon_lab.tune.spectra import SHIPPED, gaussian, labels, load
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/cotuning.md").read_text()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from inexact_muon import Inexactness, lmo, measure, polar, predict, transfer
-from inexact_muon.schedules.spectra import SPECTRA, power_law
 from inexact_muon_lab import theory
 from inexact_muon_lab.tune import Transfer, rules, spectra
 from inexact_muon_lab.tune.rules import RULES
+from inexact_muon_lab.tune.spectra import SPECTRA, power_law
 from matrices import matrix
 
 PAIRS = [

@@ -7,9 +7,22 @@ import pytest
 import torch
 
 from inexact_muon import Muon, lmo, measure, polar, predict
-from inexact_muon.schedules.spectra import SPECTRA, gaussian, log_uniform, power_law
 from inexact_muon_lab.tune import record, spectra
-from inexact_muon_lab.tune.spectra import Layer, judge_layers, labels, layer_of, load, positions, resolve, save, select
+from inexact_muon_lab.tune.spectra import (
+    SPECTRA,
+    Layer,
+    gaussian,
+    judge_layers,
+    labels,
+    layer_of,
+    load,
+    log_uniform,
+    positions,
+    power_law,
+    resolve,
+    save,
+    select,
+)
 from matrices import matrix
 from test_tune_docs import study as load_study
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inexact_muon.inexactness import Inexactness as Inexactness
-    from inexact_muon.inexactness import certify as certify
     from inexact_muon.inexactness import measure as measure
     from inexact_muon.inexactness import predict as predict
     from inexact_muon.optim import EF21Muon as EF21Muon
     from inexact_muon.optim import Muon as Muon
     from inexact_muon.optim import Scion as Scion
     from inexact_muon.optim import explain as explain
+    from inexact_muon_lab.experiments.certify import certify as certify
     from inexact_muon_lab.tune import advise as advise
     from inexact_muon_lab.tune import plot as plot
     from inexact_muon_lab.tune import transfer as transfer
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     __version__: str
 
 _LAZY = {
-    **dict.fromkeys(("Inexactness", "certify", "measure", "predict"), "inexact_muon.inexactness"),
+    **dict.fromkeys(("Inexactness", "measure", "predict"), "inexact_muon.inexactness"),
     **dict.fromkeys(("EF21Muon", "Muon", "Scion", "explain"), "inexact_muon.optim"),
+    "certify": "inexact_muon_lab.experiments.certify",
     **dict.fromkeys(("advise", "plot", "transfer"), "inexact_muon_lab.tune"),
 }
 _SUBPACKAGES = ("lmo", "optim", "parallel", "polar", "schedules", "theory", "tune")

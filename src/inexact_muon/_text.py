@@ -34,8 +34,9 @@ def write(method: Any, *, full: bool = False) -> str:
     ordered = sorted(fields(method), key=lambda field: bool(field.kw_only))  # constructor order
     parts = []
     for position, field in enumerate(ordered):
-        value = getattr(method, field.name)
-        if full or (position == 0 and not field.kw_only) or value != _default(field):
+        value, make = getattr(method, field.name), field.default_factory
+        always = full or (position == 0 and not field.kw_only)
+        if always or value != (field.default if make is MISSING else make()):
             parts.append(f"{field.name}={_write_value(value, full)}")
     return f"{method.name}({', '.join(parts)})"
 
@@ -154,10 +155,6 @@ def _quoted(text: str) -> str:
 
 def _word(node: Any) -> str:
     return str(node.id.replace("_", "-"))
-
-
-def _default(field: Any) -> Any:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def _write_value(value: Any, full: bool) -> str:

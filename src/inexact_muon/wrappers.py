@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 WRAPPERS = (
-    "_orig_mod",
-    "module",
-    "_fsdp_wrapped_module",
-    "_checkpoint_wrapped_module",
-    "base_layer",
-    "modules_to_save",
-    "original_module",
-    "default",
+    *("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer", "modules_to_save"),
+    *("original_module", "default"),
 )
 """Attributes that hold a wrapped module."""
 

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from inexact_muon import polar
-from inexact_muon.schedules.oracles import normaliser
+from inexact_muon.schedules.judgement import normaliser
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.statistics import GridOptimum, optimum
 from inexact_muon_lab.store import store

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from inexact_muon import polar
-from inexact_muon.schedules.oracles import normaliser
+from inexact_muon.schedules.judgement import normaliser
 from inexact_muon_lab import problems
 from inexact_muon_lab.report.advice import MARGIN
 from inexact_muon_lab.spec.spec import RunSpec

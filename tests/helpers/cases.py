@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from inexact_muon import lmo, polar
-from inexact_muon.schedules import shapes
+from inexact_muon_lab.experiments import shapes
 
 POLARS: dict[str, polar.PolarMethod] = {
     str(method): method

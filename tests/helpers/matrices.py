@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inexact_muon.schedules import spectra
+from inexact_muon_lab.tune import spectra
 
 
 def rank_deficient(n: int) -> np.ndarray:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.polar.scaling import probes
-from inexact_muon.schedules.oracles import HALF
+from inexact_muon.schedules.judgement import HALF
 
 SHARE = 0.05
 """Largest fraction of the oracle's flops that an estimate may take, for n >= 512.

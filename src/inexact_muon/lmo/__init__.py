@@ -18,14 +18,14 @@ from inexact_muon.lmo.spectral import Spectral as Spectral
 from inexact_muon.polar import words
 
 if TYPE_CHECKING:
-    from inexact_muon.lmo.perturbed import Perturbed as Perturbed
+    from inexact_muon_lab.experiments.perturbed import Perturbed as Perturbed
 
-__getattr__, __dir__ = _lazy.lazy_names(__name__, {"inexact_muon.lmo.perturbed": ("Perturbed",)})
+__getattr__, __dir__ = _lazy.lazy_names(__name__, {"inexact_muon_lab.experiments.perturbed": ("Perturbed",)})
 
 LMOS = _lazy.Classes(
     {
         **{ball.name: ball for ball in (Spectral, Sign, Euclidean, ColNorm, RowNorm, Nuclear)},
-        "perturbed": "inexact_muon.lmo.perturbed:Perturbed",
+        "perturbed": "inexact_muon_lab.experiments.perturbed:Perturbed",
     }
 )
 """Name -> class, for parsing."""

@@ -61,10 +61,6 @@ class Ball(ABC):
         """Distance of z from the set of exact directions."""
         return self.unit_norm(z - self.unit_exact(m))
 
-    def unit_worst(self, m: Tensor) -> Tensor:
-        """The error direction e, norm(e) = 1, that costs most descent (see Perturbed)."""
-        return self.unit_exact(m)
-
     # Public interface, for the scaled ball.
 
     def __call__(self, m: Tensor) -> Tensor:
@@ -118,16 +114,11 @@ class Ball(ABC):
         """Factor of the plain ball, from `scale` and the last two sides; a side of 0 counts as 1."""
         return self.scales[self.scale](*(max(1, side) for side in sides(shape)))
 
-    def worst(self, m: Tensor) -> Tensor:
-        """The error direction of `Perturbed(direction="worst")`, norm 1, float64."""
-        return self.radius(m.shape) * self.unit_worst(m.double())
-
     def check(self, m: Tensor) -> None:
         """Validate that the ball is defined for m."""
         check_matrix(m)
 
-    def __str__(self) -> str:
-        return write(self)
+    __str__ = write
 
 
 def sides(shape: Sequence[int]) -> tuple[int, int]:

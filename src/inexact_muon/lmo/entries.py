@@ -48,9 +48,6 @@ class Sign(_Entries):
         error = torch.where(m == 0, (z.abs() - 1.0).clamp(min=0.0), (z - m.sign()).abs())
         return error.amax(dim=_last(m))
 
-    def unit_worst(self, m: Tensor) -> Tensor:
-        return m.sign() * (1.0 - 2.0 * _least(m))
-
 
 @dataclass(frozen=True)
 class Euclidean(_Entries):
@@ -77,13 +74,6 @@ class Euclidean(_Entries):
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return block_distance(m, z, _last(m))
 
-    def unit_worst(self, m: Tensor) -> Tensor:
-        # Descent is lost by 1/cos of the angle to d; to first order an error orthogonal to m is worst.
-        direction = unit(m, _last(m))
-        across = _least(m)
-        across = across - (across * direction).sum(dim=_last(m), keepdim=True) * direction
-        return unit(across, _last(m)) if m.shape != (1,) else direction
-
 
 def unit(x: Tensor, dim: tuple[int, ...]) -> Tensor:
     """x / ||x||_2 over `dim`, 0 for 0, for entries of any magnitude; computed in float32 or wider."""
@@ -100,12 +90,6 @@ def block_distance(m: Tensor, z: Tensor, dim: tuple[int, ...]) -> Tensor:
     error = torch.linalg.vector_norm(z - unit(m, dim), dim=dim)
     outside = (torch.linalg.vector_norm(z, dim=dim) - 1.0).clamp(min=0.0)
     return torch.where(m.abs().amax(dim=dim) == 0, outside, error)
-
-
-def _least(m: Tensor) -> Tensor:
-    """1 at the entry of smallest magnitude, 0 elsewhere."""
-    flat = m.abs().reshape(*m.shape[: m.ndim - len(_last(m))], -1)
-    return torch.zeros_like(flat).scatter_(-1, flat.argmin(-1, keepdim=True), 1.0).reshape(m.shape)
 
 
 def _last(x: Tensor) -> tuple[int, ...]:
@@ -132,12 +116,6 @@ class _Lines(Ball):
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         return block_distance(m, z, (self.along,)).amax(-1)
-
-    def unit_worst(self, m: Tensor) -> Tensor:
-        # Shorten every line but the smallest, and lengthen that one.
-        least = torch.linalg.vector_norm(m, dim=self.along, keepdim=True).argmin(-3 - self.along, keepdim=True)
-        sign = torch.ones_like(m).scatter_(-3 - self.along, least.expand_as(m.narrow(-3 - self.along, 0, 1)), -1.0)
-        return unit(m, (self.along,)) * sign
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,6 @@ class Spectral(Ball):
         u, _, vh, nonzero = decompose(m)
         return torch.linalg.matrix_norm(polar_error(z, u, vh, nonzero), 2)
 
-    def unit_worst(self, m: Tensor) -> Tensor:
-        u, s, vh = torch.linalg.svd(m, full_matrices=False)
-        sign = torch.ones_like(s)
-        sign[..., -1] = -1.0
-        return (u * sign.unsqueeze(-2)) @ vh
-
 
 def polar_error(z: Tensor, u: Tensor, vh: Tensor, nonzero: Tensor) -> Tensor:
     """U^T (z - nearest polar factor) for z of shape (..., n, m), n <= m; its norm is delta.
@@ -149,12 +143,6 @@ class Nuclear(Ball):
 
     def unit_rho(self, fan_out: int, fan_in: int) -> float:
         return 1.0
-
-    def unit_worst(self, m: Tensor) -> Tensor:
-        # Along the second pair, against descent: overshoot 1 + delta, and sigma_2/sigma_1 delta of the descent is lost.
-        u, _, vh = torch.linalg.svd(m, full_matrices=False)
-        second = min(1, min(m.shape[-2:]) - 1)
-        return u[..., second : second + 1] @ vh[..., second : second + 1, :]
 
 
 def _simplex(x: Tensor) -> Tensor:

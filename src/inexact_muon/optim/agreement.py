@@ -6,7 +6,7 @@ that is finite is agreed on by one reduction per set of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any
@@ -176,7 +176,7 @@ def _presence(gradients: Sequence[Tensor | None], device: torch.device) -> tuple
     return present.to(device), torch.tensor(sparse, dtype=torch.uint8).to(device), indices.to(device)
 
 
-def _describe(name: str, p: Tensor, group: dict[str, Any], optimizer: Any) -> str:
+def _describe(name: str, p: Tensor, group: Mapping[str, Any], optimizer: Any) -> str:
     """Description of a parameter on which ranks must agree."""
     named = [key for key in optimizer.defaults if key in group and key not in UNCOMPARED]  # others are not used
     options = {key: group[key] for key in named}

@@ -20,6 +20,7 @@ from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.decay import is_cautious
 from inexact_muon.optim.finite import Flags, Number
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.rows import Rows
 from inexact_muon.polar.batching import STACKED, work
@@ -55,7 +56,7 @@ class Member:
     """
 
     p: Tensor
-    group: dict[str, Any]
+    group: Group
     state: dict[str, Any]
     piece: Tensor
     buffers: tuple[Tensor, ...]

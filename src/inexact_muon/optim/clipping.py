@@ -22,13 +22,8 @@ def clip_grad_norm_(optimizer: LMOOptimizer, max_norm: float) -> dict[str, Tenso
         raise ValueError(f"max_norm must be positive, got {max_norm}")
     norms = {}
     for algorithm in ("lmo", "adamw"):
-        gradients = [
-            p.grad
-            for group in optimizer.param_groups
-            if group["algorithm"] == algorithm
-            for p in group["params"]
-            if p.grad is not None
-        ]
+        params = [p for _, p, group in optimizer.named() if group["algorithm"] == algorithm]
+        gradients = [p.grad for p in params if p.grad is not None]
         norms[algorithm] = torch.nn.utils.get_total_norm(gradients)
         if algorithm == "adamw":
             factor = (max_norm / (norms[algorithm] + 1e-6)).clamp(max=1.0)

@@ -12,6 +12,7 @@ from inexact_muon._text import read
 from inexact_muon.optim.arguments import EF21Common, EF21Options
 from inexact_muon.optim.batches import Member
 from inexact_muon.optim.exchange import Exchange
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.presets import Muon
 from inexact_muon.optim.ranks import Ranks
 from inexact_muon.optim.stepplan import StepPlan
@@ -75,8 +76,8 @@ class EF21Muon(Muon):
         **options: Unpack[EF21Options],
     ) -> Self:
         """`Muon.for_model` with compressors and without a strategy."""
-        named: Any = {"polar": "auto", "up": up, "down": down, **options}
-        return cls._routed(model, lr, adamw, rules, split, heads, **named)
+        named: Any = {"adamw": adamw, "rules": rules, "split": split, "heads": heads, "up": up, "down": down, **options}
+        return super().for_model(model, lr, **named)
 
     def _join(self) -> Ranks:
         return Exchange(Team(OwnerRank(), self._sharing[1], all=True), up=self.up, down=self.down)
@@ -89,7 +90,7 @@ class EF21Muon(Muon):
             m.gradient = total / len(m.place.ranks)
         return plan, members
 
-    def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
+    def _check_parameter(self, p: Tensor, group: Group) -> None:
         if hasattr(p, "device_mesh"):
             raise ValueError(
                 f"EF21Muon needs a whole copy of each parameter on every rank, got a DTensor of shape "

@@ -19,6 +19,7 @@ from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.lengths import SCALES, conventions
 from inexact_muon.optim.stages.notes import can_decompose, stage_notes, stages_of
 from inexact_muon.optim.telemetry import oracle_flops
@@ -49,15 +50,11 @@ class Line:
 
     Attributes:
         parameter: its name, or its index if it has none.
-        shape: its shape.
         matrices: shapes of the matrices passed to the oracle; empty for AdamW.
         algorithm: the ball, or adamw.
-        why: the routing rule that decided.
         sure: False if the rule is a guess; printed as a question mark after the algorithm.
-        lr: learning rate.
         weight_decay: decoupled weight decay; a step multiplies the parameter by 1 - lr weight_decay.
         scale: shape factor times radius.
-        oracle: the polar method.
         flops: floating point operations of the oracle in one step.
         cost: fraction of the flops of all parameters.
         inexactness: of the oracle on the momentum as it stands, the worst of its matrices; or at the last sampled step;
@@ -195,15 +192,14 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
     order = {name: place for place, name in enumerate(inner.why)}
     lines.sort(key=lambda line: order.get(line.parameter, len(order)))
     steps = sorted({sample.step for _, p, _ in inner.named() if (sample := inner.telemetry.sample_of(p)) is not None})
-    measured = "on the momentum as it stands" if judged else _at_steps(steps) if samples else ""
+    measured = "on the momentum as it stands" if judged else ""
+    if samples and not judged:
+        several = f"sampled at steps {steps[0]} to {steps[-1]}"
+        measured = several if len(steps) > 1 else f"at the last sampled step, {steps[0]}"
     told = answer.lines if answer is not None else (LATER,) if any(line.flops for line in lines) else ()
     staged = tuple(stage_notes(inner, [line.stages for line in lines]))
     named = conventions(group["scale"] for group in inner.param_groups if group["algorithm"] == "lmo")
     return Explanation(tuple(lines), tuple(_suspicious(lines)), measured, (*named, *told), staged)
-
-
-def _at_steps(steps: list[int]) -> str:
-    return f"at the last sampled step, {steps[0]}" if len(steps) == 1 else f"sampled at steps {steps[0]} to {steps[-1]}"
 
 
 def unwrap(optimizer: Any) -> LMOOptimizer:
@@ -219,16 +215,18 @@ def unwrap(optimizer: Any) -> LMOOptimizer:
     return current
 
 
-def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], error: Inexactness | None) -> Line:
+def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: Inexactness | None) -> Line:
     """The row of one parameter; its cost is filled in later."""
     lmo = group["algorithm"] == "lmo"
     ball, shapes = optimizer.ball(group), optimizer.view(group).shapes(p.shape)
-    polar, pending = (ball.polar if lmo and isinstance(ball, Spectral) else None), ""
+    polar, pending, bound = (ball.polar if lmo and isinstance(ball, Spectral) else None), "", ""
     if polar is not None:
         side = sides(max(shapes, key=prod))
         if isinstance(polar, Auto) and polar.known(*side, p.device) is None:
             pending = f"{polar.short} (not resolved yet)"
         polar = polar.at(*side, p.device)
+        lower = polar.map.lower or 1e-3
+        bound = f"bound of {polar}: delta at most {polar.error_bound(lower):.3g} for singular values in [{lower:g}, 1]."
     return Line(
         parameter=name,
         shape=tuple(p.shape),
@@ -243,16 +241,11 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any], 
         flops=sum(oracle_flops(ball, shape, p.device) for shape in shapes) if lmo else 0,
         cost=0.0,
         inexactness=error,
-        bound=_bound(polar) if polar else "",
+        bound=bound,
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
         stages=stages_of(group),
         role=getattr(optimizer, "roles", {}).get(name, ""),
     )
-
-
-def _bound(polar: PolarMethod) -> str:
-    lower = polar.map.lower or 1e-3
-    return f"bound of {polar}: delta at most {polar.error_bound(lower):.3g} for singular values in [{lower:g}, 1]."
 
 
 def _runs(polar: PolarMethod, shape: tuple[int, ...], device: torch.device) -> str:

@@ -1,17 +1,24 @@
-"""Checkpoints of other optimizers, loaded by parameter names."""
+"""Checkpoints of other optimizers, loaded by parameter names; and the way back, as torch.optim saves them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.optim import Optimizer
 
+from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
-from inexact_muon.optim.loading import Loaded, options, partners, placed
-from inexact_muon.optim.options import shown, warn
+from inexact_muon.optim.decay import PLAIN_STAGES
+from inexact_muon.optim.lengths import FIXED
+from inexact_muon.optim.loading import Loaded, options, partners, placed, restore_buffers
+from inexact_muon.optim.options import BUFFERS, shown, warn
 from inexact_muon.optim.sources import averaged, each_translated, is_ours, keeps_sums, translated_state
 from inexact_muon.optim.structure import check_structure
+from inexact_muon.polar.polynomial import Composition
+from inexact_muon.schedules.published import JORDAN
+from inexact_muon.views import Whole
 
 
 def load_foreign(
@@ -30,7 +37,6 @@ def load_foreign(
 
     Args:
         optimizer: made from named parameters, for example by `Muon.for_model`.
-        state_dict: of the other optimizer.
         names: parameter names in the order in which the other optimizer's constructor got them, over all groups. Not
             needed if the file has them (torch's optimizers save them if made from named parameters).
         sorted_by_size: whether the other constructor sorted the matrices of a group, largest shape first, as
@@ -70,7 +76,9 @@ def load_foreign(
         by_size = False if sorted_by_size is None and "ns_steps" in group else sorted_by_size  # torch's never sorts
         order = _in_order(group_names, entries, each[0] if each else {"algorithm": "adamw"}, mine, by_size)
         entries_by_name |= {name: (ours, entry) for name, ours, entry in zip(order, each, entries, strict=True)}
-    optimizer.load_state_dict(_merged(optimizer, entries_by_name))
+    mapped = _merged(optimizer, entries_by_name)
+    Optimizer.load_state_dict(optimizer, mapped)  # not the optimizer's own, which would check it as another file
+    restore_buffers(optimizer, mapped)
 
 
 def _names(groups: Sequence[Mapping[str, Any]], names: Sequence[str] | None) -> list[str]:
@@ -102,17 +110,14 @@ def _in_order(
     if sorted_by_size:
         return by_size
     orders = (names, by_size)
-    fitting = [x for x in orders if all(_shaped(params[n], e) for n, e in zip(x, entries, strict=True))]
+    sizes = [{tuple(v.shape) for k, v in e.items() if k != "step" and isinstance(v, Tensor)} for e in entries]
+    fitting = [x for x in orders if all(s <= {tuple(params[n].shape)} for n, s in zip(x, sizes, strict=True))]
     if len(fitting) == 2:
         raise ValueError(
             "the buffers fit both the order given and the order by size: pass sorted_by_size=True (KellerJordan's "
             "Muon, MuonWithAuxAdam) or False (the single-device versions, torch)"
         )
     return fitting[0] if fitting else names
-
-
-def _shaped(p: Tensor, entry: Mapping[str, Any]) -> bool:
-    return all(tuple(v.shape) == tuple(p.shape) for k, v in entry.items() if k != "step" and isinstance(v, Tensor))
 
 
 def _merged(optimizer: LMOOptimizer, entries: Mapping[str, Loaded]) -> dict[str, Any]:
@@ -132,3 +137,81 @@ def _merged(optimizer: LMOOptimizer, entries: Mapping[str, Loaded]) -> dict[str,
     if misfit:
         warn(f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}")
     return {**result, "state": state}
+
+
+SCALES = ("original", "match_rms_adamw")
+"""Shape factors that torch.optim.Muon has, too."""
+
+PLAIN = {"radius": 1.0, "constrained": False, "maximize": False, "keep": 1.0, **PLAIN_STAGES}
+"""Options that torch.optim.Muon lacks, with the values at which it does the same."""
+
+SWITCHES = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
+"""Options of torch.optim.AdamW that have no part here."""
+
+
+class TorchStates(NamedTuple):
+    """State dicts for torch.optim.Muon and torch.optim.AdamW; their groups have the names of the parameters."""
+
+    muon: dict[str, Any]
+    adamw: dict[str, Any]
+
+
+def to_torch(optimizer: LMOOptimizer) -> TorchStates:
+    """The state of an optimizer as torch.optim.Muon and torch.optim.AdamW save theirs, for the same parameters.
+
+    Each state dict has a group for each group here, in the same order, with its "param_names": make the optimizers of
+    torch from such groups and load. torch's Muon has one quintic for all steps and works in bfloat16; if the oracle is
+    another one, its default is taken, with a warning. `load_foreign` reads both back.
+
+    Raises:
+        TypeError: it is another library's optimizer.
+        ValueError: torch.optim.Muon cannot continue this optimizer.
+    """
+    if not isinstance(optimizer, LMOOptimizer):
+        raise TypeError(f"to_torch needs an optimizer of this library, got {type(optimizer).__name__}")
+    if optimizer.own_momenta:
+        raise ValueError("ranks of EF21Muon hold momenta of their own, which torch.optim.Muon cannot continue")
+    names = {id(p): name for name, p, _ in optimizer.named()}
+    muon: dict[str, Any] = {"state": {}, "param_groups": []}
+    adamw: dict[str, Any] = {"state": {}, "param_groups": []}
+    for group in optimizer.param_groups:
+        lmo = group["algorithm"] == "lmo"
+        own_options = _muon(group, optimizer) if lmo else _adamw(group)
+        laid, keys = (muon, BUFFERS["lmo"]) if lmo else (adamw, (*BUFFERS["adamw"], "step"))
+        first = sum(len(other["params"]) for other in laid["param_groups"])
+        for k, p in enumerate(group["params"]):
+            state = optimizer.state.get(p, {})
+            if keys[0] in state and float(state["step"]):
+                # Copies: torch's optimizers load tensors as they are, and would go on with ours.
+                laid["state"][first + k] = {key: state[key].detach().clone() for key in keys}
+        indices, own = range(first, first + len(group["params"])), [names[id(p)] for p in group["params"]]
+        laid["param_groups"].append({**own_options, "params": list(indices), "param_names": own})
+    return TorchStates(muon, adamw)
+
+
+def _adamw(group: Any) -> dict[str, Any]:
+    same = {key: group[key] for key in ("lr", "eps", "weight_decay", "maximize")}
+    return {**same, "betas": (group["momentum"], group["beta2"]), "decoupled_weight_decay": True, **SWITCHES}
+
+
+def _muon(group: Any, optimizer: LMOOptimizer) -> dict[str, Any]:
+    ball, name = optimizer.ball(group), group["name"]
+    reason = ""
+    if not isinstance(ball, Spectral) or ball != Spectral(polar=ball.polar) or optimizer.length(group) != FIXED:
+        reason = f"ball {ball} with length {optimizer.length(group)}"
+    elif optimizer.view(group) != Whole() or any(p.ndim != 2 for p in group["params"]):
+        reason = f"view {optimizer.view(group)}: it takes whole matrices"
+    elif group["scale"] not in SCALES:
+        reason = f"scale {group['scale']!r}: it has {' and '.join(SCALES)}"
+    else:
+        others = [key for key, plain in PLAIN.items() if group[key] != plain]
+        reason = ", ".join(f"{key}={group[key]}" for key in others)
+    if reason:
+        raise ValueError(f"torch.optim.Muon cannot continue group {name}: {reason}")
+    assert isinstance(ball, Spectral)
+    rows = ball.polar.map.coefficients if isinstance(ball.polar, Composition) else ()
+    if not rows or len(rows[0]) != len(JORDAN) or set(rows) != {rows[0]}:
+        warn(f"group {name}: torch's five steps replace {ball.polar}; the best lr may be another")
+        rows = (JORDAN,) * 5
+    same = {key: group[key] for key in ("lr", "weight_decay", "momentum", "nesterov")}
+    return {**same, "ns_coefficients": rows[0], "ns_steps": len(rows), "eps": 1e-7, "adjust_lr_fn": group["scale"]}

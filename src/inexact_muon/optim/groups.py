@@ -5,38 +5,35 @@ Balls, lengths and views are values held by the optimizer; a group holds their t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from inexact_muon._text import write
 from inexact_muon.lmo import Ball, Spectral, parse
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import buffer_dtype
-from inexact_muon.optim.decay import PLAIN_STAGES, check_stages, is_independent
+from inexact_muon.optim.decay import INDEPENDENT, PLAIN_STAGES
+from inexact_muon.optim.finite import is_host_readable
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.lengths import Length
 from inexact_muon.optim.lengths import parse as parse_length
 from inexact_muon.optim.observation import Observed
 from inexact_muon.optim.options import (
     GROUP_ONLY,
     check_names,
-    check_on_nonfinite,
     check_options,
     check_parameter,
-    check_parameters,
-    check_state_dtype,
+    check_settings,
     default_view,
-    named_algorithm,
-    named_betas,
-    tensors_of,
-    unique_name,
+    named_options,
+    warn,
 )
-from inexact_muon.optim.rates import Rates
 from inexact_muon.optim.telemetry import Entry, Observer, Telemetry
 from inexact_muon.polar import Auto
 from inexact_muon.polar.auto import key as shape_key
@@ -49,6 +46,61 @@ if TYPE_CHECKING:
     from inexact_muon.parallel.team import Team
     from inexact_muon.strategies import Strategy
     from inexact_muon_lab.tune.advice import Advice
+
+
+VALUES: dict[str, tuple[type, Callable[[str], Any]]] = {
+    "ball": (Ball, parse),
+    "length": (Length, parse_length),
+    "view": (View, parse_view),
+}
+"""Option of a group -> class of its value, and what reads its text."""
+
+
+FLOOR = 0.01
+"""Rates below this fraction of all that a run started with are no reason to warn: a schedule that has ended there, such
+as cosine annealing to one `eta_min`."""
+
+
+@dataclass
+class Rates:
+    """Notices that the rates of LMO and AdamW groups, which started apart, have become equal. Warns once.
+
+    Attributes:
+        first: algorithm -> the rates that its groups started with.
+        apart: whether these differ and no warning was issued yet; a step then compares the rates.
+        compared: the rates that were compared last.
+    """
+
+    first: dict[str, set[float]] = field(default_factory=lambda: {"lmo": set(), "adamw": set()})
+    apart: bool = False
+    warned: bool = False
+    compared: list[Any] = field(default_factory=list)
+
+    def started(self, algorithm: str, lr: Any) -> None:
+        """A group with this rate was added; rates that are on an accelerator are not read."""
+        if not isinstance(lr, Tensor) or is_host_readable(lr):
+            self.first[algorithm].add(float(f"{float(lr):.6g}"))
+        lmo, adamw = self.first.values()
+        self.apart = not self.warned and bool(lmo and adamw) and lmo.isdisjoint(adamw)
+
+    def check(self, groups: Sequence[Group]) -> None:
+        """Compare the rates of both algorithms at a step, in six digits: float32 may round them.
+
+        Groups may differ among themselves, as with a decay from layer to layer.
+        """
+        self.compared = [group["lr"] for group in groups]
+        now = Rates()
+        for algorithm, lr in {(group["algorithm"], group["lr"]) for group in groups}:
+            now.started(algorithm, lr)
+        lmo, adamw = now.first.values()
+        if lmo != adamw or max(lmo, default=0.0) <= FLOOR * min(*self.first["lmo"], *self.first["adamw"]):
+            return
+        self.apart, self.warned = False, True
+        rates, *first = (", ".join(f"{rate:g}" for rate in sorted(lrs)) for lrs in (lmo, *self.first.values()))
+        warn(
+            f"all groups now have lr={rates}; those of the LMO started at {first[0]}, those of AdamW at {first[1]}: a "
+            "schedule should multiply each group's own rate (docs: Use it with ..., learning rates)"
+        )
 
 
 class Groups(Observed):
@@ -76,7 +128,7 @@ class Groups(Observed):
         on_nonfinite: str,
         memory_limit: int | None,
     ) -> None:
-        self._values: dict[str, Any] = {"before none": (), "after none": ()}
+        self._values: dict[tuple[str, Any], Any] = {("before", "none"): (), ("after", "none"): ()}
         self.why: dict[str, str] = {}
         self.unsure: set[str] = set()
         self.roles: dict[str, str] = {}
@@ -86,102 +138,91 @@ class Groups(Observed):
         self.observed = frozenset()
         self._names: dict[int, str] = {}
         self.rates = Rates()
-        self.memory_limit, self.on_nonfinite = memory_limit, check_on_nonfinite(on_nonfinite)
-        self.state_dtype = check_state_dtype(state_dtype)
-        values = {
-            "ball": self._register(ball, Ball, parse),
-            "length": self._register(length, Length, parse_length),
-            "view": self._register(Whole(), View, parse_view),
-            "before": self._register_stages(options.pop("before", None), "before"),
-            "after": self._register_stages(options.pop("after", None), "after"),
-        }
-        super().__init__(check_parameters(params), {**GROUP_ONLY, **options, **values, "turn": 0})
+        check_settings(on_nonfinite, state_dtype, telemetry.every, telemetry.share)
+        self.memory_limit, self.on_nonfinite, self.state_dtype = memory_limit, on_nonfinite, state_dtype
+        if isinstance(params, nn.Module):
+            raise TypeError(
+                f"expected parameters, got the model {type(params).__name__}: pass its hidden matrices, or let "
+                "Muon.for_model(model, lr) route all of them"
+            )
+        choices = {"ball": ball, "length": length, "view": Whole(), **{k: options.get(k) for k in ("before", "after")}}
+        texts = {option: self._register(option, choice) for option, choice in choices.items()}
+        super().__init__(params, {**GROUP_ONLY, **options, **texts, "turn": 0})
 
-    def _register(self, choice: Any, kind: type, read: Callable[[str], Any]) -> str:
-        """Text of a ball, length or view. The value is kept: a user-defined one cannot be parsed from text."""
-        value = read(choice) if isinstance(choice, str) else choice
-        if not isinstance(value, kind):
-            name = kind.__name__
-            raise TypeError(f"{name.lower()} must be a {name} or its text, got {type(choice).__name__}")
-        text = write(value, full=True)
-        self._values[text] = value
-        return text
-
-    def _register_stages(self, choice: Any, option: str) -> str:
-        """Text of the stages of an option, "before" or "after", whose values are kept like those of balls."""
-        if choice is None or choice == "none":
+    def _register(self, option: str, choice: Any) -> str:
+        """Text of an option in `VALUES` or of stages. The value is kept: a user-defined one cannot be parsed."""
+        if option in VALUES:
+            kind, read = VALUES[option]
+            value = read(choice) if isinstance(choice, str) else choice
+            if not isinstance(value, kind):
+                raise TypeError(f"{option} must be a {kind.__name__} or its text, got {type(choice).__name__}")
+            text = write(value, full=True)
+        elif choice is None or choice == "none":
             return "none"
-        from inexact_muon.optim import stages
+        else:
+            from inexact_muon.optim import stages
 
-        values = stages.parse(choice, stages.Before if option == "before" else stages.After)
-        text = stages.text(values)
-        self._values[f"{option} {text}"] = values
+            value = stages.parse(choice, stages.Before if option == "before" else stages.After)
+            text = stages.text(value)
+        self._values[option, text] = value
         return text
 
-    def before(self, group: dict[str, Any]) -> tuple[Before, ...]:
+    def before(self, group: Group) -> tuple[Before, ...]:
         """The stages before the oracle of a parameter group."""
-        stages = self._values.get(f"before {group['before']}")
-        return self._edited_stages(group, "before") if stages is None else stages
+        return self._value(group, "before")
 
-    def after(self, group: dict[str, Any]) -> tuple[After, ...]:
+    def after(self, group: Group) -> tuple[After, ...]:
         """The stages after the oracle of a parameter group."""
-        stages = self._values.get(f"after {group['after']}")
-        return self._edited_stages(group, "after") if stages is None else stages
+        return self._value(group, "after")
 
-    def ball(self, group: dict[str, Any]) -> Ball:
+    def ball(self, group: Group) -> Ball:
         """The ball of a parameter group."""
-        return self._values.get(group["ball"]) or self._edited(group, "ball", Ball, parse)
+        return self._value(group, "ball")
 
-    def length(self, group: dict[str, Any]) -> Length:
+    def length(self, group: Group) -> Length:
         """The step length of a parameter group."""
-        return self._values.get(group["length"]) or self._edited(group, "length", Length, parse_length)
+        return self._value(group, "length")
 
-    def view(self, group: dict[str, Any]) -> View:
+    def view(self, group: Group) -> View:
         """The view of a parameter group: how its parameters are cut into matrices."""
-        return self._values.get(group["view"]) or self._edited(group, "view", View, parse_view)
+        return self._value(group, "view")
 
-    def _edited(self, group: dict[str, Any], key: str, kind: type, read: Callable[[str], Any]) -> Any:
-        """The value of an option that was set to another value or text after the group was added."""
-        group[key] = self._register(group[key], kind, read)
-        return self._values[group[key]]
-
-    def _edited_stages(self, group: dict[str, Any], option: str) -> Any:
-        text = self._register_stages(group[option], option)
-        check_stages({**group, option: text}, self.length(group).needs_dual, self.own_momenta)
-        group[option] = text
-        return self._values[f"{option} {text}"]
+    def _value(self, group: Any, option: str) -> Any:
+        """The value of an option, which may have been set to another value or text after the group was added."""
+        value = self._values.get((option, group[option])) if isinstance(group[option], str) else None
+        if value is None:
+            text = self._register(option, group[option])
+            if option not in VALUES:
+                check_options({**group, option: text}, self.length(group).needs_dual, self.own_momenta)
+            group[option], value = text, self._values[option, text]
+        return value
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; options are validated before the group is added."""
-        group = named_betas(named_algorithm(param_group))
-        group["name"] = unique_name(group, self.param_groups)
+        group = named_options(param_group, self.param_groups)
         check_names(group, self.defaults)
-        for key, kind, read in (("ball", Ball, parse), ("length", Length, parse_length), ("view", View, parse_view)):
-            if key in group:
-                group[key] = self._register(group[key], kind, read)
-        for key in ("before", "after"):
-            if key in group:
-                group[key] = self._register_stages(group[key], key)
+        group |= {key: self._register(key, group[key]) for key in (*VALUES, "before", "after") if key in group}
         if group.get("algorithm", self.defaults["algorithm"]) == "adamw":
             group = {**PLAIN_STAGES, **group}
         if not isinstance(group["params"], Tensor):
             group["params"] = list(group["params"])
-        filled = {**self.defaults, **group}
-        if is_independent(filled):
+        filled: Any = {**self.defaults, **group}
+        if filled["decay"] in INDEPENDENT:
             group.setdefault("decay_lr", float(filled["lr"]))
             filled = {**filled, **group}
-        check_options(filled)
-        check_stages(filled, self.length(filled).needs_dual, self.own_momenta)
+        check_options(filled, self.length(filled).needs_dual, self.own_momenta)
+        entries = [group["params"]] if isinstance(group["params"], Tensor) else group["params"]
+        params = [entry[1] if isinstance(entry, tuple) else entry for entry in entries]
         if "view" not in group and filled["algorithm"] == "lmo":
-            view = default_view(tensors_of(group["params"]), self.ball(filled))
+            view = default_view(params, self.ball(filled))
             if view is not None:
-                group["view"] = filled["view"] = self._register(view, View, parse_view)
-        for p in tensors_of(group["params"]):
+                group["view"] = filled["view"] = self._register("view", view)
+        for p in params:
             self._check_parameter(p, filled)
         super().add_param_group(group)
         self.rates.started(filled["algorithm"], filled["lr"])
 
-    def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
+    def _check_parameter(self, p: Tensor, group: Group) -> None:
         check_parameter(p, group, self.ball(group), self.view(group))
 
     def dtype_of(self, p: Tensor) -> torch.dtype:
@@ -229,7 +270,7 @@ class Groups(Observed):
                 view = self.view(group)
                 seen = ((shape, p.device) for p in group["params"] for shape in view.shapes(p.shape) if 0 not in shape)
                 resolved = ball.polar.resolved(shape_key(*sides(shape), device) for shape, device in seen)
-                group["ball"] = self._register(replace(ball, polar=resolved), Ball, parse)
+                group["ball"] = self._register("ball", replace(ball, polar=resolved))
             self._resolved[i] = (group["ball"], len(group["params"]))
 
     def _selected(self) -> list[Entry]:

@@ -28,8 +28,7 @@ class Length(ABC):
     def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
         """The factor that multiplies lr * d_hat."""
 
-    def __str__(self) -> str:
-        return write(self)
+    __str__ = write
 
 
 @dataclass(frozen=True)

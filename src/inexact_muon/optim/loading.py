@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.options import ALGORITHM, BUFFERS, SCHEDULED, SCHEDULERS, check_options, shown, warn
 from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, translated_state
@@ -64,19 +65,19 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
             entries[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"], key[0]))
     state: dict[int, dict[str, Any]] = {}
     mapped, misfit = [], []
-    for group, indices, sources, other in placed(optimizer, entries, state):
-        alike = [source for source in sources if source.get("algorithm") == group["algorithm"]]
-        mapped.append({**options(group, alike, used=len(sources) > len(other)), "params": indices})
+    for own, indices, sources, other in placed(optimizer, entries, state):
+        alike = [source for source in sources if source.get("algorithm") == own["algorithm"]]
+        mapped.append({**options(own, alike, used=len(sources) > len(other)), "params": indices})
         misfit += [f"{names[i]} ({entries[i][0].get('algorithm', 'another algorithm')})" for i in other]
     used = {(id(key[0]), key[1]) for key in where if key is not None}
-    left_over = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
-    _warn([name for i, name in enumerate(names) if i not in entries], misfit, left_over)
+    unused = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
+    _warn([name for i, name in enumerate(names) if i not in entries], misfit, unused)
     return {**saved, "state": state, "param_groups": mapped}
 
 
 def placed(
     optimizer: Groups, entries: Mapping[int, Loaded], state: dict[int, dict[str, Any]]
-) -> Iterator[tuple[dict[str, Any], list[int], list[dict[str, Any]], list[int]]]:
+) -> Iterator[tuple[Group, list[int], list[dict[str, Any]], list[int]]]:
     """Store the entries that fit their parameters in `state`, one group after another.
 
     Args:
@@ -106,7 +107,9 @@ def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, A
     mine = [name for name, *_ in optimizer.named()]
     named = all("param_names" in group for group in optimizer.param_groups)
     if named and rows and all(name is not None for *_, name in rows):
-        return _by_name(mine, rows)
+        places = {name: (group, identifier) for group, identifier, name in rows}
+        there = partners(mine, list(places))
+        return [places[there[name]] if name in there else None for name in mine]
     if not optimizer.ordered and named:
         raise ValueError("the checkpoint has no parameter names: save it from an optimizer that was made by for_model")
     if len(rows) != len(mine):
@@ -115,12 +118,6 @@ def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, A
             "optimizers from named parameters, or from the same ones"
         )
     return [(group, identifier) for group, identifier, _ in rows]
-
-
-def _by_name(mine: Sequence[str], rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
-    places = {name: (group, identifier) for group, identifier, name in rows}
-    there = partners(mine, list(places))
-    return [places[there[name]] if name in there else None for name in mine]
 
 
 def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
@@ -132,8 +129,8 @@ def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
     for stripped in _unwrapped(here):
         for names in _unwrapped(there):
             if set(names) <= set(stripped) or set(stripped) <= set(names):
-                found = dict(zip(names, there, strict=True))
-                return {name: found[x] for name, x in zip(here, stripped, strict=True) if x in found}
+                known = dict(zip(names, there, strict=True))
+                return {name: known[x] for name, x in zip(here, stripped, strict=True) if x in known}
     bare = {bare_name(name): name for name in there}
     alone = [x for x, count in Counter(map(bare_name, here)).items() if count == 1]
     alone = [x for x in alone if [bare_name(name) for name in there].count(x) == 1]
@@ -248,24 +245,23 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _same_choice(mine: str, other: Any) -> bool:
     """Whether both are the same ball up to the choices of polar="auto", and the file's choices meet its bound."""
-    if not isinstance(other, str):
-        return False
-    if mine == other or "polar=auto" not in mine:
+    if mine == other or not isinstance(other, str):
         return mine == other
     try:
-        a, b = parse(mine), parse(other)
+        a = parse(mine)
+        if not (isinstance(a, Spectral) and isinstance(a.polar, Auto)):
+            return False
+        b = parse(other)
     except ValueError:  # the text of a user-defined ball, or invalid
         return False
-    if not (isinstance(a, Spectral) and isinstance(b, Spectral)):
-        return False
-    return a.scale == b.scale and isinstance(a.polar, Auto) and a.polar.accepts(b.polar)
+    return isinstance(b, Spectral) and a.scale == b.scale and a.polar.accepts(b.polar)
 
 
-def _warn(fresh: Sequence[str], misfit: Sequence[str], left_over: Sequence[str]) -> None:
+def _warn(fresh: Sequence[str], misfit: Sequence[str], unused: Sequence[str]) -> None:
     for names, what in (
         (fresh, "not in the checkpoint start with empty state"),
         (misfit, "with the state of another algorithm in the checkpoint start with empty state"),
-        (left_over, "in the checkpoint but not in the optimizer are dropped"),
+        (unused, "in the checkpoint but not in the optimizer are dropped"),
     ):
         if names:
             listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -9,7 +9,6 @@ Directions come here as z length / -decay (z length without decay): then W <- le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,10 +16,11 @@ from torch import Tensor
 from inexact_muon.optim.batches import Batch, Part
 from inexact_muon.optim.decay import per_lr
 from inexact_muon.optim.finite import Number
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.rows import Rows, few
 
 
-def shared_factor(group: dict[str, Any]) -> float:
+def shared_factor(group: Group) -> float:
     """What is left of the factor of z once it is divided by it: -decay, or 1 without decay."""
     return -per_lr(group) or 1.0
 

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from inexact_muon.lmo import Ball
 from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.options import warn
 from inexact_muon.optim.telemetry import Answer, Entry, Observer, Telemetry, combine, costs, stats_of
 from inexact_muon.views import View
@@ -22,19 +23,18 @@ class Observed(Optimizer):
     """Base class of `Groups`: samples and observers.
 
     Attributes:
-        telemetry: samples of some parameters at some steps.
-        observers: called with the inputs and outputs of oracles.
         observed: ids of the parameters whose directions are measured or observed in this step.
         own_momenta: whether each rank keeps its own momentum (EF21).
     """
 
     own_momenta: bool = False
+    param_groups: list[Group]  # type: ignore[assignment]  # torch says: any dict
     telemetry: Telemetry
     observers: list[Observer]
     observed: frozenset[int]
     _names: dict[int, str]
 
-    def named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+    def named(self) -> Iterator[tuple[str, Tensor, Group]]:
         """(name or running index, parameter, group) of every parameter."""
         count = 0
         for group in self.param_groups:
@@ -88,7 +88,6 @@ class Observed(Optimizer):
         """Measure the direction z of a parameter for input m, if it is sampled, and pass both to the observers.
 
         Args:
-            key: id of the parameter.
             estimable: whether z is a function of m's singular values, which estimates of inexactness assume.
         """
         answers = _answers(ball, view, m, z)
@@ -103,7 +102,7 @@ class Observed(Optimizer):
         """Measure the direction z that stages made of the oracle's answer, for the momentum m before them."""
         answers = _answers(member.ball, member.view, m, z)
         if answers:
-            self.telemetry.record_applied(id(member.p), combine(answers, exact=True))
+            self.telemetry.record(id(member.p), combine(answers, exact=True), applied=True)
 
     def inexactness(self, applied: bool = False) -> dict[str, Inexactness]:
         """Inexactness of each LMO parameter at the last sampled step (see `sample_every`).

@@ -11,12 +11,13 @@ from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from inexact_muon._text import nearest
 from inexact_muon.lmo import Ball
-from inexact_muon.optim.decay import DECAYS, check_decay
-from inexact_muon.optim.lengths import SCALES, unknown_scale
+from inexact_muon.optim.decay import CAUTIOUS, DECAYS, INDEPENDENT, PLAIN_STAGES
+from inexact_muon.optim.group import Group
+from inexact_muon.optim.lengths import FIXED, SCALES, unknown_scale
 from inexact_muon.polar._base import DTYPES
 from inexact_muon.views import Flatten, Misfit, View
 
@@ -58,14 +59,11 @@ MARKS = {"use_muon", "use_fallback", "lr_scale"}
 SLIPS = {"learningrate": "lr", "epsilon": "eps", "wd": "weight_decay", "mu": "momentum", "beta": "betas"}
 """Names of other packages for options of a group, without underscores."""
 
-CONSTRUCTOR = (
-    *("state_dtype", "sample_every", "sample_share", "on_nonfinite", "memory_limit", "strategy", "wire"),
-    "process_group",
-)
 WHOLE = {
     **dict.fromkeys(("polar", "ns_steps", "ns_coefficients"), "a group has ball='spectral(polar=...)'"),
     "adjust_lr_fn": "a group has scale",
-    **dict.fromkeys(CONSTRUCTOR, "give it to the constructor"),
+    **dict.fromkeys(("state_dtype", "sample_every", "sample_share", "on_nonfinite"), "give it to the constructor"),
+    **dict.fromkeys(("memory_limit", "strategy", "wire", "process_group"), "give it to the constructor"),
 }
 """Arguments of the optimizer that apply to all groups, and what a group has instead."""
 
@@ -94,28 +92,13 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-def check_parameters(params: Any) -> Any:
-    """Reject a model given instead of parameters."""
-    if isinstance(params, nn.Module):
-        raise TypeError(
-            f"expected parameters, got the model {type(params).__name__}: pass its hidden matrices, or let "
-            "Muon.for_model(model, lr) route all of them"
-        )
-    return params
+def check_options(group: Mapping[str, Any], needs_dual: bool = False, own_momenta: bool = False) -> None:
+    """Validate the options of a complete group, each by itself and with the others.
 
-
-def check_model(model: Any) -> nn.Module:
-    """Require a model."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"for_model needs the model itself, got {type(model).__name__}: write Muon.for_model(model, lr), not "
-            "model.parameters()"
-        )
-    return model
-
-
-def check_options(group: dict[str, Any]) -> None:
-    """Validate the options of a complete group."""
+    Args:
+        needs_dual: of the group's length.
+        own_momenta: whether the optimizer is EF21's.
+    """
     if isinstance(group["lr"], Tensor) and group["lr"].numel() != 1:
         raise ValueError(f"lr must have one element, got shape {tuple(group['lr'].shape)}")
     for key, name, within, words in RANGES:
@@ -126,15 +109,28 @@ def check_options(group: dict[str, Any]) -> None:
             raise ValueError(f"{key} must be {' or '.join(map(str, known))}, got {group[key]!r}")
     if group["scale"] not in SCALES:
         raise ValueError(unknown_scale(group["scale"]))
-    check_decay(group)
+    if group["fixed_norm"] and group["weight_decay"]:
+        raise ValueError("fixed_norm=True keeps the norm that weight_decay would change: set weight_decay=0")
+    if not 0.0 < group["decay_lr"] < inf:
+        raise ValueError(f"decay={group['decay']!r} is relative to the first lr, which must be positive and finite")
     if group["constrained"] and group["weight_decay"]:
         raise ValueError("constrained=True already implies a weight decay of 1: leave out weight_decay")
-    if group["constrained"] and not group["length"].startswith("fixed"):
+    if group["constrained"] and group["length"] != str(FIXED):
         raise ValueError("constrained=True implies steps of lr * radius: leave out length")
     if group["constrained"] and group["scale"] != "none":
         raise ValueError(
             "constrained=True needs a ball of fixed radius: set the shape factor by the ball's scale, not scale="
         )
+    stages = [key for key, plain in PLAIN_STAGES.items() if group[key] != plain and key != "decay"]
+    stages += ["decay"] * (group["decay"] in CAUTIOUS)
+    if group["algorithm"] == "adamw" and (stages or group["decay"] in INDEPENDENT):
+        raise ValueError(f"AdamW has no oracle: leave out {(stages or ['decay'])[0]} in the group {group['name']!r}")
+    if own_momenta and stages:
+        raise ValueError(f"EF21Muon has no stages around its oracle: leave out {stages[0]}")
+    if needs_dual and stages not in ([], ["decay"]):
+        raise ValueError(f"length={group['length']!r} is made of the oracle's answer as it is: leave out {stages[0]}")
+    if group["constrained"] and stages:
+        raise ValueError(f"constrained=True takes steps to points of a ball: leave out {stages[0]}")
 
 
 def check_betas(betas: Any) -> tuple[float, float]:
@@ -148,9 +144,16 @@ def check_betas(betas: Any) -> tuple[float, float]:
     return first, second
 
 
-def named_betas(group: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a group with `betas` stored as `momentum` and `beta2`; AdamW groups default to `BETAS`."""
+def named_options(group: dict[str, Any], others: Sequence[Group]) -> dict[str, Any]:
+    """A copy of a group with this library's names: `algorithm`, `momentum` and `beta2`, and a `name` of its own.
+
+    The algorithm may be named as in KellerJordan's (`use_muon`) and timm's (`use_fallback`) groups; AdamW groups
+    default to `BETAS`. Loggers tell groups apart by `name`: as given or its algorithm, numbered if another has it.
+    """
     group = dict(group)
+    if "algorithm" not in group and {"use_muon", "use_fallback"} & set(group):
+        muon = bool(group.get("use_muon", True)) and not group.get("use_fallback", False)
+        group["algorithm"] = "lmo" if muon else "adamw"
     betas = check_betas(group.pop("betas")) if "betas" in group else None
     if betas is not None and group.get("momentum", betas[0]) != betas[0]:
         raise ValueError(f"a group has momentum {group['momentum']} and betas {betas}: give one of them")
@@ -158,36 +161,23 @@ def named_betas(group: dict[str, Any]) -> dict[str, Any]:
         first, second = betas or BETAS
         group.setdefault("momentum", first)
         group.setdefault("beta2", second)
-    return group
-
-
-def unique_name(group: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
-    """Name of the group for loggers: as given or its algorithm, numbered if another group has it."""
     taken = {other["name"] for other in others}
     base = str(group.get("name", group.get("algorithm", "lmo")))
-    return next(name for name in (base, *(f"{base} {i}" for i in range(2, len(taken) + 3))) if name not in taken)
+    names = (base, *(f"{base} {i}" for i in range(2, len(taken) + 3)))
+    return {**group, "name": next(name for name in names if name not in taken)}
 
 
-def check_on_nonfinite(word: str) -> str:
-    """Validate on_nonfinite."""
-    if word not in ("skip", "raise"):
-        raise ValueError(f"on_nonfinite must be skip or raise, got {word!r}")
-    return word
-
-
-def check_state_dtype(dtype: Any) -> torch.dtype | None:
-    """Validate state_dtype."""
+def check_settings(on_nonfinite: str, dtype: Any, every: Any, share: float) -> None:
+    """Validate arguments of the optimizer that no group has: on_nonfinite, state_dtype, sample_every, sample_share."""
+    if on_nonfinite not in ("skip", "raise"):
+        raise ValueError(f"on_nonfinite must be skip or raise, got {on_nonfinite!r}")
     if dtype is not None and dtype not in DTYPES.values():
         known = ", ".join(f"torch.{name}" for name in DTYPES)
         raise ValueError(f"state_dtype must be None or one of {known}, got {dtype!r}")
-    return dtype
-
-
-def tensors_of(params: Any) -> Iterable[Tensor]:
-    """The parameters of a group as given: one, several, or (name, parameter) pairs."""
-    if isinstance(params, Tensor):
-        return [params]
-    return [entry[1] if isinstance(entry, tuple) else entry for entry in params]
+    if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+        raise ValueError(f"sample_every must be an integer of at least 0, got {every!r}")
+    if not share > 0.0:
+        raise ValueError(f"sample_share must be positive, got {share!r}")
 
 
 def default_view(params: Iterable[Tensor], ball: Ball) -> View | None:
@@ -197,7 +187,13 @@ def default_view(params: Iterable[Tensor], ball: Ball) -> View | None:
     as for a model without experts, if its last side may be a kernel's.
     """
     several = [tuple(p.shape) for p in params if isinstance(p, Tensor) and p.ndim > 2]
-    if not several or _takes_vectors(ball):
+    if not several:
+        return None
+    try:
+        ball.check(torch.empty(2, device="meta"))
+    except ValueError:
+        pass
+    else:  # it takes vectors
         return None
     for shape in several:
         if len(shape) == 3 and shape[-1] > KERNEL:
@@ -206,22 +202,6 @@ def default_view(params: Iterable[Tensor], ball: Ball) -> View | None:
                 "view='flatten' in its group, or use for_model"
             )
     return Flatten()
-
-
-def _takes_vectors(ball: Ball) -> bool:
-    try:
-        ball.check(torch.empty(2, device="meta"))
-    except ValueError:
-        return False
-    return True
-
-
-def named_algorithm(group: dict[str, Any]) -> dict[str, Any]:
-    """The algorithm of a group that names it as KellerJordan's (`use_muon`) or timm's (`use_fallback`) groups do."""
-    if "algorithm" in group or not {"use_muon", "use_fallback"} & set(group):
-        return group
-    muon = bool(group.get("use_muon", True)) and not group.get("use_fallback", False)
-    return {**group, "algorithm": "lmo" if muon else "adamw"}
 
 
 def check_names(group: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -259,7 +239,7 @@ def check_adamw(adamw: object) -> None:
         raise TypeError(f"adamw has no option {name!r}: {nearest(SLIPS.get(lower, lower), ADAMW)}")
 
 
-def check_parameter(p: Tensor, group: dict[str, Any], ball: Ball, view: View) -> None:
+def check_parameter(p: Tensor, group: Group, ball: Ball, view: View) -> None:
     """Validate that a parameter can be in this group."""
     if not isinstance(p, Tensor):
         raise TypeError(f"a parameter must be a torch.Tensor, got {type(p).__name__}")

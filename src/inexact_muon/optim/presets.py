@@ -11,7 +11,7 @@ from inexact_muon.defaults import ADAMW_LR
 from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import FIXED, Length, Smooth, Steepest
-from inexact_muon.optim.options import check_adamw, check_model, check_ns_steps, warn
+from inexact_muon.optim.options import check_adamw, check_ns_steps, warn
 from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from inexact_muon.routing.routes import Recipe, Route, Rules, Splits
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
+AUTO = Auto()
 
 
 class Muon(LMOOptimizer):
@@ -38,7 +39,6 @@ class Muon(LMOOptimizer):
         eps: accepted for compatibility and ignored: the oracle is invariant to the gradient's scale.
         foreach, fused: which of torch's implementations to use; accepted for compatibility: there is one here, which
             works on many matrices at once, with the same result. Both cannot be True.
-        polar: a polar method or its text.
         options: as in `LMOOptimizer`: before, after, decay, fixed_norm, state_dtype, maximize, sample_every,
             sample_share, on_nonfinite, memory_limit, strategy, wire, process_group.
     """
@@ -105,33 +105,25 @@ class Muon(LMOOptimizer):
 
         Other arguments are those of `Muon`.
         """
-        return cls._routed(model, lr, adamw, rules, split, heads, polar=polar, **options)
-
-    @classmethod
-    def _routed(
-        cls,
-        model: nn.Module,
-        lr: float | Tensor | None,
-        adamw: Mapping[str, Any] | None,
-        rules: Rules,
-        split: Splits | None,
-        heads: Heads,
-        **options: Any,
-    ) -> Self:
-        """The optimizer with these options and the groups that routing makes of a model."""
-        from inexact_muon.routing.routes import Recipe, warn_of_doubts
+        from inexact_muon.routing import routes as routing
 
         check_adamw(adamw)
-        recipe = Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, lr, heads)
-        if options["polar"] == "auto" and (options.get("ns_steps") or options.get("ns_coefficients")):
-            options["polar"] = None
-        routes = recipe.routes(check_model(model))
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"for_model needs the model itself, got {type(model).__name__}: write Muon.for_model(model, lr), not "
+                "model.parameters()"
+            )
+        recipe = routing.Recipe(tuple(rules), split, {"lr": ADAMW_LR, **(adamw or {})}, lr, heads)
+        routes = routing.routes(model, recipe.rules, split, heads)
         if lr is None:
             raise TypeError("for_model needs a learning rate: write Muon.for_model(model, lr=0.02)")
         if not routes:
             raise ValueError("the model has no parameter that requires a gradient")
-        warn_of_doubts(routes)
-        optimizer = cls(recipe.groups(routes), lr, **options)
+        for doubt in routing.doubts(routes):
+            warn(doubt)
+        asked = options.get("ns_steps") or options.get("ns_coefficients")
+        named: Any = {"polar": None if polar == "auto" and asked else polar, **options}
+        optimizer = cls(recipe.groups(routes), lr, **named)
         optimizer._explain_by(routes)
         optimizer.ordered, optimizer.recipe = False, recipe
         return optimizer
@@ -142,10 +134,13 @@ class Muon(LMOOptimizer):
         They are routed like the others and added to the matching group, with its current learning rate, so that
         schedulers continue to work; a new group is made if none matches.
         """
+        from inexact_muon.routing import routes as routing
+
         if self.recipe is None:
             raise ValueError("add_unfrozen needs an optimizer made by for_model: use add_param_group for this one")
         known = {id(p) for group in self.param_groups for p in group["params"]}
-        routes = [route for route in self.recipe.routes(model) if id(route.parameter) not in known]
+        everything = routing.routes(model, self.recipe.rules, self.recipe.split, self.recipe.heads)
+        routes = [route for route in everything if id(route.parameter) not in known]
         mine = {group["name"]: group for group in self.param_groups if "name" in group}
         for entry in self.recipe.groups(routes):
             group = mine.get(entry["name"])
@@ -160,7 +155,7 @@ class Muon(LMOOptimizer):
         return [route.name for route in routes]
 
     def _explain_by(self, routes: Sequence[Route]) -> None:
-        self.why |= {route.name: route.reason for route in routes}
+        self.why |= {route.name: route.why if route.sure else f"unsure: {route.why}" for route in routes}
         self.unsure |= {route.name for route in routes if not route.sure}
         self.roles |= {route.name: route.role for route in routes if not route.settled}
 
@@ -236,7 +231,7 @@ def _oracle(
         if polar is None:
             return PolarExpress(5)
         if polar == "auto":
-            return Auto()
+            return AUTO
         return parse(polar) if isinstance(polar, str) else polar
     if polar is not None:
         raise ValueError("give either polar= or ns_steps=/ns_coefficients=, not both: each names the oracle")

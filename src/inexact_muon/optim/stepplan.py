@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -16,6 +16,7 @@ from inexact_muon.optim import finite
 from inexact_muon.optim.adamw import NUMBERS, by_options
 from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks, settled
 from inexact_muon.optim.finite import Flags, usable
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.options import BUFFERS
 from inexact_muon.optim.telemetry import Entry
 from inexact_muon.polar.batching import limit_on, within
@@ -133,7 +134,7 @@ def dependencies(optimizer: Any, entries: Sequence[Entry]) -> tuple[list[Any], l
     return objects, values
 
 
-def alike(groups: Sequence[dict[str, Any]]) -> list[int]:
+def alike(groups: Sequence[Mapping[str, Any]]) -> list[int]:
     """For each group the first one with the same numbers: one operation can update the parameters of both."""
     rows: list[list[Any]] = []
     for group in groups:
@@ -188,7 +189,7 @@ def interleaved(runs: Iterator[Generator[None, None, None]]) -> None:
                 started.remove(run)
 
 
-def member_of(optimizer: Any, group: dict[str, Any], p: Tensor, numbers: int, ranks: Any) -> Member:
+def member_of(optimizer: Any, group: Group, p: Tensor, numbers: int, ranks: Any) -> Member:
     """The member of a parameter; makes what is missing of its state.
 
     Args:

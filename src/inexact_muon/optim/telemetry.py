@@ -18,11 +18,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.decay import PLAIN_STAGES
+from inexact_muon.optim.group import Group
 
 if TYPE_CHECKING:
     from inexact_muon.inexactness import Inexactness
 
-Entry = tuple[dict[str, Any], Tensor]
+Entry = tuple[Group, Tensor]
 """(group, parameter)"""
 
 Answer = tuple[Ball, Tensor, Tensor]
@@ -71,7 +72,6 @@ class Telemetry:
     Attributes:
         share: fraction of the oracles' work in sampled steps that measuring may take once every parameter has a sample.
         credit: unspent part of it.
-        samples: the last sample of each parameter, as long as that exists.
         chosen: ids of the parameters to sample in this step.
         partial_sums: this rank's contribution to each, `COLUMNS` numbers: 1 if it measured, delta, gap, overshoot,
             lifted (NaN if it has none), the squared norms of update and weight, and 1, delta, gap, overshoot of what
@@ -85,12 +85,6 @@ class Telemetry:
     samples: WeakIdKeyDictionary = field(default_factory=WeakIdKeyDictionary)
     chosen: set[int] = field(default_factory=set)
     partial_sums: dict[int, list[float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 0:
-            raise ValueError(f"sample_every must be an integer of at least 0, got {self.every!r}")
-        if not self.share > 0.0:
-            raise ValueError(f"sample_share must be positive, got {self.share!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has the options, and no samples: they are of other parameters."""
@@ -118,16 +112,15 @@ class Telemetry:
         # Cap credit at the most expensive sample.
         self.credit = min(self.credit, max((cost for _, cost, _ in entries), default=0.0))
 
-    def record(self, key: int, inexactness: Inexactness) -> None:
-        """Record the inexactness of a parameter; called on one of the ranks that hold it."""
+    def record(self, key: int, inexactness: Inexactness, applied: bool = False) -> None:
+        """Record the inexactness of a parameter, or what stages make of it; called on one of the ranks that hold it."""
         lifted = nan if inexactness.lifted is None else inexactness.lifted
-        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot, lifted)
-        self.partial_sums.setdefault(key, [0.0] * COLUMNS)[:5] = map(float, numbers)
-
-    def record_applied(self, key: int, inexactness: Inexactness) -> None:
-        """Record the inexactness of what is applied after the stages; called on one of the ranks that hold it."""
-        numbers = (1.0, inexactness.delta, inexactness.gap, inexactness.overshoot)
-        self.partial_sums.setdefault(key, [0.0] * COLUMNS)[7:] = map(float, numbers)
+        numbers = [1.0, *map(float, (inexactness.delta, inexactness.gap, inexactness.overshoot))]
+        row = self.partial_sums.setdefault(key, [0.0] * COLUMNS)
+        if applied:
+            row[7:] = numbers
+        else:
+            row[:5] = [*numbers, float(lifted)]
 
     def record_sizes(self, key: int, update: Tensor, weight: Tensor, rate: float = 1.0) -> None:
         """Add ||rate * update||_F^2 and ||weight||_F^2 of this rank's piece, before the update."""
@@ -163,7 +156,7 @@ def costs(optimizer: Any, entries: Iterable[Entry]) -> Iterator[tuple[Tensor, fl
         shapes = optimizer.view(group).shapes(p.shape) if group["algorithm"] == "lmo" else []
         ball = optimizer.ball(group)
         measuring = sum(measuring_cost(ball, shape) for shape in shapes)
-        if any(group[key] != plain for key, plain in PLAIN_STAGES.items()):  # what they make is measured by an SVD
+        if not PLAIN_STAGES.items() <= group.items():  # what they make is measured by an SVD
             measuring += sum(300.0 * prod(shape) * min(shape[-2:]) for shape in shapes)
         yield p, measuring, sum(oracle_flops(ball, shape, p.device) for shape in shapes)
 
@@ -208,7 +201,7 @@ def combine(answers: Sequence[Answer], exact: bool = False) -> Inexactness:
     return Inexactness(delta, gap, overshoot, lifted / directions if directions else None)
 
 
-def stats_of(group: dict[str, Any], state: dict[str, Any], sample: Sample | None) -> dict[str, float]:
+def stats_of(group: Group, state: dict[str, Any], sample: Sample | None) -> dict[str, float]:
     """One parameter's row of `optimizer.stats()`."""
     row = {"lr": float(group["lr"])}
     row |= {key: float(state[key]) for key in ("step", "skipped") if key in state}

@@ -22,20 +22,21 @@ from inexact_muon.polar.polynomial import You as You
 
 if TYPE_CHECKING:
     from inexact_muon.polar.choice import Choice as Choice
-    from inexact_muon.polar.choice import calibrate as calibrate
     from inexact_muon.polar.choice import cheapest as cheapest
     from inexact_muon.polar.choice import choose as choose
     from inexact_muon.polar.rational import Zolotarev as Zolotarev
-    from inexact_muon.polar.shaped import Shaped as Shaped
     from inexact_muon.schedules.prices import Costs as Costs
+    from inexact_muon_lab.bench.calibration import calibrate as calibrate
+    from inexact_muon_lab.experiments.shapes import Shaped as Shaped
 
 __getattr__, __dir__ = _lazy.lazy_names(
     __name__,
     {
-        "inexact_muon.polar.choice": ("Choice", "calibrate", "cheapest", "choose"),
+        "inexact_muon.polar.choice": ("Choice", "cheapest", "choose"),
         "inexact_muon.polar.rational": ("Zolotarev",),
-        "inexact_muon.polar.shaped": ("Shaped",),
         "inexact_muon.schedules.prices": ("Costs",),
+        "inexact_muon_lab.bench.calibration": ("calibrate",),
+        "inexact_muon_lab.experiments.shapes": ("Shaped",),
     },
 )
 
@@ -45,7 +46,7 @@ POLARS = _lazy.Classes(
         "zolotarev": "inexact_muon.polar.rational:Zolotarev",
         "exact-svd": ExactSVD,
         "auto": Auto,
-        "shaped": "inexact_muon.polar.shaped:Shaped",
+        "shaped": "inexact_muon_lab.experiments.shapes:Shaped",
     }
 )
 """Name -> class, used to parse text."""
@@ -53,9 +54,8 @@ POLARS = _lazy.Classes(
 
 def words() -> _lazy.Classes:
     """Name -> class of all that the text of a method may contain: `POLARS`, which others may extend, and shapes."""
-    from inexact_muon.schedules.shapes import SHAPES
-
-    return POLARS | SHAPES
+    shapes = ("power", "floor", "ripple", "top", "dip", "contra", "clip")
+    return POLARS | {name: f"inexact_muon_lab.experiments.shapes:{name.capitalize()}" for name in shapes}
 
 
 def parse(text: str) -> PolarMethod:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
 import torch
+from numpy import float64
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from inexact_muon._text import nearest
+from inexact_muon._text import nearest, write
 from inexact_muon.polar.batching import LIMIT, solve_all
-from inexact_muon.schedules.operations import EPS
-from inexact_muon.schedules.oracles import Oracle
+from inexact_muon.schedules.judgement import NORMALISERS, Judgement, judge
+from inexact_muon.schedules.operations import EPS, Operation
+from inexact_muon.schedules.scalar_map import FORMS, ScalarMap
 
 DTYPES = {name: getattr(torch, name) for name in EPS}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
-class PolarMethod(Oracle):
+class PolarMethod(ABC):
     """M -> approximately U V^T, where M = U diag(sigma) V^T.
 
     The result is U diag(f(sigma/c)) V^T, where f is the method's scalar map and c >= sigma_1 its normaliser, up to
@@ -30,17 +35,83 @@ class PolarMethod(Oracle):
         dtype: compute dtype. None selects float64 for float64 input, otherwise bfloat16 on a GPU with native support
             and float32 everywhere else.
         form: direct, gram, or auto (see `inexact_muon.polar.iteration`).
-        normalise: one of `inexact_muon.schedules.oracles.NORMALISERS`, or auto.
+        normalise: one of `inexact_muon.schedules.judgement.NORMALISERS`, or auto.
     """
 
+    name: ClassVar[str]
+    forms: ClassVar[tuple[str, ...]] = FORMS
+    auto_normalise: ClassVar[str] = "frobenius"
+    why_not_half: ClassVar[str] = ""
+    from_gram: ClassVar[bool] = False
+
     dtype: torch.dtype | None = field(default=None, kw_only=True)
+    form: str = field(default="auto", kw_only=True)
+    normalise: str = field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
         if isinstance(self.dtype, str):  # from text
             if self.dtype not in DTYPES:
                 raise ValueError(f"{self.name}: unknown dtype {self.dtype!r}: {nearest(self.dtype, DTYPES)}")
             object.__setattr__(self, "dtype", DTYPES[self.dtype])
-        super().__post_init__()
+        known = self.map.dtypes  # designs the map, so that a bad argument raises here and not in training
+        if self.dtype is not None and NAMES.get(self.dtype) not in known:
+            raise ValueError(f"{self}: dtype must be one of {', '.join(known)}{self.why_not_half}")
+        if self.form not in self.forms:
+            raise ValueError(f"{self.name}: form must be one of {', '.join(self.forms)}, got {self.form!r}")
+        stable = self.map.gram_dtypes
+        if self.form == "gram" and not stable:
+            raise ValueError(f"{self}: a tilted composition has no Gram form: leave form out, or use power=0")
+        if self.form == "gram" and self.dtype is not None and NAMES[self.dtype] not in stable:
+            other = "float16 or float32" if "float16" in stable else "float32"
+            raise ValueError(
+                f"{self}: the Gram form diverges in {NAMES[self.dtype]}: use form='direct', or dtype {other}"
+            )
+        if self.normalise not in ("auto", *NORMALISERS):
+            raise ValueError(
+                f"{self.name}: unknown normalise {self.normalise!r}: {nearest(self.normalise, ('auto', *NORMALISERS))}"
+            )
+
+    @property
+    @abstractmethod
+    def map(self) -> ScalarMap:
+        """The scalar map f, with its source."""
+
+    @cached_property
+    def normaliser(self) -> str:
+        """`normalise`, or the default of the method for auto."""
+        return self.auto_normalise if self.normalise == "auto" else self.normalise
+
+    def scalar(self, s: ArrayLike) -> NDArray[float64]:
+        """The scalar map f at singular values s of the normalised matrix."""
+        return self.map.scalar(s)
+
+    def judge(self, singular_values: ArrayLike) -> Judgement:
+        """delta, gap, overshoot and rms on a spectrum, in exact arithmetic."""
+        return judge(self.map, singular_values, self.normaliser)
+
+    def error_bound(self, lower: float) -> float:
+        """max |1 - scalar(s)| over [lower, 1]; lower is relative to the method's own normaliser."""
+        return self.map.error_bound(lower)
+
+    def dtype_on(self, device: str = "cpu") -> str:
+        """Dtype of the products on a device type: bfloat16 where it is fast and stable, float32 on a CPU."""
+        half = device != "cpu" and "bfloat16" in self.map.dtypes
+        fast = self.map.for_form("bfloat16" if half else "float32", self.form)
+        return self.map.computes_in(NAMES[self.dtype] if self.dtype else fast)
+
+    def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
+        """The matrix operations for one n x m matrix on a device type; `Costs.of` computes their cost.
+
+        A method with a new kind of map overrides this, or only `flops`, which are then priced as products.
+        """
+        (n, m), dtype = sorted((n, m)), self.dtype_on(device)
+        if type(self).flops is not PolarMethod.flops:
+            return (Operation("product", n, n, n, self.flops(n, m) / (2 * n**3), dtype),)
+        return self.map.operations(n, m, dtype, self.form)
+
+    def flops(self, n: int, m: int) -> int:
+        """Floating-point operations for one n x m matrix on a CPU (products and factorisations only)."""
+        return int(sum(o.flops for o in self.operations(n, m)))
 
     @abstractmethod
     def solve(self, xs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
@@ -59,6 +130,8 @@ class PolarMethod(Oracle):
         """Compute dtypes in which the method is numerically stable."""
         return tuple(DTYPES[name] for name in self.map.dtypes)
 
+    __str__ = write
+
     def multiplier(self, gram: Tensor) -> Tensor:
         """The matrix Q of the result Q X, from X X^T alone: (batch, n, n) in float64. Only if `from_gram` is True."""
         raise NotImplementedError(f"{self.name} needs more than the Gram matrix: use a method with from_gram=True")
@@ -72,10 +145,7 @@ class PolarMethod(Oracle):
         return self
 
     def __call__(self, m: Tensor) -> Tensor:
-        """The approximate polar factor, in the shape, dtype and device of m; m is not modified.
-
-        Args:
-            m: real floating-point tensor (..., n, m).
+        """The approximate polar factor of real (..., n, m), in the shape, dtype and device of m; m is not modified.
 
         Raises:
             TypeError: not a tensor, or a complex or integer one.

@@ -23,18 +23,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from inexact_muon.schedules.operations import at
-
 INSTALLED = find_spec("triton") is not None
-
-PUBLISHED: dict[tuple[int, int], tuple[tuple[int, float], ...]] = {
-    (8, 0): ((1024, 1.19), (2048, 1.69), (4096, 1.78), (8192, 1.73)),
-    (9, 0): ((512, 0.7), (1024, 0.7), (2048, 0.78), (4096, 1.26), (8192, 1.46)),
-}
-"""CUDA compute capability -> (n, speed-up of a Triton kernel over the full n x n product of the vendor's library).
-
-A100: flash-muon; H100: dion, bfloat16.
-"""
 
 SMALLEST = {(8, 0): 1024, (9, 0): 3072}
 """CUDA compute capability -> smallest side for which the kernel is used: where it was measured to be faster, with a
@@ -66,11 +55,6 @@ def smallest_side(device: torch.device) -> int:
         return SMALLEST.get(torch.cuda.get_device_capability(device), UNKNOWN)
     except (AssertionError, RuntimeError):  # this machine has no such device
         return UNKNOWN
-
-
-def speed(n: int, capability: tuple[int, int]) -> float:
-    """The published speed-up of the kernel over the full product at n, interpolated in log n; 1 if unknown."""
-    return at(PUBLISHED.get(capability, ((1, 1.0),)), n)
 
 
 @torch.library.custom_op(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -16,21 +16,20 @@ from inexact_muon.polar.iteration import Segment, factors_of, multiplier, run
 from inexact_muon.schedules.design import CUSHION
 from inexact_muon.schedules.operations import restarts
 
+COMMON = len(fields(PolarMethod))
+
 
 @dataclass(frozen=True)
 class Composition(PolarMethod):
     """A composition of odd polynomials, in direct or Gram form."""
 
     from_gram: ClassVar[bool] = True
+    design: ClassVar[Callable[..., schedules.Schedule]]
+    """Makes the map; takes the fields that the class adds."""
 
     @cached_property
     def map(self) -> schedules.Schedule:
-        return self.schedule
-
-    @property
-    @abstractmethod
-    def schedule(self) -> schedules.Schedule:
-        """Coefficients with their design interval and source."""
+        return type(self).design(**{field.name: getattr(self, field.name) for field in fields(self)[COMMON:]})
 
     def runs_gram(self, n: int, m: int, dtype: torch.dtype) -> bool:
         """Whether n x m matrices use the Gram form in this dtype: see `Schedule.runs_gram`."""
@@ -70,13 +69,10 @@ class NewtonSchulz(Composition):
     """
 
     name: ClassVar[str] = "newton-schulz"
+    design = staticmethod(schedules.newton_schulz)
 
     steps: int = 5
     degree: int = 5
-
-    @property
-    def schedule(self) -> schedules.Schedule:
-        return schedules.newton_schulz(self.steps, self.degree)
 
 
 @dataclass(frozen=True)
@@ -88,12 +84,9 @@ class Jordan(Composition):
     """
 
     name: ClassVar[str] = "jordan"
+    design = staticmethod(schedules.jordan)
 
     steps: int = 5
-
-    @property
-    def schedule(self) -> schedules.Schedule:
-        return schedules.jordan(self.steps)
 
 
 @dataclass(frozen=True)
@@ -101,12 +94,9 @@ class You(Composition):
     """J. You's lists of 5 or 6 quintics."""
 
     name: ClassVar[str] = "you"
+    design = staticmethod(schedules.you)
 
     steps: int = 5
-
-    @property
-    def schedule(self) -> schedules.Schedule:
-        return schedules.you(self.steps)
 
 
 @dataclass(frozen=True)
@@ -114,12 +104,9 @@ class Cesista(Composition):
     """F. Cesista's list of 5 quintics."""
 
     name: ClassVar[str] = "cesista"
+    design = staticmethod(schedules.cesista)
 
     steps: int = 5
-
-    @property
-    def schedule(self) -> schedules.Schedule:
-        return schedules.cesista(self.steps)
 
 
 @dataclass(frozen=True)
@@ -136,6 +123,7 @@ class PolarExpress(Composition):
     """
 
     name: ClassVar[str] = "polar-express"
+    design = staticmethod(schedules.polar_express)
     why_not_half: ClassVar[str] = ": half precision needs a larger safety factor at this degree"
     auto_normalise: ClassVar[str] = "schatten4"
 
@@ -145,10 +133,6 @@ class PolarExpress(Composition):
     safety: float = 1.01
     cushion: float = CUSHION
     power: float = field(default=0.0, kw_only=True)
-
-    @property
-    def schedule(self) -> schedules.Schedule:
-        return schedules.polar_express(self.steps, self.lower, self.degree, self.safety, self.cushion, power=self.power)
 
 
 @dataclass(frozen=True)
@@ -160,6 +144,7 @@ class Cans(Composition):
     """
 
     name: ClassVar[str] = "cans"
+    design = staticmethod(schedules.cans)
     why_not_half: ClassVar[str] = ": half precision needs a safety factor, which polar-express has"
     auto_normalise: ClassVar[str] = "schatten4"
 
@@ -167,22 +152,15 @@ class Cans(Composition):
     lower: float = 1e-3
     degree: int | tuple[int, ...] = 5
 
-    @property
-    def schedule(self) -> schedules.Schedule:
-        return schedules.cans(self.steps, self.lower, self.degree)
-
 
 @dataclass(frozen=True)
 class Polynomial(Composition):
     """A user-defined schedule: one tuple of coefficients of s, s^3, s^5, ... per step."""
 
     name: ClassVar[str] = "polynomial"
+    design = staticmethod(schedules.polynomial)
 
     coefficients: tuple[tuple[float, ...], ...]
-
-    @property
-    def schedule(self) -> schedules.Schedule:
-        return schedules.polynomial(self.coefficients)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "coefficients", self.map.coefficients)

@@ -42,11 +42,6 @@ def rounding(method: PolarMethod, n: int, m: int, dtype: torch.dtype, spread: bo
     return eps * (total + (GRAM * _gram_amplification(method, dtype) if method.runs_gram(n, m, dtype) else 0.0))
 
 
-FLOAT16 = {"direct": 0.005, "gram": 0.02}
-"""Form -> bound on what float16 products with float32 accumulation add to the overshoot of a method whose error bound
-is at most 0.22; the gap changes by at most this plus twice the error bound. Emulation of the spectra of the tests,
-recorded momentum and shapes up to 1024 x 4096 gave at most 0.001 and 0.014 (`tests/test_tensor_cores.py`)."""
-
 GRAM = 12.0
 """Factor of the Gram form: twice the largest one observed for 6000 random matrices of short side 4 to 130."""
 

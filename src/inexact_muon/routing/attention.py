@@ -207,7 +207,7 @@ class _Numbers:
 def _role_of(site: Site) -> str:
     """query, key or value by the layer's name; "several" for a fused one; empty for other names."""
     name = site.path[-2] if site.path[-1] in GENERIC and len(site.path) > 1 else site.path[-1]
-    fused = named_like_fused(replace(site, chain=((name, nn.Module()), (name, site.module)))) or ""
+    fused = named_like_fused(replace(site, chain=((name, nn.Module()), (name, site.module))))
     named = role(name)
     return named if named not in ("", "gate") else "several" if "key" in fused else ""
 

@@ -12,12 +12,7 @@ from inexact_muon.routing.layouts import within
 from inexact_muon.views import Split, Stacked, Transposed, View, Whole
 
 COUNT = (
-    "num_experts",
-    "n_routed_experts",
-    "num_local_experts",
-    "moe_num_experts",
-    "n_experts",
-    "num_routed_experts",
+    *("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "n_experts", "num_routed_experts"),
     "experts",
 )
 HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "input_dim", "input_size", "hidden_dim")
@@ -32,7 +27,11 @@ def stack(site: Site) -> tuple[View, bool] | None:
     shape, module = tuple(site.parameter.shape), site.module
     if len(shape) == 2:
         return _stacked_rows(site)
-    if len(shape) != 3 or not _is_count(site, shape[0]):
+    if len(shape) != 3:
+        return None
+    # The number of experts is told by an attribute, a router, or, if neither is there, the class name.
+    count, routed = site.number(*COUNT), [sides[1] for sides in _routers(site) if sides[0] == shape[0]]
+    if count != shape[0] and not routed and not (count is None and "expert" in site.kind.lower()):
         return None
     sides = tuple(getattr(module, name, None) for name in ("output_size", "input_size"))
     if sides == shape[1:] or sides == shape[:0:-1]:
@@ -40,13 +39,13 @@ def stack(site: Site) -> tuple[View, bool] | None:
         consumers = {getattr(child, "input_size", None) for child in (site.parent or module).children()}
         gated = sides[0] not in consumers and sides[0] % 2 == 0 and sides[0] // 2 in consumers
         return (within(Split(2), view) if gated else view), True
-    return _by_width(site, shape)
+    return _by_width(site, shape, routed[0] if routed else site.number(*HIDDEN))
 
 
-def _by_width(site: Site, shape: tuple[int, ...]) -> tuple[View, bool] | None:
-    """Orientation from the module's `is_transposed`, or from the side that equals the model's width."""
+def _by_width(site: Site, shape: tuple[int, ...], hidden: int | None) -> tuple[View, bool] | None:
+    """Orientation from the module's `is_transposed`, or from the side that equals the model's width `hidden`."""
     name = site.own.lower().removesuffix("_weight").removesuffix("_weights")
-    known, hidden = name in UP or name in DOWN, _hidden(site)
+    known = name in UP or name in DOWN
     transposed = getattr(site.module, "is_transposed", None)
     if not isinstance(transposed, bool):
         wide = [side == hidden for side in shape[1:]]
@@ -72,19 +71,6 @@ def _stacked_rows(site: Site) -> tuple[View, bool] | None:
     if name not in UP and name not in DOWN:
         return None
     return Stacked(count, transposed=name in DOWN), True
-
-
-def _is_count(site: Site, size: int) -> bool:
-    """Whether this is the number of experts: by an attribute, a router, or, if neither is there, the class name."""
-    count = site.number(*COUNT)
-    routed = any(sides[0] == size for sides in _routers(site))
-    return count == size or routed or (count is None and "expert" in site.kind.lower())
-
-
-def _hidden(site: Site) -> int | None:
-    """The width of the model, from the router or an attribute."""
-    routed = (sides[1] for sides in _routers(site) if sides[0] == site.parameter.shape[0])
-    return next(routed, site.number(*HIDDEN))
 
 
 def _routers(site: Site) -> Iterator[tuple[int, int]]:

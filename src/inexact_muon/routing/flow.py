@@ -47,28 +47,14 @@ class Flow:
     rows: tuple[WeightRows, ...] = ()
 
     @cached_property
-    def consumed(self) -> frozenset[int]:
-        """Layers whose output another one takes."""
-        return frozenset(self.consumers)
-
-    @cached_property
     def returned(self) -> frozenset[int]:
         """Layers whose output is returned."""
         return frozenset().union(*self.entries) - {INPUT, OTHER}
 
     @cached_property
-    def residual(self) -> bool:
-        """Whether the model returns its own input, perhaps with something added."""
-        return any(INPUT in entry for entry in self.entries)
-
-    @cached_property
     def outputs(self) -> frozenset[int]:
         """Layers whose output is the model's and no other layer's input."""
-        return self.returned - self.consumed
-
-    def beside(self, key: int) -> bool:
-        """Whether an output is returned after the first tensor, which is a block's hidden state, and is not in it."""
-        return len(self.entries) > 1 and key not in self.entries[0]
+        return self.returned - self.consumers.keys()
 
     @cached_property
     def added(self) -> dict[int, int]:

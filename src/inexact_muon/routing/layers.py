@@ -103,13 +103,10 @@ class Site:
     """The position of a parameter in a model.
 
     Attributes:
-        name: name of the parameter in the model.
         own: its name in its module, or that of the weight that it parametrises.
-        parameter: the parameter.
         chain: (attribute, module) from the model to the parameter's module, without wrappers.
         path: the attributes.
         module: the last module, whose class has the name `kind`.
-        parent: the module that contains it.
     """
 
     name: str

@@ -7,10 +7,8 @@ its module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from torch import nn
 
 from inexact_muon.routing.flow import cut_by
 from inexact_muon.routing.layers import Site, layer_of
@@ -22,8 +20,7 @@ HEAD_DIM = ("head_dim", "attention_head_size", "head_size", "hidden_size_per_att
 GENERIC = ("linear", "proj", "fc", "c", "0")
 """Uninformative layer names; the enclosing module's name is used instead."""
 
-ATTENTION = ("query, key, value", "key, value")
-"""Layouts whose parts are in an order that only the code of the module tells."""
+QKV, KV, GATED = ("query", "key", "value"), ("key", "value"), ("gate", "up")
 
 Rows = Callable[[Site, int, int], Split | None]
 
@@ -35,58 +32,42 @@ class Known:
     Attributes:
         names: layer names, in lower case.
         rows: (site, rows, columns) -> the cut, or None if the numbers do not fit.
-        what: the parts, for `explain`.
+        parts: what the weight is made of, for `explain`.
         must: whether a layer of this name that does not fit is reported as unsure.
     """
 
     names: tuple[str, ...]
     rows: Rows
-    what: str
+    parts: tuple[str, ...]
     must: bool = True
 
 
-@dataclass(frozen=True)
-class Fused:
-    """Layout of a weight; no cut if the name is known and the numbers do not fit."""
+def fused(site: Site, rows: int, columns: int) -> tuple[Split | None, str] | None:
+    """The cut of a weight with this many rows and columns, and its parts; None if it is not known to be fused.
 
-    cut: Split | None
-    what: str
-
-
-def fused(site: Site, rows: int, columns: int) -> Fused | None:
-    """The layout of a weight with this many rows and columns; None if it is not known to be fused."""
+    There is no cut if the name is known and the numbers do not fit.
+    """
     layer, name = site, site.path[-1].lower() if site.path else ""
     if name in GENERIC and len(site.path) > 1:
-        if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear_children(site.parent) == 1:
-            return Fused(Split(2), "gate, up")
+        beside = site.parent.children() if site.parent is not None else ()
+        linear = sum(layer_of(child).linear is not None for child in beside)
+        if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear == 1:
+            return Split(2), ", ".join(GATED)
         site, name = site.up(1, site.own), site.path[-2].lower()
     for layout in LAYOUTS:
         if name in layout.names:
             cut = layout.rows(site, rows, columns)
-            if layout.what in ATTENTION and (cut is None or (site.number(*HEADS) or 1) > 1):
-                cut = cut_by(layer, rows) or cut  # parts of each head in turn have the same sizes
+            if layout.parts in (QKV, KV) and (cut is None or (site.number(*HEADS) or 1) > 1):
+                cut = cut_by(layer, rows) or cut  # the order of q, k and v of each head is in the code alone
             if cut is not None or layout.must:
-                return Fused(cut, layout.what)
+                return cut, ", ".join(layout.parts)
     return None
 
 
-def named_like_fused(site: Site) -> str | None:
-    """The parts of a fused weight that the name suggests, such as "query, key, value"; None for other names."""
-    names = [part.lower() for part in site.path[-1:]]
-    return next((layout.what for layout in LAYOUTS for name in names if layout.must and name in layout.names), None)
-
-
-def linear_children(module: nn.Module | None) -> int:
-    """Number of linear layers among a module's children."""
-    return sum(layer_of(child).linear is not None for child in module.children()) if module is not None else 0
-
-
-def _consumer_widths(site: Site) -> Iterator[int]:
-    """Input widths of the other layers of the same module."""
-    for _, module in site.chain[-3:-1][::-1]:
-        for child in module.children():
-            if child is not site.module and (sides := layer_of(child).linear) is not None:
-                yield sides[1]
+def named_like_fused(site: Site) -> tuple[str, ...]:
+    """The parts of a fused weight that the name suggests, such as query, key, value; none for other names."""
+    name = site.path[-1].lower() if site.path else ""
+    return next((layout.parts for layout in LAYOUTS if layout.must and name in layout.names), ())
 
 
 def _heads(site: Site, columns: int) -> tuple[int, int, int]:
@@ -176,7 +157,8 @@ def compressed(site: Site, rows: int, columns: int) -> Split | None:
 
 def halves(site: Site, rows: int, columns: int) -> Split | None:
     """[gate; up], if another layer of the module takes half of the rows and none takes all of them."""
-    consumers = list(_consumer_widths(site))
+    beside = [child for _, module in site.chain[-3:-1] for child in module.children() if child is not site.module]
+    consumers = [sides[1] for child in beside if (sides := layer_of(child).linear) is not None]
     return Split(2) if 2 * (rows // 2) == rows and rows // 2 in consumers and rows not in consumers else None
 
 
@@ -218,21 +200,21 @@ def delta_net(site: Site, rows: int, columns: int) -> Split | None:
 
 
 LAYOUTS = (
-    Known(("query_key_value", "linear_qkv"), query_key_value, "query, key, value"),
-    Known(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, "query, key, value"),
-    Known(("c_attn",), c_attn, "query, key, value"),
-    Known(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, "key, value"),
-    Known(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, "key, value"),
-    Known(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, "gate, up"),
+    Known(("query_key_value", "linear_qkv"), query_key_value, QKV),
+    Known(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, QKV),
+    Known(("c_attn",), c_attn, QKV),
+    Known(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, KV),
+    Known(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, KV),
+    Known(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, GATED),
     Known(
         ("wi", "weights_in", "dense_h_to_4h", "input_linear", "fc1", "fc_in", "c_fc", "linear_fc1", "w1", "up_proj"),
         halves,
-        "gate, up",
+        GATED,
         must=False,
     ),
-    Known(("in_proj",), state_space, "parts of the input projection", must=False),
-    Known(("x_proj",), selection, "dt, B, C", must=False),
-    Known(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, "query, key, value and gates"),
+    Known(("in_proj",), state_space, ("parts of the input projection",), must=False),
+    Known(("x_proj",), selection, ("dt", "B", "C"), must=False),
+    Known(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, ("query", "key", "value and gates")),
 )
 
 

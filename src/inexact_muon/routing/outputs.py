@@ -19,6 +19,7 @@ from torch import nn
 
 from inexact_muon.routing.flow import Flow, flow_of
 from inexact_muon.routing.layers import WEAK, WORDS, Chain, in_block, inner, layer_of, words
+from inexact_muon.routing.reading.forward import INPUT
 
 ROWS = "output layer: one row for each embedding"
 RETURNED = "output layer: the model returns its output"
@@ -143,7 +144,7 @@ def _by_code(read: _Model, declared: Mapping[int, str]) -> tuple[dict[int, str],
         reasons.setdefault(key, why)
     if not reasons and not flow.returned:
         reasons = {id(layer.module): "output layer: as wide as the input" for layer in _input_sized(read)}
-    untaken = [layer for layer in read.candidates if id(layer.module) not in flow.consumed]
+    untaken = [layer for layer in read.candidates if id(layer.module) not in flow.consumers]
     doubtful = [x for x in untaken if not read.follows(x) and layer_of(x.module).type != "convolution"]
     guess = untaken[-1:] if not reasons and not flow.returned else []
     uncalled = [layer for layer in untaken if id(layer.module) not in flow.called]
@@ -195,14 +196,16 @@ def _last_block(read: _Model, flow: Flow) -> Iterator[tuple[int, str]]:
     for block in (module for module in read.model.modules() if id(module) in flow.returned):
         inside = flow_of(block)
         for layer in (layer for layer in read.layers if layer.block and id(layer.module) in inside.outputs):
-            ends = not inside.residual or not (read.follows(layer) or _may_be_consumed(layer, read))
-            if inside.beside(id(layer.module)) or (ends and id(block) in flow.outputs):
+            adds = any(INPUT in entry for entry in inside.entries)  # to the block's own input
+            ends = not adds or not (read.follows(layer) or _may_be_consumed(layer, read))
+            hidden, *rest = inside.entries
+            if (rest and id(layer.module) not in hidden) or (ends and id(block) in flow.outputs):
                 yield id(layer.module), "output layer: the model returns the output of its block"
 
 
 def _judged(read: _Model, flow: Flow) -> Iterator[tuple[int, str]]:
     """Output layers by names and widths, unless another layer takes their output and the model does not return it."""
-    taken = flow.consumed - flow.returned
+    taken = flow.consumers.keys() - flow.returned
     for layer in _named(read):
         if id(layer.module) not in taken:
             yield id(layer.module), "output layer by name"
@@ -215,7 +218,7 @@ def _judged(read: _Model, flow: Flow) -> Iterator[tuple[int, str]]:
         elif weak or not _may_be_consumed(layer, read):
             yield id(layer.module), "output layer: no other layer takes its output"
     last = _last(read.model)
-    if last is not None and id(last) not in flow.consumed:
+    if last is not None and id(last) not in flow.consumers:
         yield id(last), "output layer: the last one of the model"
 
 
@@ -235,8 +238,8 @@ def _named(read: _Model) -> Iterator[_Layer]:
     }
     for scope, layers in ends.items():
         others = {layer.into for other, last in ends.items() if other != scope for layer in last}
-        given = {other.out for other in read.layers if other.path[: len(scope)] != scope} | read.embedded
-        yield from (layer for layer in layers if layer.out in given or layer.out not in others)
+        produced = {other.out for other in read.layers if other.path[: len(scope)] != scope} | read.embedded
+        yield from (layer for layer in layers if layer.out in produced or layer.out not in others)
 
 
 def _last_layers(inside: Sequence[_Layer], read: _Model) -> list[_Layer]:

@@ -113,10 +113,11 @@ def _matrix(site: Site, facts: Facts) -> Decision:
     if id(site.module) in facts.outputs:
         return Decision("head", "adamw", facts.outputs[id(site.module)], view, True)
     fused = layouts.fused(site, rows, columns)
-    if fused is not None and fused.cut is not None:
-        return Decision("hidden", "lmo", f"fused {fused.what}: split", layouts.within(fused.cut, view), True)
     if fused is not None:
-        why = f"named like a fused {fused.what}, but the sizes do not fit: not split"
+        cut, what = fused
+        if cut is not None:
+            return Decision("hidden", "lmo", f"fused {what}: split", layouts.within(cut, view), True)
+        why = f"named like a fused {what}, but the sizes do not fit: not split"
         return Decision("hidden", "lmo", why, view, True, sure=False)
     return _doubted(Decision("hidden", "lmo", f"hidden matrix ({site.kind})", view, True), site, facts)
 
@@ -145,10 +146,10 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
         return Decision("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.outputs:
         return Decision("head", "adamw", facts.outputs[id(module)], view, True)
-    if (what := layouts.named_like_fused(site)) is not None:
-        parts = what.count(",") + 1
-        if module.groups == 1 and cut_by(site, int(module.out_channels)) == Split(parts):  # type: ignore[arg-type]
-            return Decision("conv", "lmo", f"convolution to {what}: split", replace(view, groups=parts), True)
+    if parts := layouts.named_like_fused(site):
+        if module.groups == 1 and cut_by(site, int(module.out_channels)) == Split(len(parts)):  # type: ignore[arg-type]
+            why = f"convolution to {', '.join(parts)}: split"
+            return Decision("conv", "lmo", why, replace(view, groups=len(parts)), True)
         why = "convolution named like a fused weight: flattened, not split"
         return Decision("conv", "lmo", why, view, True, sure=False)
     kind = "transposed convolution" if view.transposed else "convolution"

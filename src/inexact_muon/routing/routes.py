@@ -14,8 +14,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -58,11 +57,6 @@ class Route(Decision):
     rule: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     settled: bool = False
-
-    @property
-    def reason(self) -> str:
-        """Why, and whether this is certain."""
-        return self.why if self.sure else f"unsure: {self.why}"
 
 
 def routes(model: nn.Module, rules: Rules = (), split: Splits | None = None, heads: Heads = False) -> list[Route]:
@@ -173,13 +167,7 @@ def _routed(site: Site, decision: Decision, rules: Rules, exempt: bool) -> Route
 
 @dataclass(frozen=True)
 class Recipe:
-    """Routing arguments of `for_model`.
-
-    Attributes:
-        adamw: options of the AdamW groups.
-        lr: learning rate of the LMO groups.
-        heads: whether attention's matrices are one for each head.
-    """
+    """Routing arguments of `for_model`."""
 
     rules: Rules
     split: Splits | None
@@ -187,18 +175,17 @@ class Recipe:
     lr: Any = None
     heads: Heads = False
 
-    def routes(self, model: nn.Module) -> list[Route]:
-        """Route of each trainable parameter."""
-        return routes(model, self.rules, self.split, self.heads)
-
     def groups(self, routes: Sequence[Route]) -> list[dict[str, Any]]:
         """One group per combination of algorithm, view, decay and rule options; LMO groups first.
 
-        `lr_scale` of a rule is multiplied into the learning rate, so that schedulers see one number.
+        Names are such as "lmo", "lmo split(rows=3)", "adamw no decay", "lmo rule 'blocks.0.*'". `lr_scale` of a rule is
+        multiplied into the learning rate, so that schedulers see one number.
         """
         groups: dict[str, dict[str, Any]] = {}
         for route in sorted(routes, key=lambda route: route.algorithm != "lmo"):
-            name = group_name(route)
+            parts = [route.algorithm, *([str(route.view)] if route.view != Whole() else [])]
+            parts += ["no decay"] * (not route.decay) + [f"rule {route.rule!r}"] * bool(route.options)
+            name = " ".join(parts)
             if name not in groups:
                 options = dict({} if route.algorithm == "lmo" else self.adamw)
                 options |= {**({} if route.decay else {"weight_decay": 0.0}), **route.options}
@@ -212,38 +199,25 @@ class Recipe:
         return list(groups.values())
 
 
-def group_name(route: Route) -> str:
-    """Such as "lmo", "lmo split(rows=3)", "adamw no decay", "lmo rule 'blocks.0.*'"."""
-    parts = [route.algorithm]
-    if route.view != Whole():
-        parts.append(str(route.view))
-    if not route.decay:
-        parts.append("no decay")
-    if route.options:
-        parts.append(f"rule {route.rule!r}")
-    return " ".join(parts)
-
-
-def warn_of_doubts(routes: Sequence[Route]) -> None:
-    """Warn once if hidden matrices may be outputs, once if heads are not known, once if many matrices get AdamW."""
+def doubts(routes: Sequence[Route]) -> Iterator[str]:
+    """A warning if hidden matrices may be outputs, one if heads are not known, one if many matrices get AdamW."""
     outputs = [r for r in routes if r.may_be_output]
     if outputs:
         text = "it is not known whether a layer takes their output, and output layers should get AdamW"
-        _warn(text, outputs, "adamw", "if none does", "lmo", routes)
+        yield _doubt(text, outputs, "adamw", "if none does", "lmo", routes)
     unknown = [r for r in routes if r.unknown_heads]
     if unknown:
         names, doubt = _first_names(unknown), unknown[0].unknown_heads
-        warnings.warn(
+        yield (
             f"for_model: heads: the heads of {names} are not known ({doubt}), and these are not divided by head: pass "
-            f'split={{"{globs(unknown, routes)[0]}": the number of heads}}, or 1 to leave them as they are',
-            stacklevel=4,
+            f'split={{"{globs(unknown, routes)[0]}": the number of heads}}, or 1 to leave them as they are'
         )
     hidden = [r for r in routes if r.role in HIDDEN or r.settled or not r.sure]
     lost = [r for r in hidden if r.algorithm == "adamw" and not r.settled and r.role not in ("conv", "head")]
     share = sum(r.parameter.numel() for r in lost) / max(1, sum(r.parameter.numel() for r in hidden))
     if share > LOST:
         what = f"{share:.0%} of the entries of hidden matrices get AdamW"
-        _warn(what, lost, "lmo", "if they should not", "adamw", routes)
+        yield _doubt(what, lost, "lmo", "if they should not", "adamw", routes)
         return
     open_ = [r for r in routes if not r.settled]
     moved = {_INDEX.sub(r"\1*", r.name) for r in open_ if r.algorithm == "lmo"}
@@ -252,13 +226,12 @@ def warn_of_doubts(routes: Sequence[Route]) -> None:
     odd = [r for r in several if r.algorithm == "adamw" and _INDEX.sub(r"\1*", r.name) in moved]
     if odd:
         what = "matrices get AdamW while those of the same name in other blocks get the LMO"
-        _warn(what, odd, "lmo", "if they should not", "adamw", routes)
+        yield _doubt(what, odd, "lmo", "if they should not", "adamw", routes)
 
 
-def _warn(what: str, doubtful: Sequence[Route], word: str, condition: str, other: str, routes: Sequence[Route]) -> None:
-    names = _first_names(doubtful)
+def _doubt(what: str, doubtful: Sequence[Route], word: str, condition: str, other: str, routes: Sequence[Route]) -> str:
     rules = ", ".join(f'("{glob}", "{word}")' for glob in globs(doubtful, routes))
-    warnings.warn(f'for_model: {what} ({names}): {condition}, pass rules=[{rules}], else "{other}"', stacklevel=5)
+    return f'for_model: {what} ({_first_names(doubtful)}): {condition}, pass rules=[{rules}], else "{other}"'
 
 
 def _first_names(routes: Sequence[Route]) -> str:

@@ -12,10 +12,9 @@ from inexact_muon.schedules.design import cans as cans
 from inexact_muon.schedules.design import minimax as minimax
 from inexact_muon.schedules.design import newton_schulz as newton_schulz
 from inexact_muon.schedules.design import polar_express as polar_express
+from inexact_muon.schedules.judgement import Judgement as Judgement
+from inexact_muon.schedules.judgement import judge as judge
 from inexact_muon.schedules.operations import Operation as Operation
-from inexact_muon.schedules.oracles import Judgement as Judgement
-from inexact_muon.schedules.oracles import Oracle as Oracle
-from inexact_muon.schedules.oracles import judge as judge
 from inexact_muon.schedules.published import cesista as cesista
 from inexact_muon.schedules.published import jordan as jordan
 from inexact_muon.schedules.published import polynomial as polynomial
@@ -28,13 +27,7 @@ if TYPE_CHECKING:
     from inexact_muon.schedules.rational import Polished as Polished
     from inexact_muon.schedules.rational import Rational as Rational
     from inexact_muon.schedules.rational import zolotarev as zolotarev
-    from inexact_muon.schedules.shapes import SHAPES as SHAPES
-    from inexact_muon.schedules.shapes import ShapedMap as ShapedMap
 
 __getattr__, __dir__ = _lazy.lazy_names(
-    __name__,
-    {
-        "inexact_muon.schedules.rational": ("Polished", "Rational", "zolotarev"),
-        "inexact_muon.schedules.shapes": ("SHAPES", "ShapedMap"),
-    },
+    __name__, {"inexact_muon.schedules.rational": ("Polished", "Rational", "zolotarev")}
 )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -55,11 +55,6 @@ def square_products(degree: int) -> int:
     Degree 9 needs as many as degree 7, by A^2 (c_2 I + c_3 A + c_4 A^2); from degree 11 on Horner in A^2.
     """
     return {3: 0, 5: 1, 7: 2, 9: 2}.get(degree, (degree + 1) // 4)
-
-
-def dtype_name(dtype: Any) -> str:
-    """Name of a torch dtype, or of a dtype that is given by its name: "float32" for torch.float32."""
-    return str(dtype).removeprefix("torch.")
 
 
 FULL = ("float64", "float32")

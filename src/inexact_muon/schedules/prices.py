@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import Protocol
 
 from inexact_muon.schedules.operations import Curve, Kind, Operation, at
-from inexact_muon.schedules.oracles import Oracle
+
+
+class Priced(Protocol):
+    """What has matrix operations, such as a polar method."""
+
+    def operations(self, n: int, m: int, device: str = "cpu") -> tuple[Operation, ...]:
+        """Those for one n x m matrix."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Costs:
     curves: Mapping[Kind | tuple[Kind, str], Curve]
     launch: float = 0.0
 
-    def of(self, oracle: Oracle, n: int, m: int) -> float:
+    def of(self, oracle: Priced, n: int, m: int) -> float:
         """Cost for one n x m matrix in products; inf if an operation is not supported on the device."""
         return sum(self.price(o) for o in oracle.operations(n, m, self.device)) / min(n, m) ** 3
 
@@ -52,15 +59,8 @@ CPU = Costs(
         "product": ((1, 1.0),),
         "symmetric": ((256, 1.0), (512, 0.92), (768, 0.72), (1536, 0.6), (4096, 0.55)),
         "inverse": (
-            (32, 12.0),
-            (64, 9.5),
-            (128, 4.2),
-            (256, 3.0),
-            (384, 1.9),
-            (512, 1.7),
-            (768, 1.28),
-            (1536, 1.0),
-            (4096, 0.8),
+            *((32, 12.0), (64, 9.5), (128, 4.2), (256, 3.0), (384, 1.9)),
+            *((512, 1.7), (768, 1.28), (1536, 1.0), (4096, 0.8)),
         ),
         "decomposition": ((1, 10.0),),
     },

@@ -42,7 +42,6 @@ class ScalarMap(ABC):
 
     Attributes:
         lower: lower end of the design interval of normalised singular values (0: not stated).
-        source: source of the coefficients.
     """
 
     lower: float

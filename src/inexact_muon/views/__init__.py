@@ -4,38 +4,20 @@ A view is a frozen value with a text form, like balls and lengths. It cuts a who
 `first` is then the index of the piece's first entry in each dimension of the whole tensor, and `shape` the whole shape.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from inexact_muon import _lazy
 from inexact_muon._text import read
 from inexact_muon.views.base import BATCH as BATCH
 from inexact_muon.views.base import COLUMNS as COLUMNS
 from inexact_muon.views.base import ROWS as ROWS
+from inexact_muon.views.base import Interleaved as Interleaved
 from inexact_muon.views.base import Misfit as Misfit
+from inexact_muon.views.base import Split as Split
 from inexact_muon.views.base import Transposed as Transposed
 from inexact_muon.views.base import View as View
 from inexact_muon.views.base import Whole as Whole
 from inexact_muon.views.blocks import Flatten as Flatten
 from inexact_muon.views.blocks import Stacked as Stacked
 
-if TYPE_CHECKING:
-    from inexact_muon.views.split import Interleaved as Interleaved
-    from inexact_muon.views.split import Split as Split
-
-__getattr__, __dir__ = _lazy.lazy_names(__name__, {"inexact_muon.views.split": ("Interleaved", "Split")})
-
-VIEWS = _lazy.Classes(
-    {
-        "whole": Whole,
-        "flatten": Flatten,
-        "stacked": Stacked,
-        "split": "inexact_muon.views.split:Split",
-        "interleaved": "inexact_muon.views.split:Interleaved",
-        "transposed": Transposed,
-    }
-)
+VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Stacked, Split, Interleaved, Transposed)}
 """Name -> class, for parsing."""
 
 

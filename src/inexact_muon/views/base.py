@@ -1,13 +1,15 @@
-"""Base class of views, the whole tensor, and the transposed one."""
+"""Base class of views; the whole tensor, the transposed one, and blocks of rows of a fused weight."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from inexact_muon._text import write
@@ -54,8 +56,7 @@ class View(ABC):
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         """The matrix axis of each tensor dimension: BATCH, ROWS or COLUMNS; None if it mixes several."""
 
-    def __str__(self) -> str:
-        return write(self)
+    __str__ = write
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,131 @@ class Transposed(View):
 
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         return _swapped(self.inner.axes(ndim))
+
+
+@dataclass(frozen=True)
+class Split(View):
+    """Each block of rows is a matrix: fused query, key and value; gate and up.
+
+    Attributes:
+        rows: the number of equal blocks, or the rows of each block; if groups > 1, of each block in a group.
+        groups: number of repetitions: 1 for [q; k; v], the number of heads for [q1; k1; v1; q2; k2; v2]. Each matrix
+            consists of its blocks in all groups.
+    """
+
+    name: ClassVar[str] = "split"
+
+    rows: int | tuple[int, ...] = 3
+    groups: int = 1
+
+    def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
+        sizes, start = self._sizes(shape), first[-2]
+        if self.groups == 1:
+            return [x.narrow(-2, low, high - low) for low, high in self._spans(sizes, start, x.shape[-2])]
+        if start % sum(sizes) == 0 and x.shape[-2] % sum(sizes) == 0:
+            return [block.flatten(-3, -2) for block in torch.split(unflatten(x, -2, sum(sizes)), sizes, -2)]
+        return [x.index_select(-2, rows.to(x.device)) for rows in self._rows(sizes, start, x.shape[-2])]
+
+    def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
+        sizes, start = self._sizes(shape), first[-2]
+        if self.groups == 1:
+            return torch.cat(list(parts), -2)
+        if start % sum(sizes) == 0 and size[-2] % sum(sizes) == 0:
+            blocks = [unflatten(part, -2, rows) for part, rows in zip(parts, sizes, strict=True)]
+            return torch.cat(blocks, -2).flatten(-3, -2)
+        joined = parts[0].new_empty(tuple(size))
+        for rows, part in zip(self._rows(sizes, start, size[-2]), parts, strict=True):
+            joined.index_copy_(-2, rows.to(joined.device), part)
+        return joined
+
+    def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
+        return [(*shape[:-2], rows * self.groups, shape[-1]) for rows in self._sizes(shape)]
+
+    def block(self, shape: Shape) -> tuple[int, int, int] | None:
+        sizes = self._sizes(shape)
+        return (
+            (len(sizes), sizes[0], shape[-1]) if len(shape) == 2 and self.groups == 1 and len(set(sizes)) == 1 else None
+        )
+
+    def axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (*(BATCH,) * (ndim - 2), ROWS, COLUMNS)
+
+    def _sizes(self, shape: Shape) -> list[int]:
+        """Rows of each block in a group."""
+        total = shape[-2]
+        sizes = list(self.rows) if isinstance(self.rows, tuple) else [total // (self.rows * self.groups)] * self.rows
+        if sum(sizes) * self.groups != total or min(sizes) < 1:
+            raise Misfit(f"{self} does not divide the {total} rows of a parameter of shape {tuple(shape)}")
+        return sizes
+
+    @staticmethod
+    def _spans(sizes: Sequence[int], start: int, count: int) -> list[tuple[int, int]]:
+        """(begin, end) of each block of one group within a piece of `count` rows that begins at row `start`."""
+        edges = (0, *accumulate(sizes))
+        return list(pairwise(min(max(edge - start, 0), count) for edge in edges))
+
+    @staticmethod
+    def _rows(sizes: Sequence[int], start: int, count: int) -> list[Tensor]:
+        """Row indices of each matrix within a piece; computed on the CPU to avoid a synchronisation."""
+        place = torch.arange(start, start + count) % sum(sizes)
+        edges = (0, *accumulate(sizes))
+        return [((place >= low) & (place < high)).nonzero().flatten() for low, high in pairwise(edges)]
+
+
+@dataclass(frozen=True)
+class Interleaved(View):
+    """Each block of rows in each group is a matrix: [k1; v1; k2; v2] with keys and values of different sizes.
+
+    Blocks at the same place of their groups form a stack.
+
+    Attributes:
+        rows: rows of each block in a group.
+        groups: number of groups, such as heads.
+    """
+
+    name: ClassVar[str] = "interleaved"
+
+    rows: tuple[int, ...] = (1,)
+    groups: int = 1
+
+    def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
+        parts: list[Tensor] = []
+        for low, high, stacked in self._runs(first[0], x.shape[0]):
+            run = x.narrow(0, low, high - low)
+            parts += torch.split(unflatten(run, 0, sum(self.rows)), list(self.rows), 1) if stacked else [run]
+        return parts
+
+    def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
+        rest, joined = list(parts), []
+        for _, _, stacked in self._runs(first[0], size[0]):
+            blocks = [rest.pop(0) for _ in (self.rows if stacked else (0,))]
+            joined.append(torch.cat(blocks, 1).flatten(0, 1) if stacked else blocks[0])
+        return torch.cat(joined) if joined else parts[0].new_empty(tuple(size))
+
+    def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
+        if len(shape) != 2 or sum(self.rows) * self.groups != shape[0] or min(self.rows) < 1:
+            raise Misfit(f"{self} does not divide the rows of a parameter of shape {tuple(shape)}")
+        return [(self.groups, rows, shape[1]) for rows in self.rows]
+
+    def axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (None, COLUMNS)
+
+    def _runs(self, first: int, count: int) -> Iterator[tuple[int, int, bool]]:
+        """(begin, end, whether it is whole groups) of blocks, or parts of them, in rows of a piece."""
+        size = sum(self.rows)
+        whole_from, whole_to = -(-first // size) * size, (first + count) // size * size
+        if whole_from >= whole_to:
+            whole_from = whole_to = first + count
+        yield from self._partial(first, first, whole_from)
+        if whole_from < whole_to:
+            yield whole_from - first, whole_to - first, True
+        yield from self._partial(first, whole_to, first + count)
+
+    def _partial(self, first: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
+        """Blocks, or parts of them, between two rows of the whole weight."""
+        edges = [start + edge for start in range(0, high, sum(self.rows)) for edge in accumulate(self.rows)]
+        cuts = [low, *(edge for edge in edges if low < edge < high), high] if low < high else []
+        yield from ((a - first, b - first, False) for a, b in pairwise(cuts))
 
 
 def unflatten(x: Tensor, dim: int, size: int) -> Tensor:

@@ -14,9 +14,8 @@ from inexact_muon.inexactness import measure
 from inexact_muon.lmo import Spectral
 from inexact_muon.polar import Auto, Jordan, PolarExpress, Zolotarev
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon.schedules.spectra import SPECTRA
 from inexact_muon_lab.bench.timing import CPU, Work, interleaved
-from inexact_muon_lab.tune.spectra import resolve
+from inexact_muon_lab.tune.spectra import SPECTRA, resolve
 
 GPT2_LAYER = ((768, 768),) * 4 + ((3072, 768), (768, 3072))
 """The matrices of one layer of GPT-2 124M."""
@@ -83,7 +82,7 @@ def contenders(
     keys = [(min(shape), max(shape), device.type) for shape in shapes]
     return {
         FIVE: plain([JORDAN] * 5),
-        EIGHT: plain(list(PolarExpress(8).schedule.coefficients)),
+        EIGHT: plain(list(PolarExpress(8).map.coefficients)),
         **{text: auto.resolved(keys).orthogonalise_all for text, auto in AUTOS.items()},
         **{str(p): p.orthogonalise_all for p in (PolarExpress(5), Jordan(5), PolarExpress(8), Zolotarev(3))},
     }

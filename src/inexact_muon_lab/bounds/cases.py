@@ -9,9 +9,10 @@ from math import inf
 from typing import Any
 
 from inexact_muon import lmo, polar
-from inexact_muon.lmo import Ball, Perturbed, Spectral
+from inexact_muon.lmo import Ball, Spectral
 from inexact_muon_lab.bounds import verify
 from inexact_muon_lab.bounds.verify import BoundRow
+from inexact_muon_lab.experiments.perturbed import Perturbed
 from inexact_muon_lab.problems.blocks import Blocks
 from inexact_muon_lab.problems.matrix import Exponential, Logistic, Quadratic
 

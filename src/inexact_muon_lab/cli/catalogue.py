@@ -23,7 +23,7 @@ from inexact_muon.polar import (
     You,
     Zolotarev,
 )
-from inexact_muon.schedules.spectra import SPECTRA
+from inexact_muon_lab.tune.spectra import SPECTRA
 
 LOWERS = (1e-1, 1e-2, 1e-3, 1e-4)
 SIDE = 1024

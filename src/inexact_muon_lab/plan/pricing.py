@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from inexact_muon.polar import kernel
+from inexact_muon.schedules.operations import at
 from inexact_muon_lab.plan.recorder import Launch, Messages, Recorder
 
 BANDWIDTH, MULTIPROCESSORS, FLOOR, H100 = 0.85 * 3.35e12, 132, 2e-6, (9, 0)
@@ -103,10 +103,25 @@ def product(batch: int, n: int, k: int, m: int, size: int, machine: Machine = Ma
     return max(2 * batch * n * k * m / rate, batch * (n * k + k * m + n * m) * size / BANDWIDTH, FLOOR)
 
 
+PUBLISHED: dict[tuple[int, int], tuple[tuple[int, float], ...]] = {
+    (8, 0): ((1024, 1.19), (2048, 1.69), (4096, 1.78), (8192, 1.73)),
+    (9, 0): ((512, 0.7), (1024, 0.7), (2048, 0.78), (4096, 1.26), (8192, 1.46)),
+}
+"""CUDA compute capability -> (n, speed-up of a Triton kernel over the full n x n product of the vendor's library).
+
+A100: flash-muon; H100: dion, bfloat16.
+"""
+
+
+def speed(n: int, capability: tuple[int, int]) -> float:
+    """The published speed-up of the kernel over the full product at n, interpolated in log n; 1 if unknown."""
+    return at(PUBLISHED.get(capability, ((1, 1.0),)), n)
+
+
 def seconds(
     done: Launch,
     machine: Machine = Machine(),  # noqa: B008
-    symmetric: Callable[[int], float] = lambda n: kernel.speed(n, H100),
+    symmetric: Callable[[int], float] = lambda n: speed(n, H100),
 ) -> float:
     """One operation; `symmetric` is the speed of a symmetric product of side n relative to a full one."""
     if done.product is None:

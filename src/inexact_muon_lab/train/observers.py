@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from inexact_muon.inexactness import assess
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim import LMOOptimizer, Observer
-from inexact_muon.optim.telemetry import Answer, oracle_flops
+from inexact_muon.optim.telemetry import Answer, Entry, oracle_flops
 
 PARTS = ("data", "forward", "backward", "oracle", "optimizer", "evaluation", "telemetry", "storage")
 
@@ -62,7 +61,7 @@ class LMOErrors(Observer):
         self.exact, self.watch, self._clock = exact, False, clock
         self.errors: dict[str, dict[str, float]] = {}
 
-    def wants(self, optimizer: Optimizer, entries: Sequence[tuple[dict[str, Any], Tensor]]) -> set[int]:
+    def wants(self, optimizer: Optimizer, entries: Sequence[Entry]) -> set[int]:
         self.errors = {"delta": {}, "gap": {}, "overshoot": {}}
         if not self.watch:
             return set()

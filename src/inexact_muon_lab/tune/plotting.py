@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inexact_muon.polar import PolarMethod
-from inexact_muon.schedules.oracles import normaliser
+from inexact_muon.schedules.judgement import normaliser
 from inexact_muon_lab.extras import check_picture, require
 from inexact_muon_lab.tune.advice import Advice, Kind, advise, text
 from inexact_muon_lab.tune.spectra import Layer, positions

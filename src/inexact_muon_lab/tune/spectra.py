@@ -9,7 +9,7 @@ product of their balls: delta and overshoot by maximum, gap weighted by dual nor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,6 @@ from inexact_muon._text import nearest
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
-from inexact_muon.schedules.spectra import SPECTRA
 from inexact_muon_lab.checkpoints.momenta import matrices, momenta
 from inexact_muon_lab.tune.checkpoints import read
 
@@ -44,6 +43,32 @@ CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
 DEFAULT = "gpt-late"
 """Default spectrum of `transfer`."""
+
+
+def gaussian(n: int) -> Array:
+    """Quantiles of the quarter-circle law, the spectrum of a square Gaussian matrix; the smallest is about 1/n."""
+    x = np.linspace(0.0, 1.0, 20001)
+    angle = np.arcsin(x)
+    cumulative = (2.0 / np.pi) * (angle + np.sin(angle) * np.cos(angle))
+    return np.interp((np.arange(n, 0, -1) - 0.5) / n, cumulative, x)
+
+
+def log_uniform(n: int, smallest: float = 1e-3) -> Array:
+    """Evenly spaced in the logarithm between 1 and `smallest`."""
+    return np.geomspace(1.0, smallest, n) if n > 1 else np.ones(1)
+
+
+def power_law(n: int, exponent: float = 1.0) -> Array:
+    """sigma_j = j^-exponent."""
+    return np.arange(1.0, n + 1.0) ** -exponent
+
+
+SPECTRA: dict[str, Callable[[int], Array]] = {
+    "gaussian": gaussian,
+    "log-uniform": log_uniform,
+    "power-law": power_law,
+}
+"""Named spectra with largest singular value 1, those of every table; deterministic."""
 
 
 @dataclass(frozen=True, eq=False)

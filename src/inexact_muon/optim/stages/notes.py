@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
 
 from inexact_muon.dtensors import is_fake
 from inexact_muon.inexactness import worst
 from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
+from inexact_muon.optim.group import Group
 from inexact_muon.optim.stages import NONE, short
 
 MOST_WORK = 2e9
 """Work, n^2 m summed over all matrices, up to which `explain` decomposes the momentum: a second or two on a CPU."""
 
 
-def stages_of(group: dict[str, Any]) -> str:
+def stages_of(group: Group) -> str:
     """The stages of a group in words; empty if it has none."""
     words = [f"{key} {short(group[key])}" for key in ("before", "after") if group[key] != NONE]
     words += [f"{group['decay']} decay"] * (group["decay"] != "decoupled") + ["fixed norms"] * group["fixed_norm"]

@@ -160,13 +160,12 @@ class Reader(Statements):
         results = [Value(carried(values).sources, tuple(weights))]
         for i, value in enumerate(values):
             others = [*values[:i], *values[i + 1 :]]
-            results += [self.apply(x, others, {}) for x in value.objects if self._may_be_called(x)]
+            for x in value.objects:
+                callable_ = isinstance(x, Partial | Closure | Method | nn.Module)
+                inside = any(owner == id(x) for _, owner in self._stack)
+                if callable_ and not inside and not isinstance(x, nn.ModuleList | nn.ModuleDict):
+                    results.append(self.apply(x, others, {}))
         return Value(carried(results).sources, tuple(weights))
-
-    def _may_be_called(self, x: Any) -> bool:
-        if isinstance(x, nn.ModuleList | nn.ModuleDict) or any(owner == id(x) for _, owner in self._stack):
-            return False
-        return isinstance(x, Partial | Closure | Method | nn.Module)
 
     def _method(self, x: Method, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
         name, inside = x.function.__name__, {k: m for k, m in x.owner._modules.items() if m is not None}

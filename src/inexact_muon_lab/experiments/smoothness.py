@@ -21,6 +21,7 @@ from inexact_muon.inexactness.estimate import lanczos
 from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.finite import is_finite
+from inexact_muon.optim.group import Group
 from inexact_muon.polar.scaling import probes
 
 EXACT = 256
@@ -78,7 +79,7 @@ class SmoothnessProbe:
                     self._sample(optimizer, name, p, group)
         self._step += 1
 
-    def _sample(self, optimizer: LMOOptimizer, name: str, p: Tensor, group: dict[str, Any]) -> None:
+    def _sample(self, optimizer: LMOOptimizer, name: str, p: Tensor, group: Group) -> None:
         view, ball = optimizer.view(group), optimizer.ball(group)
         layer = self._layers.setdefault(name, _Probed())
         assert p.grad is not None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from inexact_muon.lmo._base import Ball
+from inexact_muon.lmo.entries import ColNorm, Euclidean, RowNorm, Sign, unit
+from inexact_muon.lmo.spectral import Nuclear, Spectral
 
 DIRECTIONS = ("random", "worst")
 
@@ -48,7 +51,7 @@ class Perturbed(Ball):
 
     def _error(self, m: Tensor) -> Tensor:
         if self.direction == "worst":
-            return self.inner.worst(m)
+            return self.inner.radius(m.shape) * worst_error(self.inner, m.double())
         # Seed with the bits of a sum over m, so that e depends on m only; a generator uses 32 of them.
         bits = int(m.double().abs().sum().view(torch.int64))
         generator = torch.Generator().manual_seed((bits ^ (bits >> 32) ^ self.seed) & 0xFFFFFFFF)
@@ -78,3 +81,58 @@ class Perturbed(Ball):
 
     def rho(self, shape: Sequence[int]) -> float:
         return self.inner.rho(shape)
+
+
+@singledispatch
+def worst_error(ball: Ball, m: Tensor) -> Tensor:
+    """The error direction e, norm(e) = 1 in the plain ball, that costs most descent; along d for balls not known."""
+    return ball.unit_exact(m)
+
+
+@worst_error.register
+def _(ball: Sign, m: Tensor) -> Tensor:
+    return m.sign() * (1.0 - 2.0 * _least(m, _last(m)))
+
+
+@worst_error.register
+def _(ball: Euclidean, m: Tensor) -> Tensor:
+    # Descent is lost by 1/cos of the angle to d; to first order an error orthogonal to m is worst.
+    direction, across = unit(m, _last(m)), _least(m, _last(m))
+    across = across - (across * direction).sum(dim=_last(m), keepdim=True) * direction
+    return unit(across, _last(m)) if m.shape != (1,) else direction
+
+
+@worst_error.register(ColNorm)
+@worst_error.register(RowNorm)
+def _(ball: ColNorm | RowNorm, m: Tensor) -> Tensor:
+    # Shorten every line but the smallest, and lengthen that one.
+    others = -3 - ball.along
+    least = torch.linalg.vector_norm(m, dim=ball.along, keepdim=True).argmin(others, keepdim=True)
+    sign = torch.ones_like(m).scatter_(others, least.expand_as(m.narrow(others, 0, 1)), -1.0)
+    return unit(m, (ball.along,)) * sign
+
+
+@worst_error.register
+def _(ball: Spectral, m: Tensor) -> Tensor:
+    u, s, vh = torch.linalg.svd(m, full_matrices=False)
+    sign = torch.ones_like(s)
+    sign[..., -1] = -1.0
+    return (u * sign.unsqueeze(-2)) @ vh
+
+
+@worst_error.register
+def _(ball: Nuclear, m: Tensor) -> Tensor:
+    # Along the second pair, against descent: overshoot 1 + delta, and sigma_2/sigma_1 delta of the descent is lost.
+    u, _, vh = torch.linalg.svd(m, full_matrices=False)
+    second = min(1, min(m.shape[-2:]) - 1)
+    return u[..., second : second + 1] @ vh[..., second : second + 1, :]
+
+
+def _last(x: Tensor) -> tuple[int, ...]:
+    return (-2, -1) if x.ndim >= 2 else tuple(range(x.ndim))
+
+
+def _least(m: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """1 at the entry of smallest magnitude, 0 elsewhere."""
+    flat = m.abs().reshape(*m.shape[: m.ndim - len(dims)], -1)
+    return torch.zeros_like(flat).scatter_(-1, flat.argmin(-1, keepdim=True), 1.0).reshape(m.shape)

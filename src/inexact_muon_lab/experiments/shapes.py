@@ -1,20 +1,24 @@
 """Scalar maps as products of factors, each of which has one property that the map of an oracle may have.
 
 They are for experiments that vary one property at a time. s is a singular value over the largest one. They are not
-computed by an iteration: `inexact_muon.polar.Shaped` applies them to a decomposition.
+computed by an iteration: `Shaped` applies them to a decomposition.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 from math import isfinite, prod
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from torch import Tensor
 
+from inexact_muon.polar.exact import Decomposed, decompose
 from inexact_muon.schedules.design import extrema
 from inexact_muon.schedules.scalar_map import Array, ByDecomposition
 
@@ -214,3 +218,40 @@ class ShapedMap(ByDecomposition):
             candidates += extrema(self.scalar, first, last, 3 + int(POINTS * rate * np.log(last / first))).tolist()
         values = self.scalar(candidates)
         return float(values.min()), float(values.max())
+
+
+@dataclass(frozen=True)
+class Shaped(Decomposed):
+    """U diag(f(sigma/sigma_1)) V^T with f a product of shapes, by a decomposition in float64.
+
+    There is no error other than f, so that its effect on training can be studied. With f = 1 it is `ExactSVD`.
+
+    Attributes:
+        factors: factors of f, from this module.
+
+    Example:
+        >>> str(Shaped((Power(0.25),)))
+        'shaped(factors=(power(p=0.25),))'
+    """
+
+    name: ClassVar[str] = "shaped"
+    auto_normalise: ClassVar[str] = "spectral"
+
+    factors: tuple[Shape, ...] = ()
+
+    def __post_init__(self) -> None:
+        factors = (self.factors,) if isinstance(self.factors, Shape) else self.factors
+        if not isinstance(factors, tuple | list) or not all(isinstance(factor, Shape) for factor in factors):
+            raise ValueError(f"shaped: factors must be shapes such as power(p=0.25), got {factors!r}")
+        object.__setattr__(self, "factors", tuple(factors))
+        super().__post_init__()
+
+    @cached_property
+    def map(self) -> ShapedMap:
+        return ShapedMap(0.0, "product of shapes", self.factors)
+
+    def solve_one(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        u, s, vh, nonzero = decompose(x, dtype)
+        top = torch.where(s[..., :1] > 0, s[..., :1], torch.ones_like(s[..., :1]))
+        f = torch.from_numpy(self.map.scalar((s / top).cpu().double().numpy())).to(s)
+        return (u * (f * nonzero).unsqueeze(-2)) @ vh
