@@ -19,7 +19,6 @@ from inexact_muon_lab.bounds import cases as bounds
 from inexact_muon_lab.cli import catalogue
 from inexact_muon_lab.decide import command
 from inexact_muon_lab.decide.command import seconds as seconds
-from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.report.build import announce, build
 from inexact_muon_lab.report.open_costs import COMMAND
 from inexact_muon_lab.spec import study
@@ -28,6 +27,8 @@ from inexact_muon_lab.store.store import REFERENCE
 from inexact_muon_lab.sweep.engines import ENGINES, Engine, EngineOptions
 from inexact_muon_lab.sweep.sweep import sweep
 
+HERE, ROOT = Path(__file__).parent.parent, Path(__file__).parents[3]
+"""The installed package, and the repository: studies and evidence are shipped in the one, and written in the other."""
 STUDIES = ("cnn-iterations", "gpt-iterations", "gpt-heatmap", "cnn-steps", "matrix", "optimizers")
 """Order of training; the time limit cuts the last ones."""
 ENOUGH = 240.0
@@ -84,12 +85,14 @@ def copy_reference(out: Path) -> None:
 
 
 def reference_files() -> list[Path]:
-    """Those files, in an installed package or in the repository."""
-    here = Path(__file__).parent.parent
-    root = here.parent.parent
-    tables = (here / "report" / "data", root / "docs" / "figures")
-    packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
-    return _first(tables, "cotuning-study.json") + _first(packed, "*.pack")
+    """Those files."""
+    tables = _first((HERE / "report" / "data", ROOT / "docs" / "figures"), "cotuning-study.json")
+    return tables + _first((HERE / "studies" / REFERENCE, ROOT / "studies" / REFERENCE), "*.pack")
+
+
+def studies() -> Path:
+    """The folder of the tiny studies."""
+    return _first((HERE / "studies" / "tiny", ROOT / "studies" / "tiny"), "*.toml")[0].parent
 
 
 def _first(folders: tuple[Path, ...], pattern: str) -> list[Path]:
@@ -107,25 +110,17 @@ def file(name: str) -> Path:
     return studies() / f"{name}.toml"
 
 
-def save_oracles(out: Path, console: Console) -> None:
+def save_oracles(out: Path, console: Console) -> list[catalogue.CatalogueRow]:
     """Write the table of all oracles."""
     with console.status("designing the oracles"):
-        paths = catalogue.save(catalogue.rows(), out)
+        rows = catalogue.rows()
+        paths = catalogue.save(rows, out)
     console.print("oracles: " + ", ".join(str(path) for path in paths), soft_wrap=True, highlight=False)
+    return rows
 
 
 def show_oracles(out: Path, console: Console) -> None:
     """The same, and print the table."""
-    save_oracles(out, console)
     title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
-    rows = [Row(catalogue.cells(r)) for r in catalogue.rows()]
+    rows = [Row(catalogue.cells(r)) for r in save_oracles(out, console)]
     Sheet(title, tuple(catalogue.header()), rows, aligned_left=("oracle",)).print(console)
-
-
-def studies() -> Path:
-    """The folder of the tiny studies, in an installed package or in the repository."""
-    here = Path(__file__).parent.parent
-    for folder in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
-        if folder.is_dir():
-            return folder
-    raise LabError("the tiny studies are missing; install the package again")

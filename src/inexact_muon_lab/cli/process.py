@@ -10,10 +10,13 @@ import threading
 import warnings
 from contextlib import suppress
 from types import FrameType
-from typing import TextIO
+from typing import Any
 
 from inexact_muon._text import printable
 from inexact_muon_lab.errors import LabWarning
+
+others = warnings.showwarning
+"""Prints warnings of other kinds."""
 
 
 def prepare() -> Interrupts:
@@ -52,16 +55,9 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
-def show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """Print a LabWarning as one sentence, other warnings as Python does."""
     if issubclass(category, LabWarning):
         say(f"warning: {message}")
     else:
-        (file or sys.stderr).write(warnings.formatwarning(message, category, filename, lineno, line))
+        others(message, category, *where, **more)

@@ -55,7 +55,7 @@ def delta(
     method = method.at(n, m)
     name, layers = spectra.resolve(spectrum, side=min(n, m))
     if as_json:
-        _print_json([_record(layer, method) for layer in layers])
+        write_json({"layers": [_record(layer, method) for layer in layers]})
         return
     console = open_console(WIDTH)
     names = [f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" for layer in layers] if len(layers) > 1 else [name]
@@ -109,7 +109,7 @@ def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool, plot: Pat
     if plot is not None:
         plotting.save(answer, plot)
     if as_json:
-        _print_json([_record(r.layer, r.oracle) for r in answer.reports], _answer(answer))
+        write_json({"answer": _answer(answer), "layers": [_record(r.layer, r.oracle) for r in answer.reports]})
         return
     for line in answer.lines:
         console.print(Text(line), soft_wrap=True)  # a name may contain markup
@@ -127,7 +127,7 @@ def _answer(answer: advice.Advice) -> dict[str, Any]:
     oracle = None if answer.oracle is None else advice.text(answer.oracle)
     lr = None if answer.lr is None else answer.lr * answer.lr_factor
     numbers = {"exact_enough": answer.exact_enough, "polar": oracle, "lr": lr, "lr_factor": answer.lr_factor}
-    return {"answer": {"lines": answer.lines, **numbers, "cost": answer.cost}}
+    return {"lines": answer.lines, **numbers, "cost": answer.cost}
 
 
 def _print_kinds(console: Console, path: Path, answer: advice.Advice) -> None:
@@ -190,10 +190,6 @@ def _record(layer: spectra.Layer, method: PolarMethod | None) -> dict[str, Any]:
         judged = spectra.judge_layer(used, layer)
         record |= {"oracle": str(used), **{name: getattr(judged, name) for name in NUMBERS}}
     return record | {"singular_values": layer.values.tolist()}
-
-
-def _print_json(layers: Sequence[dict[str, Any]], more: dict[str, Any] | None = None) -> None:
-    write_json({**(more or {}), "layers": layers})
 
 
 def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequence[Row], closing: int = 0) -> None:
