@@ -24,7 +24,7 @@ from inexact_muon_lab.report.open_costs import COMMAND
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.store.files import replace
 from inexact_muon_lab.store.store import REFERENCE
-from inexact_muon_lab.sweep.engines import ENGINES, Engine, EngineOptions
+from inexact_muon_lab.sweep.engines import Engine, LocalEngine
 from inexact_muon_lab.sweep.sweep import sweep
 
 HERE, ROOT = Path(__file__).parent.parent, Path(__file__).parents[3]
@@ -36,19 +36,14 @@ ENOUGH = 240.0
 
 
 def demo(out: Path, console: Console, budget: float | None = None) -> None:
-    """Oracles, studies, report; an interrupted demo resumes.
-
-    Args:
-        out: folder of the stores and of the page.
-        budget: seconds to continue afterwards with what the declared claims still need, cheapest first.
-    """
+    """Oracles, studies, report; then, for `budget` seconds, what the declared claims still need, cheapest first."""
     began = time.monotonic()
     save_oracles(out, console)
     replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
     copy_reference(out)
     check_theory(out, console)
     try:
-        with closing(workers(out)) as engine:
+        with closing(workers()) as engine:
             for index, planned in enumerate(map(plan, STUDIES), start=1):
                 title = f"study {index} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
                 console.print(title, highlight=False)
@@ -58,13 +53,13 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
     if budget:
         declared = [file(name) for name in STUDIES if plan(name).decide]
-        command.decide(declared, out, lambda: workers(out), console, budget=budget, page=False)
+        command.decide(declared, out, workers, console, budget=budget, page=False)
     announce(build(out, console), console)
 
 
-def workers(out: Path) -> Engine:
+def workers() -> Engine:
     """One worker per core."""
-    return ENGINES["local"](EngineOptions(workers=os.cpu_count() or 1, address="", logs=out / "logs"))
+    return LocalEngine(os.cpu_count() or 1)
 
 
 def check_theory(out: Path, console: Console) -> None:

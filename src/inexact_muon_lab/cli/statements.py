@@ -69,11 +69,7 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
 
 
 def evaluate(s: Statement, values: dict[str, Any]) -> Any:
-    """The statement at these values.
-
-    Raises:
-        ValueError: a value is out of range, or an intermediate result is outside the range of float64.
-    """
+    """The statement at these values; raises ValueError if one, or an intermediate result, is out of range."""
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             return s.function(**values)

@@ -14,10 +14,11 @@ from rich.text import Text
 from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import PolarMethod, parse
 from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.checkpoints import momenta
 from inexact_muon_lab.extras import check_picture
 from inexact_muon_lab.terminal import console as open_console
 from inexact_muon_lab.terminal import write_json
-from inexact_muon_lab.tune import advice, carry, checkpoints, plotting, rules, spectra
+from inexact_muon_lab.tune import advice, carry, plotting, rules, spectra
 
 NUMBERS = ("gap", "overshoot", "lifted", "delta")
 
@@ -101,7 +102,7 @@ def transfer(
 
 def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool, plot: Path | None) -> None:
     """The answer; then each kind of layer, and the candidates."""
-    console, matrices = open_console(WIDTH), checkpoints.read(path)
+    console, matrices = open_console(WIDTH), momenta.read(path)
     hidden = as_json or not console.is_terminal
     answer = advice.advise_on(
         matrices, method, lambda ms: track(ms, description="decomposing", console=console, disable=hidden)

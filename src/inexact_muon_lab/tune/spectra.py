@@ -26,8 +26,7 @@ from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
 from inexact_muon.schedules.spectra import SPECTRA
-from inexact_muon_lab.checkpoints.momenta import matrices, momenta
-from inexact_muon_lab.tune.checkpoints import read
+from inexact_muon_lab.checkpoints.momenta import matrices, momenta, read
 
 Array = NDArray[np.float64]
 POINTS = 64
