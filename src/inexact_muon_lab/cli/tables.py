@@ -34,19 +34,14 @@ WIDTH = 220
 
 
 def delta(
-    oracle: str | None,
-    shape: str,
-    spectrum: str,
-    checkpoint: Path | None,
-    as_json: bool = False,
-    plot: Path | None = None,
+    oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None, json: bool = False, plot: Path | None = None
 ) -> None:
     """Predicted inexactness of an oracle on a spectrum, or on the momentum in a checkpoint."""
     method = parse(oracle) if oracle is not None else None
     if plot is not None:
         check_picture(plot)
     if checkpoint is not None:
-        _checkpoint(method, checkpoint, as_json, plot)
+        _checkpoint(method, checkpoint, json, plot)
         return
     if plot is not None:
         raise ValueError("--plot draws the momentum of a checkpoint: name one with --checkpoint")
@@ -55,7 +50,7 @@ def delta(
     n, m = read_shape(shape)
     method = method.at(n, m)
     name, layers = spectra.resolve(spectrum, side=min(n, m))
-    if as_json:
+    if json:
         write_json({"layers": [_record(layer, method) for layer in layers]})
         return
     console = open_console(WIDTH)
@@ -69,12 +64,12 @@ def delta(
 
 
 def transfer(
-    lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None, as_json: bool = False
+    lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None, json: bool = False
 ) -> None:
     """The four rules compared, the chosen one marked, with the reason."""
     transfers = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
     taken, console = transfers[rules.find(rule).name], open_console(WIDTH)
-    if as_json:
+    if json:
         write_json({"rule": rules.find(rule).name, "lr": taken.lr, "momentum": taken.momentum, "why": taken.why,
                     "spectrum": taken.spectrum, "from": source, "to": target, "rules": transfers})  # fmt: skip
         return
@@ -100,16 +95,16 @@ def transfer(
     )
 
 
-def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool, plot: Path | None) -> None:
+def _checkpoint(method: PolarMethod | None, path: Path, json: bool, plot: Path | None) -> None:
     """The answer; then each kind of layer, and the candidates."""
     console, matrices = open_console(WIDTH), momenta.read(path)
-    hidden = as_json or not console.is_terminal
+    hidden = json or not console.is_terminal
     answer = advice.advise_on(
         matrices, method, lambda ms: track(ms, description="decomposing", console=console, disable=hidden)
     )
     if plot is not None:
         plotting.save(answer, plot)
-    if as_json:
+    if json:
         write_json({"answer": _answer(answer), "layers": [_record(r.layer, r.oracle) for r in answer.reports]})
         return
     for line in answer.lines:

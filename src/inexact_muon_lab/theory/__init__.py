@@ -15,7 +15,6 @@ from inexact_muon_lab.theory._base import StochasticOptimum as StochasticOptimum
 from inexact_muon_lab.theory.deterministic import *
 from inexact_muon_lab.theory.error_model import *
 from inexact_muon_lab.theory.factors import *
-from inexact_muon_lab.theory.layerwise import *
 from inexact_muon_lab.theory.lemmas import *
 from inexact_muon_lab.theory.measured_stochastic import *
 from inexact_muon_lab.theory.powers import *
