@@ -28,20 +28,22 @@ EXAMPLE: dict[str, Any] = (
 )
 """Values of parameters that are not set; shown as assumed."""
 
+COLUMNS = ("name", "source", "kind", "statement")
+
 
 def show_all(console: Console, as_json: bool = False) -> None:
     """All statements: name, source, kind, formula."""
+    listed = [_about(s) for s in BOUNDS.values()]
     if as_json:
-        write_json([_about(s) for s in BOUNDS.values()])
+        write_json(listed)
         return
     title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
-    columns = ("name", "source", "kind", "statement")
-    rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
-    Sheet(title, columns, rows, aligned_left=columns, prose=("statement",)).print(console)
+    rows = [Row([*about.values()]) for about in listed]
+    Sheet(title, COLUMNS, rows, aligned_left=COLUMNS, prose=("statement",)).print(console)
 
 
 def _about(s: Statement) -> dict[str, str]:
-    return {"name": s.name, "source": s.source, "kind": s.kind, "statement": s.statement}
+    return {column: getattr(s, column) for column in COLUMNS}
 
 
 def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console, as_json: bool = False) -> None:
