@@ -9,7 +9,7 @@ from rich.console import Console
 from inexact_muon_lab.report.build import build
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.store import store
-from inexact_muon_lab.sweep.engines import ENGINES, EngineOptions
+from inexact_muon_lab.sweep.engines import LocalEngine
 from inexact_muon_lab.sweep.sweep import sweep
 
 
@@ -30,9 +30,8 @@ def main(folder: Path) -> None:
         grid=[{"optimizer": {"polar": ["polar-express:1", "polar-express:5"]}}],
     )
     plan = study.plan(written, "example")
-    options = EngineOptions(workers=2, address="", logs=folder / "logs")
     console = Console()
-    sweep(plan, folder, partial(ENGINES["local"], options), console)
+    sweep(plan, folder, partial(LocalEngine, 2), console)
 
     for run in store.runs(folder):
         assert run.outcome is not None

@@ -41,11 +41,11 @@ LAB = {
     "testing": (),
     "theory": ("extras",),
     "checkpoints": (),
-    "tune": ("checkpoints", "extras", "theory"),
     "spec": ("errors",),
     "data": ("errors", "extras", "spec"),
     "problems": ("data", "errors", "spec"),
     "store": ("errors", "spec"),
+    "tune": ("checkpoints", "extras", "store", "theory"),
     "train": ("data", "errors", "problems", "spec", "store"),
     "sweep": ("data", "errors", "extras", "problems", "spec", "store", "terminal", "train"),
     "bounds": ("experiments", "problems", "theory"),
@@ -54,8 +54,8 @@ LAB = {
     "report": ("errors", "extras", "spec", "statistics", "store", "sweep", "tune"),
     "decide": ("errors", "report", "spec", "statistics", "store", "sweep", "terminal"),
     "cli": (
-        *("bench", "data", "decide", "errors", "extras", "plan", "report", "spec", "store", "sweep", "terminal"),
-        *("theory", "train", "tune", "bounds"),
+        *("bench", "bounds", "checkpoints", "data", "decide", "errors", "extras", "plan", "report", "spec"),
+        *("store", "sweep", "terminal", "theory", "train", "tune"),
     ),
     "__main__": ("cli",),
 }
@@ -70,8 +70,8 @@ NAMES_OF_THE_LAB = (
 INSIDE_FUNCTIONS = (
     *("__init__.py", "optim/__init__.py", "optim/groups.py", "optim/presets.py"),
     *("polar/auto.py", "polar/kernel.py", "optim/core.py", "optim/stepplan.py", "optim/telemetry.py"),
-    *("__main__.py", "cli/evidence.py", "cli/oracles.py", "cli/runs.py"),
-    *("tune/checkpoints.py", "bench/page.py", "plan/files.py"),
+    *("__main__.py", "cli/oracles.py", "cli/runs.py"),
+    *("checkpoints/momenta.py", "bench/page.py", "plan/files.py"),
 )
 """Files with imports inside functions: the command line, lazy names, what only printing needs, the extras; the
 optimizer, which imports `parallel` once there is a process group and `routing` for a model; and the kernel, which

@@ -14,7 +14,7 @@ from rich.console import Console
 from inexact_muon import polar
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon_lab import cli
-from inexact_muon_lab.bench import machine, oracles, page, peers, steps, timing
+from inexact_muon_lab.bench import oracles, page, peers, steps, timing
 from inexact_muon_lab.bench.timing import interleaved, peak_memory
 from inexact_muon_lab.tune.spectra import SPECTRA
 
@@ -153,14 +153,14 @@ def test_figures_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_the_machine_says_what_ratios_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = machine.machine(torch.device("cpu"), peers=True)
+    cpu = timing.machine(torch.device("cpu"), peers=True)
     assert cpu["torch"] == torch.__version__
     assert cpu["bfloat16 products"] in ("native", "emulated")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    gpu = machine.machine(torch.device("cuda"))
+    gpu = timing.machine(torch.device("cuda"))
     assert (gpu["device"], gpu["capability"]) == ("NVIDIA H100", "9.0")
-    assert machine.version_of("no-such-package") == ""
+    assert timing.version_of("no-such-package") == ""
 
 
 @pytest.mark.parametrize(("cpu", "library"), [(True, True), (True, False), (False, True), (False, False)])
@@ -169,10 +169,10 @@ def test_bfloat16_is_native_if_the_cpu_and_the_library_say_so(
 ) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: library)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": cpu}, raising=False)
-    assert machine.native_bfloat16() == (cpu and library)
+    assert timing.native_bfloat16() == (cpu and library)
     monkeypatch.delattr(torch.cpu, "get_capabilities")  # as in torch 2.6
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: cpu)
-    assert machine.native_bfloat16() == (cpu and library)
+    assert timing.native_bfloat16() == (cpu and library)
 
 
 def test_what_is_missing_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

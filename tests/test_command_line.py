@@ -153,7 +153,7 @@ def test_lists_that_cannot_be_used_are_one_sentence(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["-m", "inexact_muon"], ["-m", "inexact_muon_lab.cli"]])
+@pytest.mark.parametrize("words", [["-m", "inexact_muon"], ["-m", "inexact_muon_lab"]])
 def test_version(words: list[str]) -> None:
     said = subprocess.run([sys.executable, *words, "--version"], capture_output=True, text=True, check=True).stdout
     assert said == f"inexact-muon {version('inexact-muon')}\n"

@@ -205,7 +205,7 @@ def test_files_are_read(browser: Any, page_file: Path, opened: Opened, capsys: p
     assert opened.drop("lists.json", json.dumps({"a": numbers, "b": [1, 1]})) == "lists.json: 2 spectra"
     assert opened.cells("gap")[0] == gap_cell("torch", [*layers, spectra.layer_of([1.0, 1.0])])
 
-    tables.delta("jordan:5", "768x3072", "gpt-late", None, as_json=True)
+    tables.delta("jordan:5", "768x3072", "gpt-late", None, json=True)
     assert opened.drop("delta.json", capsys.readouterr().out) == "delta.json: 12 spectra"
     assert opened.cells("gap") == [gap_cell(name, layers_of("gpt-late")) for name in opened.state()["oracles"]]
     opened.page.select_option("#x-layer", label="blocks.0.mlp.2.weight")

@@ -22,6 +22,7 @@ import torch
 from inexact_muon._text import printable
 from inexact_muon_lab import cli
 from inexact_muon_lab.checkpoints.folders import NAMES, read_folder
+from inexact_muon_lab.checkpoints.momenta import read
 from inexact_muon_lab.checkpoints.pickles import read_pickle
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.report.build import announce, build
@@ -29,7 +30,6 @@ from inexact_muon_lab.spec.study import StudyRuns
 from inexact_muon_lab.store import pack, store
 from inexact_muon_lab.store.curves import Curves
 from inexact_muon_lab.terminal import console
-from inexact_muon_lab.tune import checkpoints
 from report_cases import ladder, write, write_packed
 from test_untrusted_files import folder as folder
 
@@ -39,7 +39,7 @@ ESC = "\x1b[31m\x07\x9b"
 
 
 def command(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "inexact_muon_lab.cli", *map(str, words)]
+    line = [sys.executable, "-m", "inexact_muon_lab", *map(str, words)]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, env=os.environ | more)
 
 
@@ -257,7 +257,7 @@ WORDS = {"delta": ("polar-express:5", "--shape", "8x8"), "theory": ("list",), "-
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
 @pytest.mark.parametrize("name", ["theory", "--help"])  # the first prints tables, and loads no torch
 def test_closed_streams_are_no_error(name: str, closed: str) -> None:
-    line = f"{sys.executable} -m inexact_muon_lab.cli {' '.join((name, *WORDS[name]))} {closed}"
+    line = f"{sys.executable} -m inexact_muon_lab {' '.join((name, *WORDS[name]))} {closed}"
     found = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert (found.returncode, found.stderr) == (0, "")
 
@@ -266,7 +266,7 @@ def test_closed_streams_are_no_error(name: str, closed: str) -> None:
 def test_a_reader_that_leaves_and_a_full_disk_are_one_line_at_most(words: str) -> None:
     ended = []
     for to in ("| true", "> /dev/full"):
-        line = f"{sys.executable} -m inexact_muon_lab.cli {words} {to}"
+        line = f"{sys.executable} -m inexact_muon_lab {words} {to}"
         ended.append(subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120, check=False))
     assert (ended[0].returncode, ended[0].stderr) == (0, "")
     assert (ended[1].returncode, ended[1].stderr) == (2, "inexact-muon: [Errno 28] No space left on device\n")
@@ -277,7 +277,7 @@ def test_a_checkpoint_that_never_ends_is_refused_at_once(kind: str, tmp_path: Pa
     if kind != "/dev/zero":
         os.mkfifo(tmp_path / kind)
     with pytest.raises(ValueError, match="is a pipe or a device"):
-        checkpoints.read(tmp_path / kind)
+        read(tmp_path / kind)
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "2", "5", "13", "-5", "abc", "3.5", "9" * 20])

@@ -291,7 +291,7 @@ def test_varied_arguments_of_a_custom_problem_are_shown(tmp_path: Path) -> None:
     grid = [{"problem": {"arguments": {"width": [3, 5]}}}]
     plan = study.plan(study.Study(name="widths", base=base, grid=grid), "widths.toml")
     store.Store(tmp_path, plan).close()
-    assert [record["problem.arguments.width"] for record in listing.records(tmp_path)] == [3, 5]
+    assert [record["problem.arguments.width"] for record in listing.records(tmp_path, *store.read(tmp_path))] == [3, 5]
 
 
 class Poisoned(nn.Module):
@@ -341,7 +341,7 @@ def test_steps_that_a_layer_skipped_are_listed(tmp_path: Path) -> None:
     said = text.getvalue()
     assert "1 runs skipped steps of parameters whose gradient was not finite" in said
     assert "first.weight 6 of 6: it never moved" in said
-    assert listing.records(tmp_path)[0]["skipped"] == {"first.weight": 6}
+    assert listing.records(tmp_path, *store.read(tmp_path))[0]["skipped"] == {"first.weight": 6}
     assert any("1 runs skipped steps" in line for line in load.load(tmp_path).tables.problems)
 
 

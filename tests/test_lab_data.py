@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inexact_muon_lab import data
-from inexact_muon_lab.data import images, order, shards, text
+from inexact_muon_lab.data import images, order, text
 from inexact_muon_lab.data.text import Windows
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.extras import require
@@ -159,15 +159,15 @@ def test_shards_are_mapped_in_order(tmp_path: Path) -> None:
 def test_a_wrong_shard_is_refused(tmp_path: Path, change: dict[str, int], sentence: str) -> None:
     write_shard(tmp_path / "a_train.bin", np.arange(100), **change)
     with pytest.raises(LabError, match=sentence):
-        shards.read_shard(tmp_path / "a_train.bin")
+        text.read_shard(tmp_path / "a_train.bin")
 
 
 def test_a_short_or_missing_shard_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"has no \*train\*.bin; set data.download"):
-        shards.read_shards(Shards(path=str(tmp_path)))
+        text.read_shards(Shards(path=str(tmp_path)))
     (tmp_path / "a_train.bin").write_bytes(b"short")
     with pytest.raises(LabError, match="5 bytes are too few for a shard's header"):
-        shards.read_shard(tmp_path / "a_train.bin")
+        text.read_shard(tmp_path / "a_train.bin")
 
 
 def test_shards_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_shards_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "old" / "mine.txt").write_text("mine")
     for name in ("old", "new"):
         with pytest.raises(LabError, match=r"fineweb_val_000000.bin cannot be fetched from huggingface.co"):
-            shards.read_shards(Shards(path=str(tmp_path / name), download=1))
+            text.read_shards(Shards(path=str(tmp_path / name), download=1))
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "old" / "mine.txt").read_text() == "mine"
 

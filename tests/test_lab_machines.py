@@ -18,8 +18,14 @@ import torch
 
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.store import store
-from inexact_muon_lab.sweep.engines import slurm
-from inexact_muon_lab.sweep.engines.remote import TICKET, prepare, store_answer, train_remotely
+from inexact_muon_lab.sweep.engines.remote import (
+    TICKET,
+    SlurmEngine,
+    prepare,
+    store_answer,
+    train_in_job,
+    train_remotely,
+)
 from inexact_muon_lab.sweep.events import Broken, Done
 from inexact_muon_lab.train import checkpoint
 from lab_cases import CNN, CUSTOM, run_spec
@@ -90,7 +96,7 @@ def test_a_cancelled_job_ends_with_a_checkpoint(tmp_path: Path, shared: bool) ->
     if not shared:
         (tmp_path / TICKET).unlink()
     before = signal.getsignal(signal.SIGINT)
-    event = store_answer(spec.id, tmp_path, slurm.train(job))
+    event = store_answer(spec.id, tmp_path, train_in_job(job))
     assert event == Done(spec.id, None)
     assert signal.getsignal(signal.SIGINT) is before
     kept = checkpoint.load(tmp_path / store.CHECKPOINT, torch.device("cpu"))
@@ -113,7 +119,7 @@ def processes(*parts: bytes, file: str = "cmdline") -> list[int]:
 
 def torchrun(*words: object) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    line += ["-m", "inexact_muon_lab.cli", "run", *map(str, words)]
+    line += ["-m", "inexact_muon_lab", "run", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(line, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -267,4 +273,4 @@ def test_no_slurm_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'inexact-muon[slurm]'")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LabError, match="no SLURM here"):
-        slurm.SlurmEngine(None, tmp_path, "")
+        SlurmEngine(None, tmp_path, "")

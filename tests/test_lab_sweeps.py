@@ -29,8 +29,7 @@ from inexact_muon_lab.sweep.board import Board, best, clock
 from inexact_muon_lab.sweep.engines.local import LocalEngine
 from inexact_muon_lab.sweep.engines.worker import OUTPUT, captured
 from inexact_muon_lab.sweep.events import Broken, Done, Event, Lost, Progress
-from inexact_muon_lab.sweep.execute import execute
-from inexact_muon_lab.sweep.signals import Stop
+from inexact_muon_lab.sweep.execute import Stop, execute
 from inexact_muon_lab.sweep.sweep import DEATHS, sweep
 from lab_cases import CNN, CUSTOM, SHORT
 from lab_processes import dies
@@ -268,7 +267,7 @@ def test_the_step_of_a_running_run_comes_from_its_curves(tmp_path: Path) -> None
     opened.begin(IDS[0])
     opened.run_folder(IDS[0]).mkdir()
     curves.Curves(opened.run_folder(IDS[0]) / store.CURVES).append("train", 4, {"loss": 1.0})
-    assert listing.records(tmp_path)[0]["step"] == 4
+    assert listing.records(tmp_path, *store.read(tmp_path))[0]["step"] == 4
     opened.close()
 
 

@@ -23,7 +23,7 @@ from inexact_muon.lmo import Spectral
 from inexact_muon_lab import problems
 from inexact_muon_lab.bounds.verify import follow
 from inexact_muon_lab.errors import LabError, LabWarning
-from inexact_muon_lab.problems import nanogpt, noisy
+from inexact_muon_lab.problems import matrix, nanogpt
 from inexact_muon_lab.spec.spec import SIZES, Matrix, NanoGPT, RunSpec, ScheduleSpec
 from inexact_muon_lab.store import curves, store
 from inexact_muon_lab.sweep.execute import check, execute
@@ -567,7 +567,7 @@ def test_the_gradient_of_a_matrix_problem_has_noise_of_its_size(name: str) -> No
     spec = run_spec(fields, batch=16)
     task = problems.build(spec)
     assert isinstance(spec.problem, Matrix)
-    exact = noisy.function(spec.problem, spec.seed).gradient(torch.zeros(5, 7, dtype=torch.float64))
+    exact = matrix.function(spec.problem, spec.seed).gradient(torch.zeros(5, 7, dtype=torch.float64))
     errors = []
     for step in range(400):
         task.model.zero_grad()
@@ -590,7 +590,7 @@ def test_training_a_matrix_is_the_algorithm_that_the_theorems_are_checked_on(tmp
     finish(spec, tmp_path)
     assert isinstance(spec.problem, Matrix)
     ball = lmo.Spectral(polar=polar.parse("jordan:5"))
-    run = follow(noisy.function(spec.problem, 3), ball, spec.steps, lambda *_: 0.1)
+    run = follow(matrix.function(spec.problem, 3), ball, spec.steps, lambda *_: 0.1)
     for key, column in (("loss", run.loss), ("gradient", run.dual)):
         found = [r[key] for r in results(tmp_path) if r["kind"] == "validation"]
         assert found == pytest.approx(column[1:, 0].tolist(), rel=1e-6), key

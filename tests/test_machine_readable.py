@@ -83,7 +83,7 @@ def test_plain_data_is_what_json_has() -> None:
 def test_a_pipe_that_has_seen_enough_ends_quietly() -> None:
     for words in (["theory", "list"], ["delta", "polar-express:5", "--json"], ["--help"]):
         made = subprocess.Popen(
-            [sys.executable, "-m", "inexact_muon_lab.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-m", "inexact_muon_lab", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert made.stdout is not None
         assert made.stderr is not None

@@ -74,7 +74,7 @@ def test_lists_and_shows_like_its_store(
     folder = tmp_path / "store"
     run_all(folder)
     file = packed(tmp_path, folder)
-    assert records(file) == records(folder)
+    assert records(file, *store.read(file)) == records(folder, *store.read(folder))
     assert listed(file) == listed(folder)
     said = []
     for place in (folder, file):
@@ -308,7 +308,8 @@ def test_a_study_of_several_is_named_after_a_slash(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write(tmp_path / "runs" / name, ladder(seeds=1), name)
     file = packed(tmp_path, tmp_path / "runs")
-    assert records(file / "one") == records(tmp_path / "runs/one")
+    one = tmp_path / "runs/one"
+    assert records(file / "one", *store.read(file / "one")) == records(one, *store.read(one))
     with pytest.raises(LabError, match=r"name one: .*evidence\.pack/one, .*evidence\.pack/two"):
         store.read(file)
     with pytest.raises(LabError, match=r"holds no study 'tow'.*two"):

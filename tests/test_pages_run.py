@@ -65,11 +65,11 @@ ELSEWHERE = {
     "inexact-muon report runs/demo --out page": ("tests/test_report_pages.py", "needs the page of the demo"),
     "inexact-muon report runs/gpt --watch": ("tests/test_report_pages.py", "ends by Ctrl-C"),
     "inexact-muon report runs/gpt --serve": ("tests/test_report_pages.py", "ends by Ctrl-C"),
-    "torchrun --nproc-per-node 4 -m inexact_muon_lab.cli run run.toml": (
+    "torchrun --nproc-per-node 4 -m inexact_muon_lab run run.toml": (
         "tests/test_lab_machines.py",
         "several processes",
     ),
-    "torchrun --nproc-per-node 4 -m inexact_muon_lab.cli run STUDY.toml --pick 8d96df": (
+    "torchrun --nproc-per-node 4 -m inexact_muon_lab run STUDY.toml --pick 8d96df": (
         "tests/test_lab_machines.py",
         "several processes",
     ),

@@ -95,7 +95,7 @@ def test_bad_input(tmp_path: Path) -> None:
         cli.COMMANDS["plan"]("gpt2-124m", strategies=("owner-rang",))
     with pytest.raises(ValueError, match="copies = 3 does not divide the 8 parts of the batch"):
         cli.COMMANDS["plan"]("gpt2-124m", copies=3)
-    call = [sys.executable, "-m", "inexact_muon_lab.cli", "plan", "gpt2-124m", "--gpus", "8", "--tp", "3"]
+    call = [sys.executable, "-m", "inexact_muon_lab", "plan", "gpt2-124m", "--gpus", "8", "--tp", "3"]
     ended = subprocess.run(call, check=False, capture_output=True, text=True)
     assert ended.returncode == 2
     assert ended.stderr == "inexact-muon: tp = 3 does not divide gpus = 8\n"

@@ -63,7 +63,7 @@ def command(folder: Path, *arguments: str) -> str:
 
 def sweep(folder: Path, text: str, name: str) -> None:
     (folder / f"{name}.toml").write_text(text)
-    command(folder, "-m", "inexact_muon_lab.cli", "sweep", f"{name}.toml", "--out", name, "--workers", "1")
+    command(folder, "-m", "inexact_muon_lab", "sweep", f"{name}.toml", "--out", name, "--workers", "1")
 
 
 def losses(folder: Path) -> dict[tuple[Any, ...], float]:

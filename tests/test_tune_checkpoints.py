@@ -12,8 +12,8 @@ from torch import nn
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict
 from inexact_muon.optim.sources import translated
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon_lab.checkpoints.momenta import Momentum, cut, momenta
-from inexact_muon_lab.tune import advice, checkpoints
+from inexact_muon_lab.checkpoints.momenta import Momentum, cut, momenta, read
+from inexact_muon_lab.tune import advice
 from torch_features import HAS_MUON, NO_MUON
 
 NAMES = ("0.weight", "1.weight")
@@ -85,7 +85,7 @@ def buffers(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 def test_every_optimizer_at_any_depth(name: str, wrap: Any, tmp_path: Path) -> None:
     net, optimizer = stepped(name)
     torch.save(wrap(optimizer.state_dict(), net), tmp_path / "c.pt")
-    found = checkpoints.read(tmp_path / "c.pt")
+    found = read(tmp_path / "c.pt")
     assert len(found) == 2
     for entry, buffer in zip(found, buffers(optimizer), strict=True):
         torch.testing.assert_close(entry.matrix, buffer, rtol=0.0, atol=0.0)
@@ -106,7 +106,7 @@ def test_safetensors(tmp_path: Path) -> None:
     net, optimizer = stepped("ours")
     named = {f"optimizer.state.{n}.momentum_buffer": b for n, b in zip(NAMES, buffers(optimizer), strict=True)}
     save_file({**named, **{f"model.{k}": v for k, v in net.state_dict().items()}}, tmp_path / "c.safetensors")
-    found = checkpoints.read(tmp_path / "c.safetensors")
+    found = read(tmp_path / "c.safetensors")
     assert [m.name for m in found] == list(NAMES)
     for entry, buffer in zip(found, buffers(optimizer), strict=True):
         torch.testing.assert_close(entry.matrix, buffer, rtol=0.0, atol=0.0)
@@ -114,14 +114,14 @@ def test_safetensors(tmp_path: Path) -> None:
     (tmp_path / "cut.safetensors").write_bytes(b"half")
     for file, words in (("weights", "has no momentum matrix"), ("cut", "not a complete safetensors file")):
         with pytest.raises(ValueError, match=words):
-            checkpoints.read(tmp_path / f"{file}.safetensors")
+            read(tmp_path / f"{file}.safetensors")
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "c.safetensors").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ValueError, match=r"pip install 'inexact-muon\[safetensors\]'"):
-        checkpoints.read(tmp_path / "c.safetensors")
+        read(tmp_path / "c.safetensors")
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch 2.6 in its own save
@@ -135,7 +135,7 @@ def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     weights, state = get_state_dict(net, optimizer)
     with pytest.warns(UserWarning, match="single process"):
         checkpoint.save({"model": weights, "optim": state}, checkpoint_id=tmp_path / "dcp")
-    found = {m.name: m.matrix for m in checkpoints.read(tmp_path / "dcp")}
+    found = {m.name: m.matrix for m in read(tmp_path / "dcp")}
     assert found.keys() == set(NAMES)
     order = [n for n, p in net.named_parameters() for group in optimizer.param_groups if p in set(group["params"])]
     for key, buffer in zip(order, before, strict=True):
@@ -143,17 +143,17 @@ def test_a_folder_of_torch_distributed(name: str, tmp_path: Path) -> None:
     for part in (tmp_path / "dcp").glob("*.distcp"):
         part.unlink()
     with pytest.raises(ValueError, match="parts of it may be missing"):
-        checkpoints.read(tmp_path / "dcp")
+        read(tmp_path / "dcp")
     (tmp_path / "dcp" / ".metadata").write_bytes(b"half")
     with pytest.raises(ValueError, match="may be truncated"):
-        checkpoints.read(tmp_path / "dcp")
+        read(tmp_path / "dcp")
 
 
 @pytest.mark.parametrize("content", [b"", b"steps = 3\n", b"(", b"c", bytes(range(256)), b"\x80\x02."], ids=repr)
 def test_anything_else_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_bytes(content)
     with pytest.raises(ValueError, match=r"x\.pt is not a"):
-        checkpoints.read(tmp_path / "x.pt")
+        read(tmp_path / "x.pt")
 
 
 def test_kernels_of_foreign_optimizers_are_flattened() -> None:
@@ -249,7 +249,7 @@ def test_wrong_files(tmp_path: Path) -> None:
         ("nowhere.pt", FileNotFoundError, "there is no checkpoint"),
     ):
         with pytest.raises(error, match=words) as caught:
-            checkpoints.read(tmp_path / name)
+            read(tmp_path / name)
         assert "\n" not in str(caught.value)
 
 

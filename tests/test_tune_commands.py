@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from inexact_muon import Muon, advise, polar, predict, transfer
-from inexact_muon_lab.tune import advice, checkpoints, record, spectra
+from inexact_muon_lab.checkpoints.momenta import read
+from inexact_muon_lab.tune import advice, record, spectra
 from inexact_muon_lab.tune.rules import DEFAULT, RULES
 from test_catalogue import run as run_command
 from test_tune_checkpoints import stepped
@@ -133,7 +134,7 @@ def test_transfer_uses_the_spectra_of_a_checkpoint(run, tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     torch.save(stepped("ours")[1].state_dict(), path)
     code, out, _ = run("transfer", *VALUES, "--checkpoint", str(path))
-    layers = [spectra.spectrum_of(m.name, m.matrix) for m in checkpoints.read(path)]
+    layers = [spectra.spectrum_of(m.name, m.matrix) for m in read(path)]
     source, target = (spectra.judge_layers(polar.PolarExpress(k), layers) for k in (5, 2))
     assert code == 0
     assert f"{0.05 * (1 - source.gap) / (1 - target.gap):.4g}" in out

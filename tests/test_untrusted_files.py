@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 import ranks
 from inexact_muon import Muon
 from inexact_muon_lab import cli
-from inexact_muon_lab.tune import checkpoints
+from inexact_muon_lab.checkpoints.momenta import read
 from test_tune_checkpoints import buffers, stepped
 
 METADATA = "torch.distributed.checkpoint.metadata"
@@ -133,7 +133,7 @@ def test_entries_that_are_no_tensors_are_not_opened(entry: str, tmp_path: Path) 
     """torch unpickles them; ours reads the tensors beside them."""
     made = stepped("ours")
     folder = written(tmp_path / "dcp", made, extra={entry: Call(eval, touching(tmp_path / MARK))})
-    found = checkpoints.read(folder)
+    found = read(folder)
     assert not (tmp_path / MARK).exists()
     assert len(found) == 2
 
@@ -149,7 +149,7 @@ def test_a_piece_is_opened_with_weights_only(folder: Path, tmp_path: Path) -> No
             info.relative_path, info.offset, info.length = "evil.distcp", 0, len(stream.getvalue())
     (folder / ".metadata").write_bytes(pickle.dumps(metadata))
     with pytest.raises(ValueError, match="cannot be read"):
-        checkpoints.read(folder)
+        read(folder)
     assert not (tmp_path / MARK).exists()
 
 
@@ -221,7 +221,7 @@ def test_metadata_that_lies_is_refused(
 def test_every_protocol_that_torch_may_write(protocol: int, folder: Path) -> None:
     metadata = pickle.loads((folder / ".metadata").read_bytes())
     (folder / ".metadata").write_bytes(pickle.dumps(metadata, protocol=protocol))
-    assert len(checkpoints.read(folder)) == 2
+    assert len(read(folder)) == 2
 
 
 def test_the_unpickler_is_not_used_at_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_the_unpickler_is_not_used_at_all(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(pickle, "load", fail)
     monkeypatch.setattr(pickle, "loads", fail)
     monkeypatch.setattr(pickle, "Unpickler", fail)
-    assert len(checkpoints.read(folder)) == 2
+    assert len(read(folder)) == 2
 
 
 def _save(rank: int, world: int, path: str) -> list[torch.Tensor]:
@@ -255,7 +255,7 @@ def _save(rank: int, world: int, path: str) -> list[torch.Tensor]:
 @pytest.mark.slow
 def test_a_folder_of_two_ranks(tmp_path: Path) -> None:
     expected, _ = ranks.on_ranks(_save, 2, str(tmp_path / "dcp"))
-    found = {m.name: m.matrix for m in checkpoints.read(tmp_path / "dcp")}
+    found = {m.name: m.matrix for m in read(tmp_path / "dcp")}
     assert len(list((tmp_path / "dcp").glob("*.distcp"))) == 2
     for name, buffer in zip(("0.weight", "1.weight"), expected, strict=True):
         assert torch.equal(found[name], buffer)

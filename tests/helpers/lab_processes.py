@@ -44,7 +44,7 @@ def write_study(folder: Path, text: str = STUDY) -> Path:
 
 
 def start(*words: object, **options: Any) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "inexact_muon_lab.cli", *map(str, words)]
+    line = [sys.executable, "-m", "inexact_muon_lab", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(line, **(pipes | options))  # type: ignore[call-overload, no-any-return]
 

@@ -90,7 +90,7 @@ def tools(folder: Path, source: Path) -> Path:
     """Commands that are those of this test's environment, with the package from `source`."""
     folder.mkdir(parents=True, exist_ok=True)
     for tool, words in {
-        "inexact-muon": ("-m", "inexact_muon_lab.cli"),
+        "inexact-muon": ("-m", "inexact_muon_lab"),
         "python": (),
         "torchrun": ("-m", "torch.distributed.run"),
         "ruff": ("-m", "ruff"),

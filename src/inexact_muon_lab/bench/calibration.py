@@ -30,7 +30,7 @@ def calibrate(sides: tuple[int, ...] = (64, 128, 256, 512, 768), repeats: int = 
         }
         rounds = interleaved(works, repeats)
         for name, ratio in ratios.items():
-            ratio.append(rounds.seconds(name) / rounds.seconds("product"))
+            ratio.append(rounds.over(name, "product").middle)
     symmetric, inverse = (tuple(zip(sides, ratios[name], strict=True)) for name in ("symmetric", "inverse"))
     curves = {**CPU.curves, "symmetric": symmetric, "inverse": inverse}
     return Costs("cpu", {**CPU.dtypes, "float64": median(ratios["double"])}, curves)

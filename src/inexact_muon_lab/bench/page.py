@@ -13,9 +13,8 @@ from rich.progress import Progress
 from inexact_muon._text import nearest
 from inexact_muon.sheet import Row, Sheet
 from inexact_muon_lab.bench import oracles, steps
-from inexact_muon_lab.bench.machine import device_of, machine
 from inexact_muon_lab.bench.oracles import ACCURATE, FAST
-from inexact_muon_lab.bench.timing import WARM
+from inexact_muon_lab.bench.timing import WARM, device_of, machine
 
 Report = dict[str, Any]
 

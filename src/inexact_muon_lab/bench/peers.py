@@ -13,14 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 @dataclass(frozen=True)
 class Peer:
-    """An optimizer of another package.
-
-    Attributes:
-        package: its name on the package index, for the version.
-        group: options of its parameter group.
-        options: arguments of its constructor.
-        accelerated: additional arguments on an accelerator, for example to use its kernels.
-    """
+    """An optimizer of a package (its name on the index), with options of its parameter group and of its constructor,
+    and those that are added on an accelerator, for example to use its kernels."""
 
     package: str
     module: str

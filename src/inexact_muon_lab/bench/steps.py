@@ -14,10 +14,9 @@ from inexact_muon.optim import Muon
 from inexact_muon.polar import Jordan
 from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon_lab.bench.machine import native_bfloat16
 from inexact_muon_lab.bench.oracles import ACCURATE, FAST, GPT2_LAYER, RECORDED, quintics, with_spectrum
 from inexact_muon_lab.bench.peers import PEERS, TORCH, in_float32
-from inexact_muon_lab.bench.timing import CPU, Work, interleaved, peak_memory
+from inexact_muon_lab.bench.timing import CPU, Work, interleaved, native_bfloat16, peak_memory
 
 SMALL = ((128, 128),) * 12 + ((512, 128),) * 3 + ((128, 512),) * 3
 """The hidden matrices of a GPT of 3 layers, 128 wide."""
@@ -63,14 +62,8 @@ class Bag(nn.Module):
 
 @dataclass(frozen=True)
 class Contender:
-    """An optimizer of the comparison.
-
-    Attributes:
-        make: creates the optimizer.
-        wrapped: modifies its step.
-        peer: from another package, which may be missing.
-        emulated: multiplies in bfloat16, which this CPU emulates.
-    """
+    """An optimizer of the comparison, and what modifies its step. A `peer` is from another package, which may be
+    missing; one that is `emulated` multiplies in bfloat16, which this CPU emulates."""
 
     make: Callable[[Bag], torch.optim.Optimizer]
     wrapped: Callable[[Work], Work] = lambda work: work

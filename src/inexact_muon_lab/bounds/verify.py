@@ -28,14 +28,8 @@ Step = Callable[[int, float, float, float, float], float]
 
 @dataclass(frozen=True)
 class BoundRow:
-    """One statement on one run.
-
-    Attributes:
-        measured: the left side, as measured; the mean over the runs if there is noise.
-        margin: half of its 95 % confidence interval; 0 without noise.
-        paper: the paper's bound; inf if delta reached 1, where the paper has none.
-        ours: the two-number bound on the same left side.
-    """
+    """One statement on one run: the measured left side (the mean over the runs if there is noise), half of its 95 %
+    confidence interval, the paper's bound (inf if delta reached 1, where it has none) and the two-number bound."""
 
     statement: str
     problem: str

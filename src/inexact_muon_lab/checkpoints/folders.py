@@ -48,11 +48,8 @@ class Piece:
 
 
 def read_folder(folder: Path, select: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors whose names satisfy `select`, assembled.
-
-    Raises:
-        ValueError: a part is missing or damaged, or `.metadata` names anything but the classes of torch's metadata.
-    """
+    """The tensors whose names satisfy `select`, assembled; raises ValueError if a part is missing or damaged, or if
+    `.metadata` names anything but the classes of torch's metadata."""
     try:
         metadata = read_pickle(_inside(folder, ".metadata").read_bytes(), NAMES)
     except NameNotAllowed as error:
@@ -74,10 +71,10 @@ def _layouts(
     folder: Path, metadata: Any, select: Callable[[str], bool]
 ) -> Iterator[tuple[str, tuple[int, ...], list[Piece]]]:
     """(name, size, pieces) of every selected tensor; all pieces together are not longer than their files."""
-    storage = {
-        (_text(key.state["fqn"]), _offset(key.state)): info.state
-        for key, info in metadata.state["storage_data"].items()
-    }
+    storage = {}
+    for key, info in metadata.state["storage_data"].items():
+        offset = key.state.get("offset")
+        storage[key.state["fqn"], None if offset is None else _size(offset)] = info.state
     files: dict[Path, int] = {}
     used = 0
     for name, entry in metadata.state["state_dict_metadata"].items():
@@ -145,20 +142,10 @@ def _inside(folder: Path, relative: Any) -> Path:
     return path
 
 
-def _offset(index: dict[str, Any]) -> tuple[int, ...] | None:
-    return None if index.get("offset") is None else _size(index["offset"])
-
-
 def _size(size: Constructed) -> tuple[int, ...]:
     """The numbers of a torch.Size."""
     (numbers,) = size.arguments
     return tuple(_count(n) for n in numbers)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a name is text")
-    return value
 
 
 def _count(value: Any) -> int:

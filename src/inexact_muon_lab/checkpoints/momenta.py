@@ -1,14 +1,20 @@
-"""Momentum matrices in an optimizer's state, and the oracle that the state names.
+"""Momentum matrices in an optimizer's state or in its checkpoint, and the oracle that the state names.
 
 Supported: `state_dict()` of this package, of torch.optim.Muon and of KellerJordan's Muon, at any depth of a nested
-checkpoint; and tensors by name, as in a checkpoint of torch.distributed or a safetensors file.
+checkpoint; and tensors by name. Files: `.pt` of torch.save, opened with weights_only; `.safetensors`, tensors whose
+name contains "momentum"; a folder of torch.distributed.checkpoint, of which only momentum tensors are read. No code in
+them is executed (`folders`).
 """
 
 from __future__ import annotations
 
 import re
+import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -22,6 +28,7 @@ from inexact_muon.polar import Jordan, PolarMethod, Polynomial
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon.views import Flatten, Whole
 from inexact_muon.views import parse as parse_view
+from inexact_muon_lab.checkpoints.folders import check_stored, read_folder
 
 BUFFER = "momentum_buffer"
 BUFFERS = (BUFFER, "momentum")
@@ -45,19 +52,78 @@ class Momentum:
     parameter: str = ""
 
 
+def read(path: Path) -> list[Momentum]:
+    """The momentum matrices of a checkpoint; raises ValueError if there are none."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    if not path.is_dir() and not path.is_file():
+        raise ValueError(f"{path} is a pipe or a device: copy the checkpoint to a file")
+    if path.is_dir():
+        loaded = _read_distributed(path)
+    elif path.suffix == ".safetensors":
+        loaded = _read_safetensors(path)
+    else:
+        loaded = _read_torch(path)
+    try:
+        buffers = momenta(loaded)
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply or contains itself: no optimizer saves that") from None
+    if not buffers:
+        raise ValueError(
+            f"{path} has no momentum matrix: save optimizer.state_dict() of a Muon after a step; "
+            "weights alone are not enough"
+        )
+    return buffers
+
+
+def _read_torch(path: Path) -> Any:
+    zipped = zipfile.is_zipfile(path)
+    try:
+        if zipped:
+            check_stored(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of the pickle protocol
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except UnpicklingError:
+        if zipped:
+            raise ValueError(
+                f"{path} contains Python objects, which are not loaded for safety: save only optimizer.state_dict()"
+            ) from None
+        raise ValueError(f"{path} is not a file that torch.save wrote") from None
+    # LookupError: a text file empties the unpickler's stack
+    except (RuntimeError, EOFError, ValueError, LookupError, zipfile.BadZipFile):
+        raise ValueError(f"{path} is not a complete file of torch.save: it may be truncated") from None
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise ValueError(f"{path} needs the extra: pip install 'inexact-muon[safetensors]'") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys() if "momentum" in name}  # noqa: SIM118
+    except SafetensorError:
+        raise ValueError(f"{path} is not a complete safetensors file") from None
+
+
+def _read_distributed(path: Path) -> dict[str, Tensor]:
+    if not (path / ".metadata").is_file():
+        raise ValueError(f"{path} is a folder without .metadata, so not one of torch.distributed.checkpoint")
+    return read_folder(path, lambda name: BUFFER in name)
+
+
 def momenta(loaded: Any) -> list[Momentum]:
     """Momentum matrices of an optimizer, its state_dict, a checkpoint that contains it, or a dict of tensors by name.
 
-    Vectors, zero buffers and layers with a ball other than the spectral one are left out.
-
-    Raises:
-        ValueError: a buffer contains a NaN or an infinity.
+    Vectors, zero buffers and layers with a ball other than the spectral one are left out; raises ValueError if a buffer
+    contains a NaN or an infinity.
     """
     oracle = None
     if isinstance(loaded, torch.optim.Optimizer):
         oracle = BY_MODULE.get(type(loaded).__module__.partition(".")[0])
         loaded = loaded.state_dict()
-    states = [(path, state) for path, state in _states(loaded, "") if _has_buffer(state)]
+    states = [(p, s) for p, s in _states(loaded, "") if any(_buffer(e) is not None for e in s["state"].values())]
     if states:
         return [m for path, s in states for m in _of_state(s, f"{path}." if len(states) > 1 else "", oracle)]
     return [m for name, x in _tensors(loaded, "") if "momentum" in name for m in matrices(_short(name), x)]
@@ -145,18 +211,10 @@ def _is_spectral(group: Mapping[str, Any]) -> bool:
         return False
 
 
-def _has_buffer(state: Mapping[str, Any]) -> bool:
-    return any(_buffer(entry) is not None for entry in state["state"].values())
-
-
 def _buffer(entry: Any) -> Tensor | None:
     """The momentum of a parameter."""
-    values = (_plain(entry).get(key) for key in BUFFERS)
+    values = [entry.get(key) for key in BUFFERS] if isinstance(entry, Mapping) else []
     return next((value for value in values if isinstance(value, Tensor) and value.ndim), None)
-
-
-def _plain(state: Any) -> Mapping[str, Any]:
-    return state if isinstance(state, Mapping) else {}
 
 
 def _tensors(loaded: Any, path: str) -> Iterator[tuple[str, Tensor]]:

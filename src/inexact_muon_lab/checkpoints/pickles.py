@@ -26,12 +26,7 @@ OPCODES = (
 
 
 class Constructed:
-    """An object or the result of a call of the file; its class has the name in the file. Compared by identity.
-
-    Attributes:
-        arguments: arguments of the call.
-        state: state of the object.
-    """
+    """An object or the result of a call of the file; its class has the name in the file. Compared by identity."""
 
     arguments: tuple[Any, ...]
     state: Any = None

@@ -1,22 +1,31 @@
-"""The table of commands; each imports what it needs inside its function."""
+"""The command `inexact-muon`: the table of commands, Ctrl-C, errors and warnings as sentences.
+
+Each command imports what it needs inside its function.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import threading
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import tyro
 
 import inexact_muon
-from inexact_muon_lab.cli.evidence import decide, demo, pack, report
+from inexact_muon._text import printable
 from inexact_muon_lab.cli.oracles import bench, delta, plan, theory, transfer
-from inexact_muon_lab.cli.process import discard_output, prepare, say
-from inexact_muon_lab.cli.runs import list_runs, run, show, sweep
+from inexact_muon_lab.cli.runs import decide, demo, list_runs, pack, report, run, show, sweep
 from inexact_muon_lab.cli.settings import separate_settings
+from inexact_muon_lab.errors import LabWarning
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
@@ -34,6 +43,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "plan": plan,
 }
 
+others = warnings.showwarning
+"""Prints warnings of other kinds."""
 
 LEAST = 30
 """Narrowest width of the overview: the names of the commands take 12."""
@@ -64,6 +75,50 @@ def _run(words: list[str]) -> None:
         os.environ["COLUMNS"] = str(NARROWEST)
     description, args = DESCRIPTION, separate_settings(words)
     tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="inexact-muon", description=description, args=args)
+
+
+def prepare() -> Interrupts:
+    """Set up streams, warnings and Ctrl-C of this process."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # paths and exceptions may contain lone surrogates
+    warnings.showwarning = show_warning
+    return Interrupts()
+
+
+def discard_output() -> None:
+    """Nothing more is written to standard output, also not what is left in its buffer when Python ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(sentence: str) -> None:
+    """A sentence of this command on standard error; text from files does not control the terminal."""
+    print(f"inexact-muon: {printable(sentence)}", file=sys.stderr)
+
+
+class Interrupts:
+    """Records Ctrl-C before Python raises it: extension modules may swallow the exception during import."""
+
+    def __init__(self) -> None:
+        self.triggered = False
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.triggered = True
+        raise KeyboardInterrupt
+
+
+def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Print a LabWarning as one sentence, other warnings as Python does."""
+    if issubclass(category, LabWarning):
+        say(f"warning: {message}")
+    else:
+        others(message, category, *where, **more)
 
 
 def main() -> None:

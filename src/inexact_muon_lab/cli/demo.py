@@ -19,15 +19,16 @@ from inexact_muon_lab.bounds import cases as bounds
 from inexact_muon_lab.cli import catalogue
 from inexact_muon_lab.decide import command
 from inexact_muon_lab.decide.command import seconds as seconds
-from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.report.build import announce, build
 from inexact_muon_lab.report.open_costs import COMMAND
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.store.files import replace
 from inexact_muon_lab.store.store import REFERENCE
-from inexact_muon_lab.sweep.engines import ENGINES, Engine, EngineOptions
+from inexact_muon_lab.sweep.engines import Engine, LocalEngine
 from inexact_muon_lab.sweep.sweep import sweep
 
+HERE, ROOT = Path(__file__).parent.parent, Path(__file__).parents[3]
+"""The installed package, and the repository: studies and evidence are shipped in the one, and written in the other."""
 STUDIES = ("cnn-iterations", "gpt-iterations", "gpt-heatmap", "cnn-steps", "matrix", "optimizers")
 """Order of training; the time limit cuts the last ones."""
 ENOUGH = 240.0
@@ -35,19 +36,14 @@ ENOUGH = 240.0
 
 
 def demo(out: Path, console: Console, budget: float | None = None) -> None:
-    """Oracles, studies, report; an interrupted demo resumes.
-
-    Args:
-        out: folder of the stores and of the page.
-        budget: seconds to continue afterwards with what the declared claims still need, cheapest first.
-    """
+    """Oracles, studies, report; then, for `budget` seconds, what the declared claims still need, cheapest first."""
     began = time.monotonic()
     save_oracles(out, console)
     replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
     copy_reference(out)
     check_theory(out, console)
     try:
-        with closing(workers(out)) as engine:
+        with closing(workers()) as engine:
             for index, planned in enumerate(map(plan, STUDIES), start=1):
                 title = f"study {index} of {len(STUDIES)}: {planned.title}, {len(planned.runs)} runs"
                 console.print(title, highlight=False)
@@ -57,13 +53,13 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
     if budget:
         declared = [file(name) for name in STUDIES if plan(name).decide]
-        command.decide(declared, out, lambda: workers(out), console, budget=budget, page=False)
+        command.decide(declared, out, workers, console, budget=budget, page=False)
     announce(build(out, console), console)
 
 
-def workers(out: Path) -> Engine:
+def workers() -> Engine:
     """One worker per core."""
-    return ENGINES["local"](EngineOptions(workers=os.cpu_count() or 1, address="", logs=out / "logs"))
+    return LocalEngine(os.cpu_count() or 1)
 
 
 def check_theory(out: Path, console: Console) -> None:
@@ -84,12 +80,14 @@ def copy_reference(out: Path) -> None:
 
 
 def reference_files() -> list[Path]:
-    """Those files, in an installed package or in the repository."""
-    here = Path(__file__).parent.parent
-    root = here.parent.parent
-    tables = (here / "report" / "data", root / "docs" / "figures")
-    packed = (here / "studies" / REFERENCE, root / "studies" / REFERENCE)
-    return _first(tables, "cotuning-study.json") + _first(packed, "*.pack")
+    """Those files."""
+    tables = _first((HERE / "report" / "data", ROOT / "docs" / "figures"), "cotuning-study.json")
+    return tables + _first((HERE / "studies" / REFERENCE, ROOT / "studies" / REFERENCE), "*.pack")
+
+
+def studies() -> Path:
+    """The folder of the tiny studies."""
+    return _first((HERE / "studies" / "tiny", ROOT / "studies" / "tiny"), "*.toml")[0].parent
 
 
 def _first(folders: tuple[Path, ...], pattern: str) -> list[Path]:
@@ -107,25 +105,17 @@ def file(name: str) -> Path:
     return studies() / f"{name}.toml"
 
 
-def save_oracles(out: Path, console: Console) -> None:
+def save_oracles(out: Path, console: Console) -> list[catalogue.CatalogueRow]:
     """Write the table of all oracles."""
     with console.status("designing the oracles"):
-        paths = catalogue.save(catalogue.rows(), out)
+        rows = catalogue.rows()
+        paths = catalogue.save(rows, out)
     console.print("oracles: " + ", ".join(str(path) for path in paths), soft_wrap=True, highlight=False)
+    return rows
 
 
 def show_oracles(out: Path, console: Console) -> None:
     """The same, and print the table."""
-    save_oracles(out, console)
     title = "Oracles: error bound by smallest singular value, gap and overshoot by spectrum, cost in products"
-    rows = [Row(catalogue.cells(r)) for r in catalogue.rows()]
+    rows = [Row(catalogue.cells(r)) for r in save_oracles(out, console)]
     Sheet(title, tuple(catalogue.header()), rows, aligned_left=("oracle",)).print(console)
-
-
-def studies() -> Path:
-    """The folder of the tiny studies, in an installed package or in the repository."""
-    here = Path(__file__).parent.parent
-    for folder in (here / "studies" / "tiny", here.parent.parent / "studies" / "tiny"):
-        if folder.is_dir():
-            return folder
-    raise LabError("the tiny studies are missing; install the package again")

@@ -72,10 +72,7 @@ def transfer(
 
 
 def theory(
-    name: Annotated[str, tyro.conf.Positional] = "list",
-    set: Settings = (),
-    plot: File = None,
-    json: bool = False,
+    name: Annotated[str, tyro.conf.Positional] = "list", set: Settings = (), plot: File = None, json: bool = False
 ) -> None:
     """Statements of the paper and their two-number versions: `list` them, or evaluate one.
 

@@ -17,65 +17,33 @@ from inexact_muon_lab.extras import check_picture, require
 from inexact_muon_lab.terminal import write_json
 from inexact_muon_lab.theory import BOUNDS, Statement, StochasticOptimum
 
-EXAMPLE: dict[str, Any] = {
-    "D0": 1.0,
-    "L": 1.0,
-    "K": 1000.0,
-    "rho_sigma": 1.0,
-    "gamma": 0.01,
-    "alpha": 0.1,
-    "delta": 0.1,
-    "eps": 0.1,
-    "gap": 0.1,
-    "overshoot": 1.1,
-    "deltas": [0.1, 0.2],
-    "gaps": [0.1, 0.2],
-    "overshoots": [1.1, 1.2],
-    "gammas": [0.02, 0.01],
-    "alphas": [0.2, 0.1],
-    "errors": [1.0, 1.0],
-    "L0": 1.0,
-    "L1": 1.0,
-    "Ls": [1.0, 2.0],
-    "f": 1.0,
-    "dual": 1.0,
-    "dual_momentum": 1.0,
-    "error": 0.1,
-    "error_next": 0.1,
-    "previous": 1.0,
-    "k": 0.0,
-    "gamma_previous": 0.01,
-    "delta_previous": 0.1,
-    "overshoot_previous": 1.1,
-    "lower": 0.1,
-    "steps": 5.0,
-    "degree": 5.0,
-    "ball": "spectral",
-    "sigmas": [1.0, 0.3, 0.1, 0.03],
-    "kappa": 1.0,
-    "Lambda": 1.0,
-    "p": 0.0,
-    "r": 1.0,
-    "q": 1.2,
-    "n": 768.0,
-    "m": 3072.0,
-}
+EXAMPLE: dict[str, Any] = (
+    dict.fromkeys(("D0", "L", "L0", "L1", "rho_sigma", "f", "dual", "dual_momentum", "previous"), 1.0)
+    | dict.fromkeys(("kappa", "Lambda", "r"), 1.0)
+    | dict.fromkeys(("alpha", "delta", "eps", "gap", "error", "error_next", "delta_previous", "lower"), 0.1)
+    | {"K": 1000.0, "k": 0.0, "p": 0.0, "q": 1.2, "n": 768.0, "m": 3072.0, "steps": 5.0, "degree": 5.0}
+    | {"gamma": 0.01, "gamma_previous": 0.01, "overshoot": 1.1, "overshoot_previous": 1.1, "ball": "spectral"}
+    | {"deltas": [0.1, 0.2], "gaps": [0.1, 0.2], "overshoots": [1.1, 1.2], "errors": [1.0, 1.0], "Ls": [1.0, 2.0]}
+    | {"gammas": [0.02, 0.01], "alphas": [0.2, 0.1], "sigmas": [1.0, 0.3, 0.1, 0.03]}
+)
 """Values of parameters that are not set; shown as assumed."""
+
+COLUMNS = ("name", "source", "kind", "statement")
 
 
 def show_all(console: Console, as_json: bool = False) -> None:
     """All statements: name, source, kind, formula."""
+    listed = [_about(s) for s in BOUNDS.values()]
     if as_json:
-        write_json([_about(s) for s in BOUNDS.values()])
+        write_json(listed)
         return
     title = f"{len(BOUNDS)} statements; `inexact-muon theory NAME --set delta=0.1` evaluates one"
-    columns = ("name", "source", "kind", "statement")
-    rows = [Row([s.name, s.source, s.kind, s.statement]) for s in BOUNDS.values()]
-    Sheet(title, columns, rows, aligned_left=columns, prose=("statement",)).print(console)
+    rows = [Row([*about.values()]) for about in listed]
+    Sheet(title, COLUMNS, rows, aligned_left=COLUMNS, prose=("statement",)).print(console)
 
 
 def _about(s: Statement) -> dict[str, str]:
-    return {"name": s.name, "source": s.source, "kind": s.kind, "statement": s.statement}
+    return {column: getattr(s, column) for column in COLUMNS}
 
 
 def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Console, as_json: bool = False) -> None:
@@ -103,11 +71,7 @@ def show(name: str, settings: tuple[str, ...], plot: Path | None, console: Conso
 
 
 def evaluate(s: Statement, values: dict[str, Any]) -> Any:
-    """The statement at these values.
-
-    Raises:
-        ValueError: a value is out of range, or an intermediate result is outside the range of float64.
-    """
+    """The statement at these values; raises ValueError if one, or an intermediate result, is out of range."""
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             return s.function(**values)
@@ -141,24 +105,19 @@ def read_settings(s: Statement, settings: tuple[str, ...]) -> dict[str, Any]:
         if key not in parameters(s):
             raise ValueError(f"{s.name} has no parameter {key!r}: {nearest(key, parameters(s))}")
         example = EXAMPLE[key]
+        if isinstance(example, str):
+            values[key] = value
+            continue
         try:
-            numbers = value if isinstance(example, str) else [float(part) for part in _inside(value).split(",")]
+            numbers = [float(part) for part in value.removeprefix("[").removesuffix("]").split(",")]
         except ValueError:
             raise ValueError(f"{key} must be a number, or numbers with commas between them, got {value!r}") from None
-        if isinstance(numbers, list) and not all(map(isfinite, numbers)):
+        if not all(map(isfinite, numbers)):
             raise ValueError(f"{key} must be finite, got {value!r}")
-        if isinstance(numbers, list) and not isinstance(example, list):
-            if len(numbers) != 1:
-                raise ValueError(f"{key} is one number, got {value!r}")
-            values[key] = numbers[0]
-        else:
-            values[key] = numbers
+        if len(numbers) != 1 and not isinstance(example, list):
+            raise ValueError(f"{key} is one number, got {value!r}")
+        values[key] = numbers if isinstance(example, list) else numbers[0]
     return values
-
-
-def _inside(value: str) -> str:
-    """A list without its brackets."""
-    return value[1:-1] if value.startswith("[") and value.endswith("]") else value
 
 
 def fields(s: Statement, result: Any) -> Iterator[tuple[str, Any]]:
@@ -175,8 +134,7 @@ def text(value: Any) -> str:
     """A value for the table; long sequences are abbreviated."""
     if isinstance(value, str):
         return value
-    entries = np.atleast_1d(np.asarray(value, dtype=float))
-    shown = [f"{x:.6g}" for x in entries]
+    shown = [f"{x:.6g}" for x in np.atleast_1d(np.asarray(value, dtype=float))]
     return ", ".join(shown if len(shown) <= 6 else [*shown[:4], "...", shown[-1]])
 
 

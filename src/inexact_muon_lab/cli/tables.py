@@ -14,10 +14,11 @@ from rich.text import Text
 from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import PolarMethod, parse
 from inexact_muon.sheet import Row, Sheet
+from inexact_muon_lab.checkpoints import momenta
 from inexact_muon_lab.extras import check_picture
 from inexact_muon_lab.terminal import console as open_console
 from inexact_muon_lab.terminal import write_json
-from inexact_muon_lab.tune import advice, carry, checkpoints, plotting, rules, spectra
+from inexact_muon_lab.tune import advice, carry, plotting, rules, spectra
 
 NUMBERS = ("gap", "overshoot", "lifted", "delta")
 
@@ -33,19 +34,14 @@ WIDTH = 220
 
 
 def delta(
-    oracle: str | None,
-    shape: str,
-    spectrum: str,
-    checkpoint: Path | None,
-    as_json: bool = False,
-    plot: Path | None = None,
+    oracle: str | None, shape: str, spectrum: str, checkpoint: Path | None, json: bool = False, plot: Path | None = None
 ) -> None:
     """Predicted inexactness of an oracle on a spectrum, or on the momentum in a checkpoint."""
     method = parse(oracle) if oracle is not None else None
     if plot is not None:
         check_picture(plot)
     if checkpoint is not None:
-        _checkpoint(method, checkpoint, as_json, plot)
+        _checkpoint(method, checkpoint, json, plot)
         return
     if plot is not None:
         raise ValueError("--plot draws the momentum of a checkpoint: name one with --checkpoint")
@@ -54,8 +50,8 @@ def delta(
     n, m = read_shape(shape)
     method = method.at(n, m)
     name, layers = spectra.resolve(spectrum, side=min(n, m))
-    if as_json:
-        _print_json([_record(layer, method) for layer in layers])
+    if json:
+        write_json({"layers": [_record(layer, method) for layer in layers]})
         return
     console = open_console(WIDTH)
     names = [f"{layer.name}, {layer.shape[0]} x {layer.shape[1]}" for layer in layers] if len(layers) > 1 else [name]
@@ -68,12 +64,12 @@ def delta(
 
 
 def transfer(
-    lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None, as_json: bool = False
+    lr: float, momentum: float, source: str, target: str, rule: str, spectrum: str | None, json: bool = False
 ) -> None:
     """The four rules compared, the chosen one marked, with the reason."""
     transfers = {name: carry.transfer(lr, momentum, source, target, name, spectrum) for name in rules.RULES}
     taken, console = transfers[rules.find(rule).name], open_console(WIDTH)
-    if as_json:
+    if json:
         write_json({"rule": rules.find(rule).name, "lr": taken.lr, "momentum": taken.momentum, "why": taken.why,
                     "spectrum": taken.spectrum, "from": source, "to": target, "rules": transfers})  # fmt: skip
         return
@@ -99,17 +95,17 @@ def transfer(
     )
 
 
-def _checkpoint(method: PolarMethod | None, path: Path, as_json: bool, plot: Path | None) -> None:
+def _checkpoint(method: PolarMethod | None, path: Path, json: bool, plot: Path | None) -> None:
     """The answer; then each kind of layer, and the candidates."""
-    console, matrices = open_console(WIDTH), checkpoints.read(path)
-    hidden = as_json or not console.is_terminal
+    console, matrices = open_console(WIDTH), momenta.read(path)
+    hidden = json or not console.is_terminal
     answer = advice.advise_on(
         matrices, method, lambda ms: track(ms, description="decomposing", console=console, disable=hidden)
     )
     if plot is not None:
         plotting.save(answer, plot)
-    if as_json:
-        _print_json([_record(r.layer, r.oracle) for r in answer.reports], _answer(answer))
+    if json:
+        write_json({"answer": _answer(answer), "layers": [_record(r.layer, r.oracle) for r in answer.reports]})
         return
     for line in answer.lines:
         console.print(Text(line), soft_wrap=True)  # a name may contain markup
@@ -127,7 +123,7 @@ def _answer(answer: advice.Advice) -> dict[str, Any]:
     oracle = None if answer.oracle is None else advice.text(answer.oracle)
     lr = None if answer.lr is None else answer.lr * answer.lr_factor
     numbers = {"exact_enough": answer.exact_enough, "polar": oracle, "lr": lr, "lr_factor": answer.lr_factor}
-    return {"answer": {"lines": answer.lines, **numbers, "cost": answer.cost}}
+    return {"lines": answer.lines, **numbers, "cost": answer.cost}
 
 
 def _print_kinds(console: Console, path: Path, answer: advice.Advice) -> None:
@@ -190,10 +186,6 @@ def _record(layer: spectra.Layer, method: PolarMethod | None) -> dict[str, Any]:
         judged = spectra.judge_layer(used, layer)
         record |= {"oracle": str(used), **{name: getattr(judged, name) for name in NUMBERS}}
     return record | {"singular_values": layer.values.tolist()}
-
-
-def _print_json(layers: Sequence[dict[str, Any]], more: dict[str, Any] | None = None) -> None:
-    write_json({**(more or {}), "layers": layers})
 
 
 def _print(console: Console, title: str, columns: tuple[str, ...], rows: Sequence[Row], closing: int = 0) -> None:

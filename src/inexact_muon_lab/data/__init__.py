@@ -12,9 +12,8 @@ import numpy as np
 
 from inexact_muon_lab.data.images import Images as Images
 from inexact_muon_lab.data.images import read_cifar10, read_digits
-from inexact_muon_lab.data.shards import read_shards
 from inexact_muon_lab.data.text import Tokens as Tokens
-from inexact_muon_lab.data.text import read_stdlib, read_text
+from inexact_muon_lab.data.text import read_shards, read_stdlib, read_text
 from inexact_muon_lab.spec.spec import Cifar10, Data, Digits, Nothing, Shards, Stdlib, Text
 
 READERS: dict[type, Callable[[Any], Tokens | Images | None]] = {

@@ -1,7 +1,12 @@
-"""Text as bytes or as GPT-2 tokens, cut into windows for language models."""
+"""Tokens for language models, cut into windows: text as bytes or as GPT-2 tokens, or shards such as FineWeb's.
+
+A shard has a header of 256 int32 (20240520, the version 1 and the number of tokens), then uint16 tokens; it is
+memory-mapped.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +18,15 @@ from numpy.typing import NDArray
 from inexact_muon_lab.data.order import examples
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.extras import require
-from inexact_muon_lab.spec.spec import Text
+from inexact_muon_lab.spec.spec import Shards, Text
 
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 GPT2_VOCABULARY = 50304
 """50257 tokens, rounded up to a multiple of 128."""
+
+MAGIC, VERSION, HEADER = 20240520, 1, 1024
+REPOSITORY = "kjj0/fineweb10B-gpt2"
+"""Data set on huggingface.co: FineWeb's 10B sample in GPT-2 tokens."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,54 @@ def split(tokens: NDArray[np.integer], vocabulary: int, name: str) -> Tokens:
     """Hold out the last twentieth for validation."""
     cut = len(tokens) - max(1, len(tokens) // 20)
     return Tokens((tokens[:cut],), (tokens[cut:],), vocabulary, name)
+
+
+def read_shards(data: Shards) -> Tokens:
+    """All `*train*.bin` and `*val*.bin` of a folder, in alphabetical order."""
+    folder = Path(data.path).expanduser()
+    if data.download:
+        fetch(folder, data.download)
+    parts = {}
+    for part in ("train", "val"):
+        files = sorted(folder.glob(f"*{part}*.bin"))
+        if not files:
+            raise LabError(f"data.path: {folder} has no *{part}*.bin; set data.download to fetch FineWeb's")
+        parts[part] = tuple(read_shard(file) for file in files)
+    return Tokens(parts["train"], parts["val"], GPT2_VOCABULARY, str(folder))
+
+
+def read_shard(path: Path) -> NDArray[np.uint16]:
+    """The tokens of one shard, memory-mapped; validates header and length."""
+    size = path.stat().st_size
+    if size < HEADER:
+        raise LabError(f"{path}: {size} bytes are too few for a shard's header; fetch it again")
+    magic, version, count = (int(x) for x in np.fromfile(path, dtype="<i4", count=3))
+    if magic != MAGIC:
+        raise LabError(f"{path} is not a token shard: it begins with {magic}, not {MAGIC}")
+    if version != VERSION:
+        raise LabError(f"{path}: shard version {version} is not known, only {VERSION}")
+    if size != HEADER + 2 * count:
+        raise LabError(
+            f"{path}: the header says {count} tokens, the file holds {(size - HEADER) / 2:g}; fetch it again"
+        )
+    return np.memmap(path, dtype="<u2", mode="r", offset=HEADER)
+
+
+def fetch(folder: Path, shards: int) -> None:
+    """Download the validation shard and this many training shards of FineWeb; existing files are kept."""
+    hub = require("huggingface_hub", "data")
+    hub.utils.logging.set_verbosity_error()
+    names = ["fineweb_val_000000.bin", *(f"fineweb_train_{i:06d}.bin" for i in range(1, shards + 1))]
+    new = not folder.exists()
+    for name in names:
+        if (folder / name).exists():
+            continue
+        try:
+            hub.hf_hub_download(REPOSITORY, name, repo_type="dataset", local_dir=folder)
+        except Exception as error:  # any error of the HTTP library
+            if new and not any(folder.glob("*.bin")):
+                shutil.rmtree(folder, ignore_errors=True)  # metadata of the hub; other files are kept
+            raise LabError(f"{name} cannot be fetched from huggingface.co ({type(error).__name__})") from None
 
 
 class Windows:

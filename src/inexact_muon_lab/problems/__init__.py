@@ -1,17 +1,17 @@
-"""Problems: each builds a Task from a run spec; `matrix` and `blocks` are functions with proved constants."""
+"""Problems: each builds a Task from a run spec; those of `matrix` and `blocks` have proved constants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from inexact_muon_lab.problems import cnn, custom, nanogpt, noisy
+from inexact_muon_lab.problems import cnn, custom, matrix, nanogpt
 from inexact_muon_lab.problems.task import Task as Task
 from inexact_muon_lab.spec.spec import Cnn, Custom, Matrix, NanoGPT, RunSpec
 
 PROBLEMS: dict[type, Callable[[RunSpec], Task]] = {
     NanoGPT: nanogpt.build,
     Cnn: cnn.build,
-    Matrix: noisy.build,
+    Matrix: matrix.build,
     Custom: custom.build,
 }
 """Section of a spec -> builder of its task. A new problem needs a row here, a section in `spec` and a file."""

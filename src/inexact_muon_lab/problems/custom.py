@@ -65,7 +65,10 @@ _imported: dict[str, str] = {}
 def _current(name: str) -> ModuleType:
     """The module, imported again if its code has changed since."""
     module, files = import_module(name), _files(name)
-    code = _hash(files)
+    total = hashlib.sha256()
+    for part, file in sorted(files.items()):
+        total.update(f"{part} ".encode() + hashlib.sha256(file.read_bytes()).digest())
+    code = total.hexdigest()
     if _imported.get(name, code) != code:
         for old in files:
             sys.modules.pop(old, None)
@@ -73,13 +76,6 @@ def _current(name: str) -> ModuleType:
         module = import_module(name)
     _imported[name] = code
     return module
-
-
-def _hash(files: dict[str, Path]) -> str:
-    total = hashlib.sha256()
-    for module, file in sorted(files.items()):
-        total.update(f"{module} ".encode() + hashlib.sha256(file.read_bytes()).digest())
-    return total.hexdigest()
 
 
 def _files(name: str) -> dict[str, Path]:
@@ -96,7 +92,9 @@ def _files(name: str) -> dict[str, Path]:
     waiting = [name]
     while waiting:
         module = waiting.pop()
-        path = next(filter(Path.is_file, _places(root, module)), None)
+        base = root.joinpath(*module.split("."))
+        suffixed = (base.with_name(base.name + suffix) for suffix in (".py", *EXTENSION_SUFFIXES))
+        path = next(filter(Path.is_file, (base / "__init__.py", *suffixed)), None)
         if path is None or module in files or package not in ("", module.partition(".")[0]):
             continue
         files[module] = path
@@ -105,11 +103,6 @@ def _files(name: str) -> dict[str, Path]:
             waiting += [part for one in _imports(path, outer) for part in accumulate(one.split("."), "{}.{}".format)]
         waiting += accumulate(module.split(".")[:-1], "{}.{}".format)
     return files
-
-
-def _places(root: Path, module: str) -> list[Path]:
-    base = root.joinpath(*module.split("."))
-    return [base / "__init__.py", *(base.with_name(base.name + suffix) for suffix in (".py", *EXTENSION_SUFFIXES))]
 
 
 def _imports(path: Path, package: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta
 
-from inexact_muon_lab.spec.section import NotNegative, Section
+from inexact_muon_lab.spec.decode import NotNegative, Section
 from inexact_muon_lab.spec.spec import RunSpec
 
 DECAY = "optimizer.decay"

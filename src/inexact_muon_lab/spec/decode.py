@@ -1,4 +1,4 @@
-"""TOML to frozen values, with errors that name the file, the field, the allowed values and the nearest match."""
+"""TOML to frozen values: tables, numbers, and errors that name file, field, allowed values and the nearest match."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import re
 import tomllib
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import inspect
+from msgspec import Meta, inspect
 
 from inexact_muon._text import nearest
 from inexact_muon_lab.errors import LabError
 
+Count = Annotated[int, Meta(ge=1)]
+Number = Annotated[int, Meta(ge=0)]
+Side = Annotated[int, Meta(ge=2)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Decay = Annotated[float, Meta(ge=0, lt=1)]
 T = TypeVar("T")
 LARGEST = 2**63 - 1
 """Larger integers are rejected: JSON readers and SQLite do not preserve them."""
@@ -23,6 +30,14 @@ _AT = re.compile(r"(?s)(.*?)(?: - at `\$(.*)`)?")
 _UNKNOWN = re.compile(r"(?s)Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _INVALID = re.compile(r"(?s)Invalid (?:enum )?value '?(.*?)'?")
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of a spec file: frozen, without unknown fields."""
+
+
+class Named(Section, frozen=True, tag_field="name"):
+    """One of several kinds of a table, selected by `name`."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -82,14 +97,16 @@ def explain(message: str, raw: Any, kind: Any) -> str:
     what, path = matched[1], (matched[2] or "").lstrip(".")
     steps = [step for step in re.split(r"[.\[\]]+", path) if step]
     if unknown := _UNKNOWN.fullmatch(what):
-        known = _fields(_walk(inspect.type_info(kind), raw, steps))
-        return f"{_dotted(path, unknown[1])} is not a field: {nearest(unknown[1], known)}"
+        node = _walk(inspect.type_info(kind), raw, steps)
+        known = [field.encode_name for field in getattr(node, "fields", ())] + [getattr(node, "tag_field", None)]
+        return f"{_dotted(path, unknown[1])} is not a field: {nearest(unknown[1], [name for name in known if name])}"
     if missing := _MISSING.fullmatch(what):
         choices = _tags(_walk(inspect.type_info(kind), raw, steps, pick=False), missing[1])
         return f"{_dotted(path, missing[1])} is missing" + (f": one of {', '.join(choices)}" if choices else "")
     if invalid := _INVALID.fullmatch(what):
         node = _walk(inspect.type_info(kind), raw, steps[:-1], pick=False)
-        choices = _tags(node, steps[-1]) or _literals(_walk(inspect.type_info(kind), raw, steps))
+        literals = getattr(_walk(inspect.type_info(kind), raw, steps), "values", ())
+        choices = _tags(node, steps[-1]) or list(map(str, literals))
         return f"{path} cannot be {invalid[1]!r}: {nearest(invalid[1], choices)}"
     return f"{path}: {what[0].lower()}{what[1:]}" if path else what
 
@@ -126,16 +143,6 @@ def _member(node: inspect.UnionType, raw: Any) -> Any:
     return structs[0] if len(structs) == 1 else node
 
 
-def _fields(node: Any) -> list[str]:
-    if not isinstance(node, inspect.StructType):
-        return []
-    return [field.encode_name for field in node.fields] + ([node.tag_field] if node.tag_field else [])
-
-
 def _tags(node: Any, field: str) -> list[str]:
     types = node.types if isinstance(node, inspect.UnionType) else [node]
     return [str(t.tag) for t in types if isinstance(t, inspect.StructType) and t.tag_field == field]
-
-
-def _literals(node: Any) -> list[str]:
-    return [str(value) for value in node.values] if isinstance(node, inspect.LiteralType) else []

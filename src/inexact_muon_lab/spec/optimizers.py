@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from inexact_muon.defaults import ADAMW_LR
-from inexact_muon_lab.spec.section import Decay, Named, NotNegative, Positive
+from inexact_muon_lab.spec.decode import Decay, Named, NotNegative, Positive
 
 
 class _Hidden(Named, frozen=True):

@@ -14,9 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from inexact_muon_lab.spec.decode import decode, read_toml
+from inexact_muon_lab.spec.decode import Count, Named, NotNegative, Number, Section, Share, Side, decode, read_toml
 from inexact_muon_lab.spec.optimizers import HyperballSpec, MuonSpec, Optimizer, ScionSpec
-from inexact_muon_lab.spec.section import Count, Named, NotNegative, Number, Section, Share, Side
 
 # problems -------------------------------------------------------------------------------------------------------------
 
@@ -122,10 +121,7 @@ class Nothing(Named, frozen=True, tag="none"):
 
 Data = Stdlib | Text | Shards | Digits | Cifar10 | Nothing
 
-READS: dict[type, tuple[type[Named], ...]] = {
-    NanoGPT: (Stdlib, Text, Shards),
-    Cnn: (Digits, Cifar10),
-}
+READS: dict[type, tuple[type[Named], ...]] = {NanoGPT: (Stdlib, Text, Shards), Cnn: (Digits, Cifar10)}
 """Data sections that a problem accepts, the default first; a problem without a row has its own data."""
 
 

@@ -28,8 +28,7 @@ from msgspec import Meta
 from inexact_muon._text import nearest
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.spec.arms import Compare, flat, trained
-from inexact_muon_lab.spec.decode import decode, is_unicode, read_toml, takes_list
-from inexact_muon_lab.spec.section import Count, Number, Positive, Section
+from inexact_muon_lab.spec.decode import Count, Number, Positive, Section, decode, is_unicode, read_toml, takes_list
 from inexact_muon_lab.spec.spec import RunSpec, overlay
 
 LEAST_PILOT = 3

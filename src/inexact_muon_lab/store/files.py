@@ -22,7 +22,11 @@ def replace(path: Path, content: bytes) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the rename
+        finally:
+            os.close(folder)
 
 
 def tidy(folder: Path) -> None:
@@ -31,26 +35,12 @@ def tidy(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a rename in this folder to disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 class Lock:
     """An exclusive operating system lock on a file, released when the process ends."""
 
     def __init__(self, path: Path, taken: str, patience: float = 0.0) -> None:
-        """Acquire the lock.
-
-        Args:
-            path: the lock file; it is left behind, empty.
-            taken: error message if another process holds it.
-            patience: seconds to wait for it.
-        """
+        """Acquire the lock, waiting `patience` seconds for it; raises with the message `taken` if another process holds
+        it. The file is left behind, empty."""
         with writing(path):
             self._file = path.open("a")
         until = time.monotonic() + patience

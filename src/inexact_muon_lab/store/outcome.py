@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeVar, get_args
 import msgspec
 
 from inexact_muon_lab.errors import LabError, warn
-from inexact_muon_lab.spec.section import Section
+from inexact_muon_lab.spec.decode import Section
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.store import curves
 from inexact_muon_lab.store.files import replace

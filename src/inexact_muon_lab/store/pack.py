@@ -22,7 +22,7 @@ import msgspec
 
 from inexact_muon._text import nearest, printable
 from inexact_muon_lab.errors import LabError
-from inexact_muon_lab.spec.section import Section
+from inexact_muon_lab.spec.decode import Section
 from inexact_muon_lab.store import curves
 from inexact_muon_lab.store.curves import Record, thin
 from inexact_muon_lab.store.files import replace

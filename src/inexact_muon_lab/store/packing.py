@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -49,18 +48,18 @@ def merged(stores: Iterable[PackedStore]) -> list[PackedStore]:
     """Merge stores of the same name: each run once, preferring runs that have ended."""
     by_name: dict[str, list[PackedRun]] = {}
     about: dict[str, dict[str, str]] = {}
+
+    def refuse(run: PackedRun, other: PackedRun) -> None:
+        ways = " and ".join(str(ended.outcome.result) for ended in (run, other) if ended.outcome is not None)
+        raise LabError(f"{one.name}: run {run.id} ended in two ways, {ways}; pack one of them")
+
     for one in stores:
         first = about.setdefault(one.name, one.about)
         changed = any(one.about.get(key, first.get(key)) != first.get(key) for key in DECLARED)
         if "redeclared" in one.about or changed:
             about[one.name] = first | {"redeclared": "yes"}
-        by_name[one.name] = united(by_name.get(one.name, []), one.runs, partial(_refuse, one.name))
+        by_name[one.name] = united(by_name.get(one.name, []), one.runs, refuse)
     return [PackedStore(about=about[name], runs=runs) for name, runs in by_name.items()]
-
-
-def _refuse(name: str, run: PackedRun, other: PackedRun) -> None:
-    ways = " and ".join(str(one.outcome.result) for one in (run, other) if one.outcome is not None)
-    raise LabError(f"{name}: run {run.id} ended in two ways, {ways}; pack one of them")
 
 
 def serves(file: Path, plan: StudyRuns) -> bool:

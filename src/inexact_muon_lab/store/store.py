@@ -131,9 +131,13 @@ class Store:
             elif state != "waiting" or text is not None:
                 if state != "running":
                     warn(f"{self.run_folder(run)} has lost the files of a run that had ended; the run is repeated")
-                with writing(self.folder):
-                    (self.run_folder(run) / OUTCOME).unlink(missing_ok=True)
-                self._set(run, state="waiting", ended=None, outcome=None)
+                self._repeat(run)
+
+    def _repeat(self, run: str) -> None:
+        """Remove the outcome of a run, which waits again."""
+        with writing(self.folder):
+            (self.run_folder(run) / OUTCOME).unlink(missing_ok=True)
+        self._set(run, state="waiting", ended=None, outcome=None)
 
     def run_folder(self, run: str) -> Path:
         return run_folder(self.folder, run)
@@ -159,14 +163,10 @@ class Store:
     def end(self, run: str, outcome: Outcome) -> None:
         self._set(run, state=outcome.state, ended=time.time(), outcome=write(outcome).decode())
 
-    def retry(self) -> int:
-        """Let failed runs resume from their checkpoints; returns their number."""
-        failed = [run for (run,) in self._index.execute("select id from runs where state = 'failed'").fetchall()]
-        for run in failed:
-            with writing(self.folder):
-                (self.run_folder(run) / OUTCOME).unlink(missing_ok=True)
-            self._set(run, state="waiting", outcome=None)
-        return len(failed)
+    def retry(self) -> None:
+        """Let failed runs resume from their checkpoints."""
+        for (run,) in self._index.execute("select id from runs where state = 'failed'").fetchall():
+            self._repeat(run)
 
     def close(self) -> None:
         """Fold the log into the index, so that it can be read from a read-only disk, and release the lock."""

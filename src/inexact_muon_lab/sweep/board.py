@@ -14,14 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from inexact_muon._text import printable
-from inexact_muon_lab.spec.section import Named
+from inexact_muon_lab.spec.decode import Named
 from inexact_muon_lab.spec.spec import RunSpec, tag
 from inexact_muon_lab.spec.study import StudyRuns, field_of
 from inexact_muon_lab.store.store import Outcome
 from inexact_muon_lab.terminal import number
 
 LIVE_EVERY = 0.25
-"""Seconds between refreshes of the table, and between lines of progress without a terminal."""
+"""Seconds between refreshes of the table."""
 
 
 @dataclass
@@ -49,10 +49,6 @@ class Board:
 
     def __exit__(self, *error: object) -> None:
         self._live.stop()
-
-    def run_ended(self, run: str, outcome: Outcome) -> None:
-        self.ended[run] = outcome
-        self.print_line(f"{run} {outcome.state}: {self.label(run)} {figures(outcome)}{skips(outcome)}")
 
     def print_line(self, text: str) -> None:
         self.console.print(f"[{len(self.ended)}/{len(self.specs)}] {text}", highlight=False, soft_wrap=True)
@@ -117,12 +113,13 @@ def figures(outcome: Outcome) -> str:
     return " ".join(f"{k}={'not finite' if v is None else number(v)}" for k, v in outcome.result.items())
 
 
-def skips(outcome: Outcome) -> str:
-    """ "; 3 parameters skipped steps, 1 all of them: a gradient was not finite"; empty if none did."""
+def summary(outcome: Outcome) -> str:
+    """`figures`, then "; 3 parameters skipped steps, 1 all of them: a gradient was not finite" if any did."""
     if not outcome.skipped:
-        return ""
+        return figures(outcome)
     every = f", {len(outcome.stuck)} all of them" if outcome.stuck else ""
-    return f"; {len(outcome.skipped)} parameters skipped steps{every}: their gradient was not finite"
+    skips = f"{len(outcome.skipped)} parameters skipped steps{every}: their gradient was not finite"
+    return f"{figures(outcome)}; {skips}"
 
 
 def clock(seconds: float | None) -> str:

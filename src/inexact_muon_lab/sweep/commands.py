@@ -18,12 +18,12 @@ from inexact_muon_lab.spec import study
 from inexact_muon_lab.spec.decode import read_toml, takes_list
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import MOST_RUNS, StudyRuns, read_changes
+from inexact_muon_lab.store.outcome import ENDED
 from inexact_muon_lab.store.packing import import_packed
 from inexact_muon_lab.store.store import Outcome, Store
-from inexact_muon_lab.sweep.board import Board, best, figures, label, skips
-from inexact_muon_lab.sweep.engines import ENGINES, Engine, EngineOptions
-from inexact_muon_lab.sweep.execute import check, execute
-from inexact_muon_lab.sweep.signals import interrupts
+from inexact_muon_lab.sweep.board import Board, best, figures, label, summary
+from inexact_muon_lab.sweep.engines import ENGINES, Engine
+from inexact_muon_lab.sweep.execute import check, execute, interrupts
 from inexact_muon_lab.sweep.sweep import sweep
 from inexact_muon_lab.terminal import console as open_console
 
@@ -43,7 +43,7 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
     console = open_console(120)
     with closing(Store(folder, plan)) as opened:
         outcome = _train(spec, opened, console)
-    sentence = f"{outcome.state} at step {outcome.step}: {figures(outcome)}{skips(outcome)}"
+    sentence = f"{outcome.state} at step {outcome.step}: {summary(outcome)}"
     console.print(sentence, highlight=False, soft_wrap=True)
     console.print(f"inexact-muon show {folder} {spec.id}", soft_wrap=True, highlight=False)
     if outcome.state == "failed":
@@ -53,7 +53,13 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
 def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[StudyRuns, RunSpec]:
     """The run of a spec file, or the run of a study whose id begins with `pick`."""
     if not pick:
-        spec = _load(path, changes)
+        try:
+            spec = specs.load(path, changes)
+        except LabError as error:
+            raw = read_toml(path)
+            if any(isinstance(value, list) and not takes_list(RunSpec, raw, field) for field, value in changes.items()):
+                raise LabError(f"{error}; a run has one value; lists are for `inexact-muon sweep`") from None
+            raise
         return _single_run(spec, path.stem), spec
     plan = study.load(path, changes)
     matching = [spec for spec in plan.runs if spec.id.startswith(pick)]
@@ -62,16 +68,6 @@ def _choose(path: Path, changes: dict[str, Any], pick: str) -> tuple[StudyRuns, 
         labels = ", ".join(f"{spec.id} ({label(spec, plan.varied)})" for spec in known)
         raise LabError(f"--pick {pick} must be the beginning of one id of {path}: {labels}")
     return plan, matching[0]
-
-
-def _load(path: Path, changes: dict[str, Any]) -> RunSpec:
-    try:
-        return specs.load(path, changes)
-    except LabError as error:
-        raw = read_toml(path)
-        if any(isinstance(value, list) and not takes_list(RunSpec, raw, field) for field, value in changes.items()):
-            raise LabError(f"{error}; a run has one value; lists are for `inexact-muon sweep`") from None
-        raise
 
 
 def _single_run(spec: RunSpec, name: str) -> StudyRuns:
@@ -103,7 +99,7 @@ def engine_of(name: str, workers: int | None, address: str, logs: Path, runs: in
         raise LabError(f"--workers must be at least 1, got {workers}")
     if name == "local":
         workers = min(workers or os.cpu_count() or 1, runs)
-    return lambda: ENGINES[name](EngineOptions(workers=workers, address=address, logs=logs))
+    return lambda: ENGINES[name](workers, address, logs)
 
 
 def sweep_file(
@@ -130,15 +126,13 @@ def sweep_file(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {folder}; the same command resumes") from None
     states = [outcome.state for outcome in outcomes.values()]
-    summary = ", ".join(f"{states.count(s)} {s}" for s in ("finished", "diverged", "failed") if s in states)
-    console.print(f"{plan.name}: {len(plan.runs)} runs: {summary}", highlight=False)
-    winner = best(outcomes)
-    if winner is not None:
+    ends = ", ".join(f"{states.count(end)} {end}" for end in ENDED if end in states)
+    console.print(f"{plan.name}: {len(plan.runs)} runs: {ends}", highlight=False)
+    if winner := best(outcomes):
         text = label(next(s for s in plan.runs if s.id == winner), plan.varied)
         console.print(f"best: {winner} {text} {figures(outcomes[winner])}", highlight=False, soft_wrap=True)
     console.print(f"inexact-muon list {folder}", soft_wrap=True, highlight=False)
-    failed = [run for run, outcome in outcomes.items() if outcome.state == "failed"]
-    if failed:
+    if failed := [run for run, outcome in outcomes.items() if outcome.state == "failed"]:
         sentence = f"inexact-muon show {folder} {failed[0]} says why; --retry tries failed runs again"
         console.print(sentence, soft_wrap=True)
         raise SystemExit(1)

@@ -1,11 +1,14 @@
-"""One run in its folder: used by workers, cluster tasks and `inexact-muon run`."""
+"""One run in its folder, stopped by Ctrl-C: used by workers, cluster tasks and `inexact-muon run`."""
 
 from __future__ import annotations
 
 import os
+import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -79,3 +82,27 @@ def check(spec: RunSpec) -> None:
     data.load(spec.data)
     if isinstance(spec.problem, Custom):
         problems.custom.resolve(spec.problem.target)
+
+
+class Stop:
+    """Set by the first signal; the second one interrupts immediately, unless `patient`."""
+
+    def __init__(self, patient: bool = False) -> None:
+        self.asked, self.patient = False, patient
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and not self.patient:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def interrupts(patient: bool = False) -> Iterator[Stop]:
+    """Handle Ctrl-C and SIGTERM by a `Stop`, within the context."""
+    stop = Stop(patient)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

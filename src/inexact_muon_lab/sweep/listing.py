@@ -19,12 +19,8 @@ BARS = "▁▂▃▄▅▆▇█"
 COLOURS = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    """One plain record per run of a store."""
-    return _records(folder, *store.read(folder))
-
-
-def _records(folder: Path, about: dict[str, str], runs: list[store.Run]) -> list[dict[str, Any]]:
+def records(folder: Path, about: dict[str, str], runs: list[store.Run]) -> list[dict[str, Any]]:
+    """One plain record per run of a store, from its description and its runs."""
     varied = _varied(about)
     return [
         {
@@ -45,13 +41,13 @@ def _records(folder: Path, about: dict[str, str], runs: list[store.Run]) -> list
 def show_list(folder: Path, as_json: bool, console: Console) -> None:
     """The runs of a store and their states."""
     about, runs = store.read(folder)
-    records = _records(folder, about, runs)
+    listed = records(folder, about, runs)
     if as_json:
-        console.file.write(msgspec.json.format(msgspec.json.encode(records)).decode() + "\n")
+        console.file.write(msgspec.json.format(msgspec.json.encode(listed)).decode() + "\n")
         return
     varied = _varied(about)
-    metrics = list(dict.fromkeys(name for record in records for name in record["result"]))
-    stopped = [record for record in records if record["skipped"]]
+    metrics = list(dict.fromkeys(name for record in listed for name in record["result"]))
+    stopped = [record for record in listed if record["skipped"]]
     rows = [
         Row(
             [
@@ -64,12 +60,12 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
                 "" if record["seconds"] is None else number(record["seconds"], 3),
             ]
         )
-        for record in records
+        for record in listed
     ]
     named = (*(name.rpartition(".")[2] for name in varied), "step", *metrics, *(["skipped"] if stopped else []))
     titles = ("run", "state", *named, "seconds")
     Sheet(about.get("title") or about.get("name", ""), titles, rows, aligned_left=("run", "state")).print(console)
-    states = [record["state"] for record in records]
+    states = [record["state"] for record in listed]
     console.print(", ".join(f"{states.count(s)} {s}" for s in COLOURS if s in states) or "no runs yet")
     if stopped:
         console.print(

@@ -14,11 +14,10 @@ from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import StudyRuns
 from inexact_muon_lab.store import store
 from inexact_muon_lab.store.store import Outcome, Store
-from inexact_muon_lab.sweep.board import Board
+from inexact_muon_lab.sweep.board import Board, summary
 from inexact_muon_lab.sweep.engines import Engine
 from inexact_muon_lab.sweep.events import Broken, Done, Event, Lost, Notice, Progress
-from inexact_muon_lab.sweep.execute import check
-from inexact_muon_lab.sweep.signals import Stop, interrupts
+from inexact_muon_lab.sweep.execute import Stop, check, interrupts
 from inexact_muon_lab.train.environment import inputs
 
 DEATHS = 5
@@ -125,7 +124,8 @@ class Sweep:
             self.store.end(run, outcome)
         except LabError as error:
             self.broken = str(error)  # the outcome file exists; the next sweep records it
-        self.board.run_ended(run, outcome)
+        self.board.ended[run] = outcome
+        self.board.print_line(f"{run} {outcome.state}: {self.board.label(run)} {summary(outcome)}")
 
     def handle_lost(self, spec: RunSpec, why: str) -> None:
         """A worker died: requeue its run, unless workers keep dying on it."""

@@ -42,11 +42,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def statement(source: str, kind: str) -> Callable[[F], F]:
-    """Enter a function in BOUNDS; its name and the first line of its docstring, the formula, come from itself."""
+    """Enter a function in BOUNDS and in `__all__` of its module; the formula is the first line of its docstring."""
 
     def enter(function: F) -> F:
         name = function.__name__.replace("_", "-")
         BOUNDS[name] = Statement(name, (function.__doc__ or "").partition("\n")[0], source, kind, function)
+        function.__globals__.setdefault("__all__", []).append(function.__name__)
         return function
 
     return enter

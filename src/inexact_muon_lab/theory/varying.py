@@ -70,13 +70,7 @@ def general_stochastic_bound(D0: float, L: float, gammas: Numbers, deltas: Numbe
 
 @statement("ours", "bound")
 def measured_varying_bound(
-    D0: float,
-    L: float,
-    rho_sigma: float,
-    gammas: Numbers,
-    alphas: Numbers,
-    gaps: Numbers,
-    overshoots: Numbers,
+    D0: float, L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers, gaps: Numbers, overshoots: Numbers
 ) -> float:
     """`measured_general_bound` with E_k from `measured_momentum_errors`.
 

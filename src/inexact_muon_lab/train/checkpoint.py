@@ -24,7 +24,8 @@ def save(path: Path, content: dict[str, Any]) -> None:
     """Replace the checkpoint; after a kill or on a full disk the old one is kept."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    replace(path, seal(buffer.getvalue()))
+    body = buffer.getvalue()[:-2] + _LENGTH.to_bytes(2, "little")  # the last two bytes are the comment's length
+    replace(path, body + WORD + hashlib.sha256(body).hexdigest().encode())
 
 
 def load(path: Path, device: torch.device) -> dict[str, Any] | None:
@@ -33,20 +34,8 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
         archive = path.read_bytes()
     except FileNotFoundError:
         return None
-    if not sealed(archive):
+    if archive[-_LENGTH:] != WORD + hashlib.sha256(archive[:-_LENGTH]).hexdigest().encode():
         warn(f"{path} is damaged or cut off; the run starts again from the beginning")
         return None
     content: dict[str, Any] = torch.load(io.BytesIO(archive), map_location=device, weights_only=True)
     return content
-
-
-def seal(archive: bytes) -> bytes:
-    """Add its checksum as comment to a zip archive; the last two bytes are the comment's length."""
-    body = archive[:-2] + _LENGTH.to_bytes(2, "little")
-    return body + WORD + hashlib.sha256(body).hexdigest().encode()
-
-
-def sealed(archive: bytes) -> bool:
-    """Whether the checksum is present and correct."""
-    body, comment = archive[:-_LENGTH], archive[-_LENGTH:]
-    return comment == WORD + hashlib.sha256(body).hexdigest().encode()

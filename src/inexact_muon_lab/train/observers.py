@@ -49,13 +49,8 @@ class Clock:
 
 
 class LMOErrors(Observer):
-    """delta, gap and overshoot of every matrix with a spectral ball, at the next step after `watch` is set.
-
-    Attributes:
-        exact: by an SVD, or estimated.
-        watch: whether the coming step is measured.
-        errors: quantity -> value of each matrix.
-    """
+    """delta, gap and overshoot of every matrix with a spectral ball, at the next step after `watch` is set; by an SVD
+    if `exact`, else estimated. `errors` maps a quantity to the value of each matrix."""
 
     def __init__(self, exact: bool, clock: Clock) -> None:
         self.exact, self.watch, self._clock = exact, False, clock

@@ -14,7 +14,7 @@ from inexact_muon import lmo, optim, polar
 from inexact_muon.optim.stages import parse as parse_stages
 from inexact_muon.routing.routes import Rules
 from inexact_muon_lab.errors import LabError
-from inexact_muon_lab.problems.noisy import Point
+from inexact_muon_lab.problems.matrix import Point
 from inexact_muon_lab.spec.optimizers import (
     SGD,
     AdamW,

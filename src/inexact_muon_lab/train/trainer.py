@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 from inexact_muon.optim import LMOOptimizer
 from inexact_muon_lab import problems
@@ -40,8 +40,7 @@ def train(
 ) -> Outcome | None:
     """Train to the end and return the outcome; None, with a checkpoint, if interrupted by `stopping`.
 
-    Args:
-        keep: also write a checkpoint at the end, if the run finished.
+    With `keep` a checkpoint is written at the end too, if the run finished.
     """
     with join(spec.device, spec.batch, spec.accumulate) as world:
         training = Training(spec, folder, world)
@@ -75,7 +74,7 @@ class Training:
         start = self._restore()
         if isinstance(self.optimizer, LMOOptimizer):
             self.optimizer.observers += [OracleClock(self.clock), self.errors]
-        self.wrapped: nn.Module = self.model if world.size == 1 else DistributedDataParallel(self.model)
+        self.wrapped: nn.Module = self.model if world.size == 1 else DDP(self.model)
         self.curves = Curves(folder / CURVES, start) if world.rank == 0 else None
 
     def run(self, report: Report, stopping: Callable[[], bool]) -> Outcome | None:
@@ -93,7 +92,10 @@ class Training:
             if last or self.step % spec.record_every == 0:
                 self.record_losses()
             if self.errors.watch:
-                self.record_errors()
+                if errors := self.errors.summary():
+                    self.result["lmo_error"] = errors["sum"]
+                    self.record("lmo", errors)
+                self.clock.lap("telemetry")
             if (last or (spec.evaluate_every and self.step % spec.evaluate_every == 0)) and not self.evaluate():
                 return self.outcome("diverged")
             report(self.step, loss)
@@ -148,7 +150,8 @@ class Training:
                 batch = self.task.validation(index % self.spec.validation)
                 if index % self.world.size != self.world.rank:
                     continue
-                for name, value in self.task.measure(self.model, self._place(batch)).items():
+                batch = tuple(tensor.to(self.world.device) for tensor in batch)
+                for name, value in self.task.measure(self.model, batch).items():
                     sums[name] = sums.get(name, 0.0) + (float(value) if index < self.spec.validation else 0.0)
         self.model.train()
         means = [m * self.world.size / self.spec.validation for m in self.world.mean(list(sums.values()))]
@@ -157,13 +160,6 @@ class Training:
         self.record("validation", measured)
         self.clock.lap("evaluation")
         return all(map(isfinite, means))
-
-    def record_errors(self) -> None:
-        errors = self.errors.summary()
-        if errors:
-            self.result["lmo_error"] = errors["sum"]
-            self.record("lmo", errors)
-        self.clock.lap("telemetry")
 
     def record_losses(self) -> None:
         """Record the mean training loss since the last record, and the wall times so far."""
@@ -200,16 +196,13 @@ class Training:
         self.clock.lap("storage")
 
     def outcome(self, state: End) -> Outcome:
-        if self.work:
-            self.result["oracle_flops"] = float(self.work)
-        seconds = {part: round(value, 6) for part, value in self.clock.seconds.items()}
         return Outcome(
             state=state,
             step=self.step,
             run=self.spec.id,
-            result=dict(self.result),
+            result=self.result | ({"oracle_flops": float(self.work)} if self.work else {}),
             skipped=skipped(self.optimizer),
-            seconds=seconds,
+            seconds={part: round(value, 6) for part, value in self.clock.seconds.items()},
             others=self.others.share() if self.others else None,
             environment=self.environment,
         )
@@ -249,12 +242,8 @@ class Training:
     def _no_sync(self, part: int) -> Any:
         """Synchronise gradients once per step, with the last micro-batch."""
         last = part == self.spec.accumulate - 1
-        wrapped = self.wrapped
-        return nullcontext() if last or not isinstance(wrapped, DistributedDataParallel) else wrapped.no_sync()
+        return self.wrapped.no_sync() if isinstance(self.wrapped, DDP) and not last else nullcontext()
 
     def _autocast(self) -> Any:
         half = self.spec.precision == "bfloat16"
         return torch.autocast(self.world.device.type, torch.bfloat16) if half else nullcontext()
-
-    def _place(self, batch: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return tuple(tensor.to(self.world.device) for tensor in batch)

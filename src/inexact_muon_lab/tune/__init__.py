@@ -4,7 +4,6 @@
     rules        the four rules as plain formulas, without torch
     carry        `transfer`
     spectra      recorded spectra of momentum: shipped ones, and your own
-    checkpoints  the momentum of a saved optimizer
     coordinates  `widths`: whether a learning rate carries over to another width
 
 Names that need torch are imported on first use, so that the formulas do not need it.

@@ -20,8 +20,8 @@ from inexact_muon._text import grouped
 from inexact_muon.inexactness import Inexactness, worst
 from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Zolotarev, parse
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
-from inexact_muon_lab.checkpoints.momenta import Momentum, momenta
-from inexact_muon_lab.tune import checkpoints, rules
+from inexact_muon_lab.checkpoints.momenta import Momentum, momenta, read
+from inexact_muon_lab.tune import rules
 from inexact_muon_lab.tune.spectra import Layer, judge_layer, spectrum_of, together
 
 GAP, OVERSHOOT = 0.05, 1.15
@@ -55,6 +55,11 @@ class Kind:
 
     name: str
     reports: tuple[LayerReport, ...]
+
+    @property
+    def label(self) -> str:
+        """The name; of a file without names the indices of its parameters."""
+        return f"parameters {self.name}" if self.reports[0].parameter.isdigit() else self.name
 
     @property
     def in_use(self) -> Inexactness | None:
@@ -125,8 +130,8 @@ class Advice:
     def by_parameter(self) -> dict[str, Inexactness]:
         """The oracle in use on each parameter: of the parts of a fused weight the worst, as in `kinds`."""
         known = [(r.parameter, r.in_use) for r in self.reports if r.in_use is not None]
-        parts = {name: worst([i for other, i in known if other == name]) for name, _ in known}
-        return {name: inexactness for name, inexactness in parts.items() if inexactness is not None}
+        parts = {name: [i for other, i in known if other == name] for name, _ in known}
+        return {name: i for name, each in parts.items() if (i := worst(each)) is not None}
 
     @property
     def exact_enough(self) -> bool | None:
@@ -137,7 +142,9 @@ class Advice:
     @property
     def keep(self) -> bool:
         """Whether to keep what is in use."""
-        return bool(self.exact_enough) and all(r.oracle == self._at(r) for r in self.reports)
+        if self.oracle is None or not self.exact_enough:
+            return False
+        return all(r.oracle == self.oracle.at(*r.layer.shape) for r in self.reports)
 
     @property
     def lines(self) -> tuple[str, str, str]:
@@ -147,9 +154,6 @@ class Advice:
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
-    def _at(self, report: LayerReport) -> PolarMethod | None:
-        return None if self.oracle is None else self.oracle.at(*report.layer.shape)
-
     def _state(self) -> str:
         if self.in_use is None:
             return "The oracle in use is not named by the optimizer: name it to see what it loses."
@@ -158,9 +162,9 @@ class Advice:
         lifts = f"lifts {total.lifted * 100:.0f} % of the directions to at least a half"
         if self.exact_enough:
             return f"Exact enough: {name} loses {_percent(total.gap)} of the descent and {lifts}."
-        bad = [kind for kind in self.kinds if kind.in_use is not None and not is_exact_enough(kind.in_use)]
-        bad.sort(key=lambda kind: -_worst_gap(kind))
-        named = ", ".join(f"{_label(kind.name)} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
+        bad = [(k.in_use.gap, k.label) for k in self.kinds if k.in_use is not None and not is_exact_enough(k.in_use)]
+        bad.sort(key=itemgetter(0), reverse=True)
+        named = ", ".join(f"{label} ({_percent(gap)})" for gap, label in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
         long = "" if total.overshoot <= OVERSHOOT else f", overshoots by {100 * (total.overshoot - 1):.0f} %"
         return f"{name} loses {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
@@ -214,7 +218,7 @@ def advise(momentum: Any, oracle: PolarMethod | str | None = None) -> Advice:
     Example:
         print(advise(torch.optim.Muon(...)))   # after some steps
     """
-    matrices = checkpoints.read(Path(momentum)) if isinstance(momentum, str | Path) else momenta(momentum)
+    matrices = read(Path(momentum)) if isinstance(momentum, str | Path) else momenta(momentum)
     if not matrices:
         raise _without(momentum)
     return advise_on(matrices, parse(oracle) if isinstance(oracle, str) else oracle)
@@ -271,15 +275,6 @@ def _price(table: Costs, methods: Sequence[PolarMethod], layers: Sequence[Layer]
     return sum(table.of(method.at(*one.shape, device), *one.shape) * min(one.shape) ** 3 for method, one in each)
 
 
-def _worst_gap(kind: Kind) -> float:
-    return float(kind.in_use.gap) if kind.in_use is not None else 0.0
-
-
-def _label(name: str) -> str:
-    """The name of a kind of layer; of a file without names the indices of its parameters."""
-    return f"parameters {name}" if name.replace(",", "").replace("-", "").isdigit() else name
-
-
 def _percent(gap: float) -> str:
     return f"{100.0 * gap:.1f} %" if gap >= 0.0005 else "nothing"
 
@@ -296,5 +291,5 @@ def _without(momentum: object) -> Exception:
     if isinstance(momentum, torch.optim.Optimizer | Mapping | str | Path):
         kind = momentum if isinstance(momentum, str | Path) else type(momentum).__name__
         return ValueError(f"{kind} has no momentum matrix of a Muon (momentum_buffer or momentum of a matrix)")
-    wanted = "advise needs an optimizer, its state_dict or the path of a checkpoint"
-    return TypeError(f"{wanted}, got {type(momentum).__name__}")
+    kind = type(momentum).__name__
+    return TypeError(f"advise needs an optimizer, its state_dict or the path of a checkpoint, got {kind}")

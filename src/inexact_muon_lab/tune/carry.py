@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -76,7 +76,7 @@ def transfer(
     lr_factor, alpha_factor = chosen(a, b)
     asked_alpha = (1.0 - momentum) * alpha_factor
     alpha = min(1.0, asked_alpha)
-    return Transfer(
+    carried = Transfer(
         lr=lr * lr_factor,
         momentum=momentum if alpha_factor == 1.0 else 1.0 - alpha,
         alpha=alpha,
@@ -87,8 +87,9 @@ def transfer(
         target=b,
         rule=chosen.name,
         spectrum=name,
-        why=_why(chosen, a, b, name, lr_factor, alpha_factor, asked_alpha),
+        why="",
     )
+    return replace(carried, why=_why(chosen, carried, asked_alpha))
 
 
 def judged(source: Any, target: Any, spectrum: Any = None) -> tuple[str, tuple[Inexactness, Inexactness]]:
@@ -130,26 +131,18 @@ def _number(value: Any, what: str) -> float:
         raise TypeError(f"{what} must be one number, got {type(value).__name__} {value!r}".splitlines()[0]) from None
 
 
-def _why(
-    rule: rules.Rule,
-    a: Inexactness,
-    b: Inexactness,
-    spectrum: str,
-    lr_factor: float,
-    alpha_factor: float,
-    asked_alpha: float,
-) -> str:
-    on = f"on {spectrum}" if spectrum else "as measured"
+def _why(rule: rules.Rule, carried: Transfer, asked_alpha: float) -> str:
+    a, b = carried.source, carried.target
+    on = f"on {carried.spectrum}" if carried.spectrum else "as measured"
     parts = [
         f"{on} the target keeps {1.0 - b.gap:.3g} of the descent and its longest direction is {b.overshoot:.3g}, "
         f"where the source has {1.0 - a.gap:.3g} and {a.overshoot:.3g}",
-        f"so that {rule.keeps}, lr is multiplied by {lr_factor:.4g} and alpha by {alpha_factor:.4g}",
+        f"so that {rule.keeps}, lr is multiplied by {carried.lr_factor:.4g} and alpha by {carried.alpha_factor:.4g}",
     ]
-    if asked_alpha > 1.0:
-        parts.append(
-            f"alpha would be {asked_alpha:.3g} and is cut to 1, no momentum, where the rule's lr is no longer exact"
-        )
-    if rule.name == "paper" and max(a.delta, b.delta) >= 1.0:
+    if carried.clipped:
+        cut = f"alpha would be {asked_alpha:.3g} and is cut to 1, no momentum"
+        parts.append(f"{cut}, where the rule's lr is no longer exact")
+    if rule is rules.paper and max(a.delta, b.delta) >= 1.0:
         parts.append(f"delta is {max(a.delta, b.delta):.3g}, and the paper's theorem needs delta below 1")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."

@@ -25,12 +25,7 @@ FLAT = 0.25
 
 @dataclass(frozen=True)
 class Widths:
-    """Changes of layers' outputs at several widths.
-
-    Attributes:
-        sizes: the widths.
-        changes: layer -> for each width, rms(h_t - h_0) after each step.
-    """
+    """Changes of layers' outputs at several widths: layer -> for each width, rms(h_t - h_0) after each step."""
 
     sizes: tuple[int, ...]
     changes: dict[str, tuple[tuple[float, ...], ...]]
@@ -107,7 +102,14 @@ def widths(
         raise TypeError(f"widths needs several sizes, such as (64, 128, 256), got {sizes!r}")
     if len(set(sizes)) < 2 or min(sizes) < 1 or steps < 1 or not seeds:
         raise ValueError(f"widths needs two widths, a step and a seed, got {tuple(sizes)}, {steps} and {tuple(seeds)}")
-    tables = [[_changes(make_model(width), loss, optimizer, steps) for _ in _seeded(seeds)] for width in sizes]
+    tables = []
+    for width in sizes:
+        runs = []
+        for seed in seeds:
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                runs.append(_changes(make_model(width), loss, optimizer, steps))
+        tables.append(runs)
     names = [name for name in tables[0][0] if all(name in run for runs in tables for run in runs)]
     if not names:
         raise ValueError("widths: the models have no layers of the same name, or these give no tensors")
@@ -116,14 +118,6 @@ def widths(
         for name in names
     }
     return Widths(tuple(sizes), rows)
-
-
-def _seeded(seeds: Sequence[int]) -> Iterator[None]:
-    """Once for each seed."""
-    for seed in seeds:
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            yield
 
 
 def _changes(

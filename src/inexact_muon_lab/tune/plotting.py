@@ -9,7 +9,7 @@ from inexact_muon.polar import PolarMethod
 from inexact_muon.schedules.judgement import normaliser
 from inexact_muon_lab.extras import check_picture, require
 from inexact_muon_lab.tune.advice import Advice, Kind, advise, text
-from inexact_muon_lab.tune.spectra import Layer, positions
+from inexact_muon_lab.tune.spectra import positions
 
 COLOURS = ("#868e96", "#f08c00", "#4263eb")
 """Of the spectrum, the oracle in use, and the recommended one."""
@@ -55,18 +55,15 @@ def _points(kind: Kind, recommended: PolarMethod | None, names: list[str]) -> li
     layer = report.layer
     at = positions(layer.values.size)
     oracles = (report.oracle, None if recommended is None else recommended.at(*layer.shape))
-    curves = [layer.values / layer.values[0], *(_lengths(oracle, layer) for oracle in oracles if oracle is not None)]
-    names = [names[0], *(name for name, oracle in zip(names[1:], oracles, strict=True) if oracle is not None)]
-    fractions = (at + 1) / min(layer.shape)
+    curves = {names[0]: layer.values / layer.values[0]}
+    for name, oracle in zip(names[1:], oracles, strict=True):
+        if oracle is not None:
+            curves[name] = oracle.scalar(layer.values / normaliser(layer.values, oracle.normaliser))
     return [
         {"direction": float(x), "value": float(value), "curve": name}
-        for name, curve in zip(names, curves, strict=True)
-        for x, value in zip(fractions, curve[at], strict=True)
+        for name, curve in curves.items()
+        for x, value in zip((at + 1) / min(layer.shape), curve[at], strict=True)
     ]
-
-
-def _lengths(oracle: PolarMethod, layer: Layer) -> Any:
-    return oracle.scalar(layer.values / normaliser(layer.values, oracle.normaliser))
 
 
 def _lost(kind: Kind) -> str:

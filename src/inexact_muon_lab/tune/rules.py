@@ -31,23 +31,14 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule.
-
-    Attributes:
-        lr: formula of gamma_B/gamma_A.
-        alpha: formula of alpha_B/alpha_A.
-        source: the statement whose optimum it is.
-        keeps: the quantity that is preserved, in words.
-        scale_equivariant: an oracle that returns s d_hat gets lr/s and the same momentum.
-        function: maps two records with delta, gap and overshoot to the factors.
-    """
+    """One rule: the formulas of gamma_B/gamma_A and alpha_B/alpha_A, the statement whose optimum it is, the quantity it
+    preserves, in words, and the function of two records with delta, gap and overshoot."""
 
     name: str
     lr: str
     alpha: str
     source: str
     keeps: str
-    scale_equivariant: bool
     function: Callable[[Any, Any], Factors]
 
     def __call__(self, source: Any, target: Any) -> Factors:
@@ -59,14 +50,11 @@ RULES: dict[str, Rule] = {}
 """Name -> rule."""
 
 
-def _rule(
-    lr: str, alpha: str, source: str, keeps: str, scale_equivariant: bool = True
-) -> Callable[[Callable[[Any, Any], Factors]], Rule]:
+def _rule(lr: str, alpha: str, source: str, keeps: str) -> Callable[[Callable[[Any, Any], Factors]], Rule]:
     """Enter a function in RULES under its name."""
 
     def enter(function: Callable[[Any, Any], Factors]) -> Rule:
-        rule = Rule(function.__name__, lr, alpha, source, keeps, scale_equivariant, function)
-        return RULES.setdefault(rule.name, rule)
+        return RULES.setdefault(function.__name__, Rule(function.__name__, lr, alpha, source, keeps, function))
 
     return enter
 
@@ -99,7 +87,6 @@ def descent(a: Any, b: Any) -> Factors:
     alpha="((1+delta_B)/(1+delta_A))^(1/2)",
     source="stochastic-optimal (Corollary 3)",
     keeps="the pair stays the paper's optimum under noise",
-    scale_equivariant=False,
 )
 def paper(a: Any, b: Any) -> Factors:
     """The ratio of Corollary 3's optima."""

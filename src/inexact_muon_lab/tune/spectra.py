@@ -8,7 +8,7 @@ product of their balls: delta and overshoot by maximum, gap weighted by dual nor
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,8 +25,8 @@ from inexact_muon._text import nearest
 from inexact_muon.inexactness import Inexactness, predict
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
-from inexact_muon_lab.checkpoints.momenta import matrices, momenta
-from inexact_muon_lab.tune.checkpoints import read
+from inexact_muon_lab.checkpoints.momenta import matrices, momenta, read
+from inexact_muon_lab.store.files import replace
 
 Array = NDArray[np.float64]
 POINTS = 64
@@ -145,21 +145,17 @@ def save(layers: Sequence[Layer], path: Path) -> None:
     for row, layer in zip(curves, layers, strict=True):
         ranks = positions(layer.values.size)
         row[: ranks.size] = np.log10(layer.values[ranks] / layer.values[0])
+    content = io.BytesIO()
+    np.savez_compressed(
+        content,
+        names=np.array([layer.name for layer in layers]),
+        shapes=np.array([layer.shape for layer in layers], dtype=np.int32),
+        ranks=np.array([layer.values.size for layer in layers], dtype=np.int32),
+        tops=np.array([layer.values[0] for layer in layers], dtype=np.float32),
+        curves=curves,
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            np.savez_compressed(
-                file,
-                names=np.array([layer.name for layer in layers]),
-                shapes=np.array([layer.shape for layer in layers], dtype=np.int32),
-                ranks=np.array([layer.values.size for layer in layers], dtype=np.int32),
-                tops=np.array([layer.values[0] for layer in layers], dtype=np.float32),
-                curves=curves,
-            )
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace(path, content.getvalue())
 
 
 def load(path: Path) -> list[Layer]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from inexact_muon_lab.spec.spec import RunSpec
-from inexact_muon_lab.sweep.engines.local import LocalEngine
-from inexact_muon_lab.sweep.engines.ray import RayEngine
-from inexact_muon_lab.sweep.engines.slurm import SlurmEngine
+from inexact_muon_lab.sweep.engines.local import LocalEngine as LocalEngine
+from inexact_muon_lab.sweep.engines.remote import RayEngine, SlurmEngine
 from inexact_muon_lab.sweep.events import Event
 
 
@@ -32,17 +30,9 @@ class Engine(Protocol):
         """Terminate everything immediately."""
 
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """Engine options of the command line."""
-
-    workers: int | None
-    address: str = ""
-    logs: Path = Path("submitit")
-
-
-ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
-    "local": lambda options: LocalEngine(options.workers or 1),
-    "ray": lambda options: RayEngine(options.workers, options.address),
-    "slurm": lambda options: SlurmEngine(options.workers, options.logs, options.address),
+ENGINES: dict[str, Callable[[int | None, str, Path], Engine]] = {
+    "local": lambda workers, address, logs: LocalEngine(workers or 1),
+    "ray": lambda workers, address, logs: RayEngine(workers, address),
+    "slurm": lambda workers, address, logs: SlurmEngine(workers, logs, address),
 }
+"""Name -> engine with that many workers, at the address of the command line; SLURM's logs go to the folder."""

@@ -14,14 +14,16 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import torch
+
 from inexact_muon_lab.errors import LabError, LabWarning, writing
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.sweep.events import Broken, Done, Notice, Progress
+from inexact_muon_lab.sweep.execute import execute
 
 READY, STOP, LEAVE = "ready", "stop", "leave"
 OUTPUT = "output.txt"
@@ -37,11 +39,9 @@ def work(channel: Channel, index: int) -> None:
     jobs: queue.SimpleQueue[tuple[RunSpec, Path] | None] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_listen, args=(channel, jobs, stop), daemon=True).start()
-    torch = import_module("torch")  # lazily: the sweep, which imports this module, does not need torch
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(index % torch.cuda.device_count())
-    execute = import_module("inexact_muon_lab.sweep.execute").execute
     send(channel, READY)
     while (job := jobs.get()) is not None:
         spec, folder = job
@@ -87,10 +87,8 @@ def _listen(channel: Channel, jobs: queue.SimpleQueue[Any], stop: threading.Even
             os._exit(1)  # the sweep is gone; the run will resume from its checkpoint
         if message == STOP:
             stop.set()
-        elif message == LEAVE:
-            jobs.put(None)
         else:
-            jobs.put(message)
+            jobs.put(None if message == LEAVE else message)
 
 
 def reporter(channel: Channel, run: str) -> Any:
