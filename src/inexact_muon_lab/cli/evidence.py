@@ -87,7 +87,7 @@ def pack(words: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(
 
 
 def decide(
-    studies: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    studies: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PATH ...]")],
     out: Path = Path("runs/decide"),
     claims: tuple[str, ...] = (),
     budget: str = "",

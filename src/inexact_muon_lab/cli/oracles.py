@@ -72,7 +72,7 @@ def transfer(
 
 
 def theory(
-    name: Annotated[str, tyro.conf.Positional] = "list",
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = "list",
     set: Settings = (),
     plot: File = None,
     json: bool = False,
@@ -135,7 +135,7 @@ def bench(
 
 
 def plan(
-    model: Annotated[str, tyro.conf.Positional],
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
     gpus: int = 8,
     tp: int = 1,
     link: float = 50.0,

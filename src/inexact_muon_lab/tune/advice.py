@@ -154,16 +154,16 @@ class Advice:
         if self.in_use is None:
             return "The oracle in use is not named by the optimizer: name it to see what it loses."
         total, oracles = self.in_use, {text(r.oracle) for r in self.reports if r.oracle is not None}
-        name = oracles.pop() if len(oracles) == 1 else f"{len(oracles)} oracles, by shape,"
-        lifts = f"lifts {total.lifted * 100:.0f} % of the directions to at least a half"
+        name, s = (oracles.pop(), "s") if len(oracles) == 1 else (f"the {len(oracles)} oracles in use", "")
+        lifts = f"lift{s} {total.lifted * 100:.0f} % of the directions to at least a half"
         if self.exact_enough:
-            return f"Exact enough: {name} loses {_percent(total.gap)} of the descent and {lifts}."
+            return f"Exact enough: {name} lose{s} {_percent(total.gap)} of the descent and {lifts}."
         bad = [kind for kind in self.kinds if kind.in_use is not None and not is_exact_enough(kind.in_use)]
         bad.sort(key=lambda kind: -_worst_gap(kind))
-        named = ", ".join(f"{_label(kind.name)} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
+        named = ", ".join(f"{_label(kind)} ({_percent(_worst_gap(kind))})" for kind in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-        long = "" if total.overshoot <= OVERSHOOT else f", overshoots by {100 * (total.overshoot - 1):.0f} %"
-        return f"{name} loses {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
+        long = "" if total.overshoot <= OVERSHOOT else f", overshoot{s} by {100 * (total.overshoot - 1):.0f} %"
+        return f"{name} lose{s} {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
 
     def _recommendation(self) -> str:
         if self.oracle is None or self.recommended is None:
@@ -275,9 +275,9 @@ def _worst_gap(kind: Kind) -> float:
     return float(kind.in_use.gap) if kind.in_use is not None else 0.0
 
 
-def _label(name: str) -> str:
+def _label(kind: Kind) -> str:
     """The name of a kind of layer; of a file without names the indices of its parameters."""
-    return f"parameters {name}" if name.replace(",", "").replace("-", "").isdigit() else name
+    return f"parameters {kind.name}" if kind.reports[0].parameter.isdigit() else kind.name
 
 
 def _percent(gap: float) -> str:
