@@ -226,7 +226,8 @@ def test_parameters_without_names_are_called_parameters() -> None:
     optimizer = Foreign([p], "momentum_buffer")
     p.grad = with_spectrum(SPECTRA["power law"].double(), 96, 160).float()
     optimizer.step()
-    assert "most in parameters 0 (" in advise(optimizer, "jordan:5").lines[0]
+    assert "most in parameter 0 (" in advise(optimizer, "jordan:5").lines[0]
+    assert "overshoot in the one matrix, " in advise(optimizer, "auto").lines[2]
 
 
 def test_every_fourth_parameter_without_a_name_is_a_short_name() -> None:

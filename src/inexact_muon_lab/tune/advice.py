@@ -182,8 +182,8 @@ class Advice:
 
     def _why(self) -> str:
         if self.recommended is None or self.keep:
-            limits = f"at most {100 * GAP:.0f} % lost and {100 * (OVERSHOOT - 1):.0f} % overshoot"
-            chosen = f"{limits} in each of {len(self.reports)} matrices"
+            matrices = "the one matrix" if len(self.reports) == 1 else f"each of {len(self.reports)} matrices"
+            chosen = f"at most {100 * GAP:.0f} % lost and {100 * (OVERSHOOT - 1):.0f} % overshoot in {matrices}"
         else:
             i, longer = self.recommended, max(0.0, self.recommended.overshoot - 1)
             chosen = f"it loses {_percent(i.gap)}, overshoots by {100 * longer:.0f} %, lifts {100 * i.lifted:.0f} %"
@@ -236,8 +236,7 @@ def advise_on(
     candidates = compared(table, layers)
     best = next((one for one in candidates if all(map(is_exact_enough, one.each))), None)
     if paid is not None and all(map(is_exact_enough, now)) and (best is None or best.price > WORTH * paid):
-        own = JudgedOracle(used[0] if len(set(used)) == 1 else Auto(), paid, tuple(now))
-        return Advice(reports, candidates, own, paid, lr)
+        best = JudgedOracle(used[0] if len(set(used)) == 1 else Auto(), paid, tuple(now))
     return Advice(reports, candidates, best, paid, lr)
 
 
@@ -277,7 +276,8 @@ def _worst_gap(kind: Kind) -> float:
 
 def _label(kind: Kind) -> str:
     """The name of a kind of layer; of a file without names the indices of its parameters."""
-    return f"parameters {kind.name}" if kind.reports[0].parameter.isdigit() else kind.name
+    plural = "s" if len(kind.reports) > 1 else ""
+    return f"parameter{plural} {kind.name}" if kind.reports[0].parameter.isdigit() else kind.name
 
 
 def _percent(gap: float) -> str:
@@ -296,5 +296,5 @@ def _without(momentum: object) -> Exception:
     if isinstance(momentum, torch.optim.Optimizer | Mapping | str | Path):
         kind = momentum if isinstance(momentum, str | Path) else type(momentum).__name__
         return ValueError(f"{kind} has no momentum matrix of a Muon (momentum_buffer or momentum of a matrix)")
-    wanted = "advise needs an optimizer, its state_dict or the path of a checkpoint"
-    return TypeError(f"{wanted}, got {type(momentum).__name__}")
+    kind = type(momentum).__name__
+    return TypeError(f"advise needs an optimizer, its state_dict or the path of a checkpoint, got {kind}")
