@@ -141,10 +141,13 @@ def test_the_argument_of_a_function_keeps_its_brackets_over_a_number() -> None:
 
 
 def test_names_in_tables_may_be_broken_where_they_read_well() -> None:
-    table = "<table><tr><td><code>polar-express(steps=5)</code></td></tr></table><p><code>a(b)</code></p>"
+    table = "<table><tr><td><code>shaped(tau=0.01, x.y)</code></td></tr></table><p><code>a(b)</code></p>"
     shown = TABLES.on_page_content(table)
-    assert "<code>polar-express(<wbr>steps=<wbr>5)</code>" in shown
+    assert '<code>shaped(<wbr>tau=<wbr class="phone">0.01, <wbr>x.<wbr>y)</code>' in shown
     assert "<code>a(b)</code>" in shown
+    row = '<td style="text-align: right;">+0.0065 (+0.0025 to +0.0104) open</td><td style="text-align: right;">(1)</td>'
+    estimate = '<td class="estimate" style="text-align: right;">+0.0065 <span>(+0.0025 to +0.0104)</span> open</td>'
+    assert TABLES.on_page_content(f"<table>{row}</table>") == f"<table>{estimate}{row.partition('</td>')[2]}</table>"
 
 
 def test_summaries_are_shown_as_they_are_written() -> None:
