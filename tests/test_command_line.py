@@ -235,3 +235,4 @@ def test_help_says_what_to_write(
     code, out, _ = run(monkeypatch, capsys, name, "--help")
     assert code == 0
     assert "None" not in out
+    assert not re.search(r"^│ \[?STR", out, flags=re.MULTILINE), "what stands without a name says what it is"

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from commands import said
+from inexact_muon_lab.report.arms import comparisons
+from inexact_muon_lab.report.claims import judge
+from inexact_muon_lab.report.load import load
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.spec.study import field_of
 from pages import ROOT, load_module
@@ -84,3 +87,22 @@ def _name(run: object) -> str:
 def test_the_caption_follows_from_the_packed_runs() -> None:
     caption = picture.caption(picture.runs_of("first-hour-curves"))
     assert picture.between(README, {"first hour": caption}, picture.COMMAND) == README
+
+
+@pytest.mark.data
+def test_how_many_steps_are_enough_follows_from_the_packed_runs() -> None:
+    ladders = [j for j in judge(load(ROOT / "studies/reference")) if j.claim.id == "goes-on"]
+    eight = max((j.finding.interval for j in ladders), key=lambda interval: interval.n)
+    (two,) = [c for c in comparisons(load(ROOT / "studies/controls")) if c.arm == "two Polar Express steps"]
+    more, words = two.first.loss, " ".join(README.split())
+    assert f"Five end where eight do ({eight.mean:.4f}, {eight.low:.4f} to {eight.high:+.4f})" in words
+    assert f"two end {more.mean:.3f} ({more.low:.3f} to {more.high:.3f}) above a nearly exact one, each tuned" in words
+
+
+def test_the_readme_is_short_and_its_first_screen_has_its_parts_in_order() -> None:
+    assert README.count("\n") <= 130
+    first = README.partition("## ")[0]
+    parts = ("![Validation loss", "```text\npip install", "- **Five", "- **AdamW", "- **A step", "Limits: ")
+    places = [first.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "oracle" not in first.replace("docs/which-oracle.md", ""), "a word that is explained below"

@@ -183,6 +183,14 @@ def test_one_oracle_for_all_layers() -> None:
     assert found.lines[1].count("polar=") == 1
 
 
+def test_two_oracles_in_use_are_said_to_be_two() -> None:
+    optimizer = Muon([nn.Parameter(torch.zeros(48, 48)), nn.Parameter(torch.zeros(64, 160))], polar="auto")
+    for p in optimizer.param_groups[0]["params"]:
+        p.grad = with_spectrum(torch.linspace(1.0, 0.5, p.shape[0]).double(), *p.shape).float()
+    optimizer.step()
+    assert optimizer.advice().lines[0].startswith("Exact enough: the 2 oracles in use lose nothing of the descent and ")
+
+
 def test_a_row_of_explain_is_the_row_of_delta_for_the_parts_of_a_fused_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,7 +226,17 @@ def test_parameters_without_names_are_called_parameters() -> None:
     optimizer = Foreign([p], "momentum_buffer")
     p.grad = with_spectrum(SPECTRA["power law"].double(), 96, 160).float()
     optimizer.step()
-    assert "most in parameters 0 (" in advise(optimizer, "jordan:5").lines[0]
+    assert "most in parameter 0 (" in advise(optimizer, "jordan:5").lines[0]
+    assert "overshoot in the one matrix, " in advise(optimizer, "auto").lines[2]
+
+
+def test_every_fourth_parameter_without_a_name_is_a_short_name() -> None:
+    params = [nn.Parameter(torch.zeros(96, 160 if i % 4 == 0 else 100)) for i in range(20)]
+    optimizer = Foreign(params, "momentum_buffer")
+    for p in params:
+        p.grad = with_spectrum(SPECTRA["power law"].double(), *p.shape).float()
+    optimizer.step()
+    assert "parameters 0,4,...,16 (" in advise(optimizer, "jordan:5").lines[0]
 
 
 def test_scalars_for_logs_are_finite_when_a_bias_starts_at_zero() -> None:
@@ -243,6 +261,9 @@ def test_the_plot_has_a_panel_a_kind_and_the_answer(tmp_path: Path) -> None:
     assert chart["title"]["text"][1].startswith("Use polar=")
     curves = {v["curve"] for v in chart["concat"][0]["layer"][1]["data"]["values"]}
     assert curves == {"s / largest s", "f(s), in use", "f(s), recommended"}
+    kept = plot(stepped(m, "auto")).to_dict()["concat"][0]["layer"][1]
+    assert {v["curve"] for v in kept["data"]["values"]} == {"s / largest s", "f(s), in use"}, "one that is kept, once"
+    assert kept["encoding"]["color"]["scale"]["domain"] == ["s / largest s", "f(s), in use"]
     p = nn.Parameter(torch.zeros_like(m))
     p.grad = m
     foreign = Foreign([p], "momentum")

@@ -274,6 +274,7 @@ def test_named_parameters() -> None:
     ("make", "error", "words"),
     [
         (lambda p: Muon(p, lr=-1.0), ValueError, "lr must be finite and not negative"),
+        (lambda p: Muon(p, lr="3e-4"), ValueError, "lr must be finite and not negative, got '3e-4'"),
         (lambda p: Muon(p, lr=torch.ones(2)), ValueError, "lr must have one element"),
         (lambda p: Muon(p, momentum=1.0), ValueError, r"momentum must lie in \[0, 1\)"),
         (lambda p: Muon(p, weight_decay=float("nan")), ValueError, "weight_decay must be finite"),

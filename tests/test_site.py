@@ -24,7 +24,7 @@ from browsing import NEEDS_BROWSER, Seen, launched
 from pages import ROOT, load_module
 
 REFERENCE = load_module(ROOT / "docs/reference.py")
-FORMULAS = load_module(ROOT / "docs/formulas.py")
+MATHML = load_module(ROOT / "docs/mathml.py")
 TABLES = load_module(ROOT / "docs/tables.py")
 ADDRESS = load_module(ROOT / "docs/address.py")
 NAV = (ROOT / "mkdocs.yml").read_text()
@@ -98,7 +98,7 @@ def test_docstrings_are_shown_as_they_are_written() -> None:
     ],
 )
 def test_formulas_are_set(text: str, wanted: tuple[str, ...]) -> None:
-    made = FORMULAS.mathml(text)
+    made = MATHML.mathml(text)
     assert made is not None
     ElementTree.fromstring(made)
     for part in wanted:
@@ -115,17 +115,39 @@ def test_formulas_are_set(text: str, wanted: tuple[str, ...]) -> None:
     ],
 )
 def test_lines_are_broken_between_the_parts_of_a_formula(text: str, sources: list[str]) -> None:
-    parts = FORMULAS.parts(text)
+    parts = MATHML.parts(text)
     assert [source for _, source in parts] == sources
     for row, _ in parts[:-1]:
         assert re.search(r'<mo form="infix">[^<]*</mo>$', row)
 
 
+def test_a_long_bracket_is_broken_unless_something_applies_to_all_of_it() -> None:
+    long = "D0/(K gamma) + c rho sigma (1-alpha)/alpha + L gamma nu/2"
+    pieces = ["D0/(K gamma) +", "c rho sigma (1-alpha)/alpha +", "L gamma nu/2"]
+    found = MATHML.parts(f"1/(1-eta) [{long}].", display=True)
+    assert [source for _, source in found] == [f"1/(1-eta) [{pieces[0]}", pieces[1], f"{pieces[2]}]."]
+    for row, _ in found:
+        ElementTree.fromstring(f"<math>{row}</math>")
+    assert 'minsize="2.4em">[</mo>' in found[0][0]
+    assert 'minsize="2.4em">]</mo>' in found[-1][0]
+    for whole in (f"[{long}]^2", f"[{long}]/K", f"phi({long})", "x [a + b]"):
+        assert len(MATHML.parts(whole, display=True)) == 1, whole
+
+
+def test_the_argument_of_a_function_keeps_its_brackets_over_a_number() -> None:
+    shown = MATHML.mathml("L zeta(3/2)/2", display=True)
+    assert "".join(ElementTree.fromstring(shown).itertext()) == "Lζ(32)/2"
+    assert shown.count("<mfrac>") == 1, "3/2, and not (3/2)/2"
+
+
 def test_names_in_tables_may_be_broken_where_they_read_well() -> None:
-    table = "<table><tr><td><code>polar-express(steps=5)</code></td></tr></table><p><code>a(b)</code></p>"
+    table = "<table><tr><td><code>shaped(tau=0.01, x.y)</code></td></tr></table><p><code>a(b)</code></p>"
     shown = TABLES.on_page_content(table)
-    assert "<code>polar-express(<wbr>steps=<wbr>5)</code>" in shown
+    assert '<code>shaped(<wbr>tau=<wbr class="phone">0.01, <wbr>x.<wbr>y)</code>' in shown
     assert "<code>a(b)</code>" in shown
+    row = '<td style="text-align: right;">+0.0065 (+0.0025 to +0.0104) open</td><td style="text-align: right;">(1)</td>'
+    estimate = '<td class="estimate" style="text-align: right;">+0.0065 <span>(+0.0025 to +0.0104)</span> open</td>'
+    assert TABLES.on_page_content(f"<table>{row}</table>") == f"<table>{estimate}{row.partition('</td>')[2]}</table>"
 
 
 def test_summaries_are_shown_as_they_are_written() -> None:
@@ -135,7 +157,7 @@ def test_summaries_are_shown_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("text", ["measured_bound", "lower", "momentum_init", "make docs", "a b(", "", "tests/x.py"])
 def test_code_stays_code(text: str) -> None:
-    assert FORMULAS.mathml(text) is None
+    assert MATHML.mathml(text) is None
 
 
 def test_every_formula_of_the_theory_is_set_and_none_of_its_characters_is_lost() -> None:
@@ -143,11 +165,11 @@ def test_every_formula_of_the_theory_is_set_and_none_of_its_characters_is_lost()
     page = re.sub(r"```.*?```", "", (ROOT / "docs/theory.md").read_text(), flags=re.DOTALL)
     blocks = [line.strip() for line in page.splitlines() if line.startswith("    ")]
     assert len(blocks) >= 20
-    known = FORMULAS.SYMBOLS | {"d_hat": "d"}
+    known = MATHML.SYMBOLS | {"d_hat": "d"}
     for text in (*blocks, *re.findall(r"`([^`\n]+)`", page)):
         body = re.sub(r"\s*\([A-Z]\d\)$", "", text) if text in blocks else text
         for display in (True, False):
-            made = FORMULAS.mathml(body, display)
+            made = MATHML.mathml(body, display)
             if made is None:
                 assert text not in blocks, text
                 continue
@@ -183,10 +205,10 @@ CUT = """() => [...document.querySelectorAll('article *')]
 """What reaches over the right edge of a phone, and no box around it scrolls."""
 
 
-SCROLLING = """() => [...document.querySelectorAll('article :is(p, li) .formula-inline')]
+SCROLLING = """() => [...document.querySelectorAll('article :is(.formula, .formula-inline)')]
     .filter(e => e.scrollWidth > e.clientWidth + 1)
     .map(e => e.textContent)"""
-"""Formulas in lines of text that scroll."""
+"""Formulas that scroll by themselves."""
 
 
 @pytest.mark.slow
@@ -199,10 +221,10 @@ def test_pages_fit_a_phone(site: Path) -> None:
             page.goto(path.as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
             assert page.evaluate(CUT) == [], path.name
+            assert page.evaluate(SCROLLING) == [], path.name
         page.goto((site / "index.html").as_uri())
         assert page.locator("#doors + ul > li > a").count() == 4
         page.goto((site / "theory.html").as_uri())
-        assert page.evaluate(SCROLLING) == []
         assert page.locator("math").count() > 300
         assert page.locator(".formula math").count() >= 20
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
+from itertools import pairwise
 from typing import Any
 from unicodedata import category
 
@@ -187,7 +188,10 @@ def _with_ranges(names: Sequence[str]) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """ "0-3,5" for 0, 1, 2, 3, 5."""
+    """ "0-3,5" for 0, 1, 2, 3, 5; "0,4,...,44" for every fourth."""
+    steps = {after - before for before, after in pairwise(numbers)}
+    if len(numbers) > 3 and len(steps) == 1 and steps != {1}:
+        return f"{numbers[0]},{numbers[1]},...,{numbers[-1]}"
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

@@ -87,8 +87,8 @@ def caption(runs: list[RunRecord]) -> str:
     return (
         f"A byte GPT of two layers, 250 steps, {len(seeds)} seeds; lr, AdamW's lr and decay tuned by 16 runs each. "
         f"Final validation loss:\n{shown}: {first} ({low} to {high} by seed) and {second} ({ends[0]}\n"
-        f"to {ends[1]}). Of the latter the oracle alone makes {oracle.mean:+.3f} ({oracle.low:+.3f} to "
-        f"{oracle.high:+.3f}: {control.sentence.partition(':')[0]}); cut weights and decay differ, too.\n"
+        f"to {ends[1]}). Of the latter the approximation makes {oracle.mean:+.3f} ({oracle.low:+.3f} to "
+        f"{oracle.high:+.3f}: {control.sentence.partition(':')[0]}); decay and cuts of fused weights differ.\n"
     )
 
 

@@ -103,7 +103,7 @@ def check_options(group: Mapping[str, Any], needs_dual: bool = False, own_moment
         raise ValueError(f"lr must have one element, got shape {tuple(group['lr'].shape)}")
     for key, name, within, words in RANGES:
         if not isinstance(group[key], Real | Tensor) or not within(float(group[key])):
-            raise ValueError(f"{name} must {words}, got {group[key]}")
+            raise ValueError(f"{name} must {words}, got {group[key]!r}")
     for key, known in WORDS.items():
         if group[key] not in known:
             raise ValueError(f"{key} must be {' or '.join(map(str, known))}, got {group[key]!r}")

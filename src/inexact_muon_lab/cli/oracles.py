@@ -72,7 +72,10 @@ def transfer(
 
 
 def theory(
-    name: Annotated[str, tyro.conf.Positional] = "list", set: Settings = (), plot: File = None, json: bool = False
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = "list",
+    set: Settings = (),
+    plot: File = None,
+    json: bool = False,
 ) -> None:
     """Statements of the paper and their two-number versions: `list` them, or evaluate one.
 
@@ -132,7 +135,7 @@ def bench(
 
 
 def plan(
-    model: Annotated[str, tyro.conf.Positional],
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
     gpus: int = 8,
     tp: int = 1,
     link: float = 50.0,

@@ -19,8 +19,8 @@ def run(
 ) -> None:
     """One training run; an interrupted run resumes.
 
-    Example: inexact-muon run run.toml --set optimizer.lr=0.1 steps=100
-    On several devices: torchrun --nproc-per-node 4 -m inexact_muon_lab run run.toml
+    Example: inexact-muon run run.toml --set optimizer.lr=0.1 steps=100; on several devices:
+    torchrun --nproc-per-node 4 -m inexact_muon_lab run run.toml
 
     Args:
         spec: TOML file of the run, or of a study with --pick.
@@ -79,7 +79,9 @@ def list_runs(folder: Annotated[Path, tyro.conf.Positional], json: bool = False)
 
 
 def show(
-    folder: Annotated[Path, tyro.conf.Positional], run: Annotated[str, tyro.conf.Positional], json: bool = False
+    folder: Annotated[Path, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ID")],
+    json: bool = False,
 ) -> None:
     """One run: spec, curves, result, times, traceback.
 
@@ -173,7 +175,7 @@ def pack(words: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(
 
 
 def decide(
-    studies: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    studies: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PATH ...]")],
     out: Path = Path("runs/decide"),
     claims: tuple[str, ...] = (),
     budget: str = "",

@@ -59,7 +59,8 @@ class Kind:
     @property
     def label(self) -> str:
         """The name; of a file without names the indices of its parameters."""
-        return f"parameters {self.name}" if self.reports[0].parameter.isdigit() else self.name
+        plural = "s" if len(self.reports) > 1 else ""
+        return f"parameter{plural} {self.name}" if self.reports[0].parameter.isdigit() else self.name
 
     @property
     def in_use(self) -> Inexactness | None:
@@ -158,16 +159,16 @@ class Advice:
         if self.in_use is None:
             return "The oracle in use is not named by the optimizer: name it to see what it loses."
         total, oracles = self.in_use, {text(r.oracle) for r in self.reports if r.oracle is not None}
-        name = oracles.pop() if len(oracles) == 1 else f"{len(oracles)} oracles, by shape,"
-        lifts = f"lifts {total.lifted * 100:.0f} % of the directions to at least a half"
+        name, s = (oracles.pop(), "s") if len(oracles) == 1 else (f"the {len(oracles)} oracles in use", "")
+        lifts = f"lift{s} {total.lifted * 100:.0f} % of the directions to at least a half"
         if self.exact_enough:
-            return f"Exact enough: {name} loses {_percent(total.gap)} of the descent and {lifts}."
+            return f"Exact enough: {name} lose{s} {_percent(total.gap)} of the descent and {lifts}."
         bad = [(k.in_use.gap, k.label) for k in self.kinds if k.in_use is not None and not is_exact_enough(k.in_use)]
         bad.sort(key=itemgetter(0), reverse=True)
         named = ", ".join(f"{label} ({_percent(gap)})" for gap, label in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-        long = "" if total.overshoot <= OVERSHOOT else f", overshoots by {100 * (total.overshoot - 1):.0f} %"
-        return f"{name} loses {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
+        long = "" if total.overshoot <= OVERSHOOT else f", overshoot{s} by {100 * (total.overshoot - 1):.0f} %"
+        return f"{name} lose{s} {_percent(total.gap)} of the descent{long} and {lifts}; most in {named}{more}."
 
     def _recommendation(self) -> str:
         if self.oracle is None or self.recommended is None:
@@ -186,8 +187,8 @@ class Advice:
 
     def _why(self) -> str:
         if self.recommended is None or self.keep:
-            limits = f"at most {100 * GAP:.0f} % lost and {100 * (OVERSHOOT - 1):.0f} % overshoot"
-            chosen = f"{limits} in each of {len(self.reports)} matrices"
+            matrices = "the one matrix" if len(self.reports) == 1 else f"each of {len(self.reports)} matrices"
+            chosen = f"at most {100 * GAP:.0f} % lost and {100 * (OVERSHOOT - 1):.0f} % overshoot in {matrices}"
         else:
             i, longer = self.recommended, max(0.0, self.recommended.overshoot - 1)
             chosen = f"it loses {_percent(i.gap)}, overshoots by {100 * longer:.0f} %, lifts {100 * i.lifted:.0f} %"
@@ -240,8 +241,7 @@ def advise_on(
     candidates = compared(table, layers)
     best = next((one for one in candidates if all(map(is_exact_enough, one.each))), None)
     if paid is not None and all(map(is_exact_enough, now)) and (best is None or best.price > WORTH * paid):
-        own = JudgedOracle(used[0] if len(set(used)) == 1 else Auto(), paid, tuple(now))
-        return Advice(reports, candidates, own, paid, lr)
+        best = JudgedOracle(used[0] if len(set(used)) == 1 else Auto(), paid, tuple(now))
     return Advice(reports, candidates, best, paid, lr)
 
 

@@ -35,13 +35,16 @@ def draw(advice: Advice) -> Any:
     """A panel a kind: the spectrum of its worst layer, and f(s) by the oracle in use and the recommended one."""
     alt = require("altair", "lab")
     names = ["s / largest s", "f(s), in use", "f(s), recommended"]
-    colour = alt.Color("curve:N", scale=alt.Scale(domain=names, range=list(COLOURS)), legend=alt.Legend(orient="top"))
+    recommended = None if advice.keep else advice.oracle  # one that is kept is one curve
+    shown = names[: 2 if recommended is None else 3]
+    colours = alt.Scale(domain=shown, range=list(COLOURS[: len(shown)]))
+    colour = alt.Color("curve:N", scale=colours, legend=alt.Legend(orient="top", title=None))
     panels = []
     for kind in advice.kinds:
         x = alt.X("direction:Q", title="share of the directions", scale=alt.Scale(domain=[0, 1]))
         y = alt.Y("value:Q", title=None, scale=alt.Scale(type="log", domain=[1e-4, 2], clamp=True))
         title = alt.TitleParams(kind.name, subtitle=_lost(kind), fontSize=12, subtitleFontSize=11)
-        base = alt.Chart(alt.Data(values=_points(kind, advice.oracle, names)), title=title)
+        base = alt.Chart(alt.Data(values=_points(kind, recommended, names)), title=title)
         half = alt.Chart(alt.Data(values=[{"y": 0.5}])).mark_rule(strokeDash=[3, 3], color=COLOURS[0]).encode(y="y:Q")
         panels.append(
             alt.layer(half, base.mark_line().encode(x=x, y=y, color=colour)).properties(width=240, height=170)
