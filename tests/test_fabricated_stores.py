@@ -120,6 +120,20 @@ def test_a_seed_that_repeats_another_is_one_sample(claim: str, tmp_path: Path) -
     assert found.finding.p == row(tmp_path / "b", claim, cases).finding.p
 
 
+@pytest.mark.parametrize(("claim", "at"), [("lower-loss", 8), ("best-accuracy", 5)])
+def test_a_copy_in_one_arm_alone_is_no_sample_of_it(claim: str, at: int, tmp_path: Path) -> None:
+    """Of seed 1 the runs of one oracle are those of seed 0: the seed has no difference of its own."""
+    cases = made(claim, "confirming", 4)
+    first = {(lr(c), momentum(c)): c for c in cases if count(c) == at and c.fields["seed"] == 0}
+    for case in cases:
+        if count(case) == at and case.fields["seed"] == 1:
+            case.result = first[lr(case), momentum(case)].result
+    results = load(write(tmp_path, cases))
+    assert any(f"{len(first)} run" in line and "bit for bit as seed 0" in line for line in results.tables.problems)
+    found = next(item for item in judge(results) if item.claim.id == claim)
+    assert found.finding.interval.n == 3
+
+
 # ties and edges -------------------------------------------------------------------------------------------------------
 
 
@@ -315,6 +329,24 @@ def test_advice_says_which_optima_lie_at_an_end(tmp_path: Path) -> None:
     )
 
 
+def test_a_finished_run_whose_loss_is_not_finite_counts_against_its_arm(tmp_path: Path) -> None:
+    """NaN at the last evaluation alone: stored as nothing, and not missing by chance."""
+    cases = made("lower-loss", "confirming")
+    for case in cases:
+        if count(case) == 8 and case.fields["seed"] < 7:
+            case.result = {"loss": float("nan"), "train_loss": 1.0}
+    item = row(tmp_path, "lower-loss", cases)
+    assert item.finding.verdict == UNDECIDED
+    assert "7 of 10 runs at 8 iterations diverged or failed" in item.finding.note
+
+
+def test_a_best_step_size_below_one_that_diverged_is_not_the_last_that_was_tried(tmp_path: Path) -> None:
+    steep = grid(lambda n, lr, m: None if lr > 0.1 else 3.0 - 5 * lr + (m - 0.8) ** 2 + n / 100, 4)
+    (sentence,) = advice(load(write(tmp_path, steep)))
+    assert "at lr 0.1, momentum 0.8" in sentence
+    assert "was tried" not in sentence
+
+
 # missing cells --------------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +371,52 @@ def test_a_seed_without_some_counts_has_no_smallest_fall(tmp_path: Path) -> None
     assert item.finding.interval.n == 3
     assert item.finding.verdict == REFUTED
     assert "1 seeds without every count" in item.finding.note
+
+
+@pytest.mark.parametrize("claim", ["region", "level-region", "accuracy-region", "best-accuracy", "accuracy-gap"])
+@pytest.mark.parametrize("side", SIDES)
+def test_oracles_are_compared_over_cells_that_both_have(claim: str, side: str, tmp_path: Path) -> None:
+    """One oracle has a step size more, at which it has the best result: its bests and shares are of another grid."""
+    cases = made(claim, side, 6)
+    known = row(tmp_path / "same", claim, cases)
+    best = {"loss": 0.1, "accuracy": 0.999, "train_loss": 0.1}
+    extra = [
+        replace(case, fields=case.fields | {"optimizer": case.fields["optimizer"] | {"lr": 0.015}},
+                result={name: best[name] + 1e-3 * case.fields["seed"] for name in case.result})
+        for case in cases if count(case) == 2 and lr(case) == 0.05
+    ]  # fmt: skip
+    item = row(tmp_path / "more", claim, [*cases, *extra])
+    assert item.finding.interval == known.finding.interval
+    assert item.finding.verdict == known.finding.verdict
+    assert f"{len(extra) // 6} cells that one of the oracles lacks" in item.finding.note
+
+
+def test_oracles_without_a_common_cell_do_not_compare(tmp_path: Path) -> None:
+    cases = made("best-accuracy", "confirming", 6)
+    for case in cases:
+        case.fields["optimizer"]["lr"] = (lr(case) or 0.0) * (1.3 if count(case) == 2 else 1.0)
+    found = row(tmp_path, "best-accuracy", cases).finding
+    assert (found.verdict, found.statistic) == (UNDECIDED, "")
+    assert "no cell in common" in found.note
+
+
+@pytest.mark.parametrize("shared", [0, 3])
+def test_arms_of_other_seeds_are_paired_by_those_of_both(shared: int, tmp_path: Path) -> None:
+    cases = ladder({1: 2.0, 8: 1.5}, 6)
+    for case in cases:
+        if count(case) == 8 and case.fields["seed"] >= shared:
+            case.fields["seed"] += 100
+    item = row(tmp_path, "lower-loss", cases)
+    assert item.finding.interval.n == shared
+    assert item.finding.verdict == (CONFIRMED if shared else UNDECIDED)
+    assert f"{12 - 2 * shared} of {12 - shared} seeds are not those of both arms" in item.finding.note or not shared
+    assert item.finding.note
+
+
+def test_an_oracle_without_any_error_is_better_than_one_with_some(tmp_path: Path) -> None:
+    """The exact oracle's error is zero at every step: its ratio to that of another is not that of equal errors."""
+    cases = ladder({1: 2.0, 8: 1.5}, 6, error=lambda count, step: 1.0 if count == 1 else 0.0)
+    assert row(tmp_path, "error-ordered", cases).finding.verdict == CONFIRMED
 
 
 # labels ---------------------------------------------------------------------------------------------------------------

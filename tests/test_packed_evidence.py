@@ -59,7 +59,7 @@ def test_the_same_page_as_its_store(tmp_path: Path, several: bool) -> None:
         built = build(place, out=out, pictures=False)
         text = built.page.read_text().replace(str(place), str(file))
         pages.append(text.replace("runs: all studies", "evidence.pack: all studies"))
-        assert built.problems == ()
+        assert built.problems == []
     assert pages[0] == pages[1]
     assert sorted(p.name for p in (tmp_path / "a/runs/report").iterdir()) == sorted(
         p.name for p in (tmp_path / "b/runs/report").iterdir()

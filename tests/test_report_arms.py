@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,26 @@ def test_divergence_of_one_arm_is_said_and_leaves_it_open(tmp_path: Path, state:
     found = compared(tmp_path, data)
     seeds = ", ".join(map(str, lost))
     assert (found.verdict, found.sentence) == (UNDECIDED, f"open: an arm diverged or failed for seeds {seeds}")
+
+
+def test_equal_losses_up_to_rounding_are_no_gain(tmp_path: Path) -> None:
+    arms = (ARMS[0], arm("other", {**REFERENCE, "polar": OTHER}, against="reference"))
+    data = cases({"reference": 2.0, "other": 2.0}, arms, spread=0.0)
+    for case in data:
+        if case.fields["optimizer"]["polar"] == OTHER:
+            case.result = {"loss": (case.result["loss"] or 0.0) * (1.0 - 2e-16 * (1 + case.fields["seed"] % 2))}
+    found = compared(tmp_path, data, Compare(arm=arms))
+    assert (found.verdict, found.first.loss.mean) == (UNDECIDED, 0.0)
+
+
+def test_two_runs_of_an_arm_and_seed_do_not_say_which_counts(tmp_path: Path) -> None:
+    """Every arm was trained twice, at two rates of AdamW: whichever comes last must not be the arm."""
+    losses = {"reference": 2.0, "reference, decay of the other": 2.0, "other": 1.9}
+    data = cases(losses)
+    again = [replace(c, fields=c.fields | {"optimizer": c.fields["optimizer"] | {"adamw_lr": 0.01}}) for c in data]
+    found = compared(tmp_path, [*data, *again])
+    assert found.verdict == UNDECIDED
+    assert found.sentence.startswith("not comparable: the arms differ in optimizer.adamw_lr")
 
 
 def test_oracles_that_differ_in_more_are_not_a_ladder_and_the_page_says_so(tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ TIPS = {
     "#layers-0": "layer",
     "#layers-1": "step",
     "#theory-0": "Theorem",
-    "#co-tuning-0": "polar-express(steps=1)",
-    "#co-tuning-1": "polar-express(steps=",
+    "#co-tuning-0": "Polar Express, 1 iteration",
+    "#co-tuning-1": "Polar Express, ",
 }
 """What is said at the third mark."""
 

@@ -22,7 +22,7 @@ pytest.importorskip("altair", reason="the report needs the extra `lab`")
 import vl_convert
 
 from inexact_muon_lab import cli
-from inexact_muon_lab.report import export, serve
+from inexact_muon_lab.report import command, export
 from inexact_muon_lab.report.build import PAGE, TEXT, build
 from inexact_muon_lab.report.claims import CLAIMS, judge
 from inexact_muon_lab.report.figure import Figure
@@ -271,7 +271,7 @@ def test_another_folder_leaves_the_store_alone(tmp_path: Path) -> None:
     built = build(store_folder, out=out)
     assert built.page == out / PAGE
     assert (out / "report" / "table-1.svg").exists()
-    serve.watch(store_folder, Console(quiet=True), out, every=0.0, rounds=1)
+    command.watch(store_folder, Console(quiet=True), out, every=0.0, rounds=1)
     assert sorted(store_folder.rglob("*")) == before
 
 
@@ -350,21 +350,21 @@ def test_the_same_store_gives_the_same_page(stores: Path, tmp_path: Path) -> Non
 def test_watch_builds_when_the_store_changes(tmp_path: Path) -> None:
     write(tmp_path, ladder(seeds=1))
     console = Console(record=True, file=io.StringIO())
-    before = serve.stamp(tmp_path)
-    serve.watch(tmp_path, console, tmp_path, every=0.0, rounds=3)
+    before = command.stamp(tmp_path)
+    command.watch(tmp_path, console, tmp_path, every=0.0, rounds=3)
     assert console.export_text().count(PAGE) == 1
     assert "data-refresh" not in (tmp_path / PAGE).read_text()
     write(tmp_path, ladder(seeds=2))
-    after = serve.stamp(tmp_path)
+    after = command.stamp(tmp_path)
     assert after != before
     write_tables(tmp_path, every_table())
-    assert serve.stamp(tmp_path) != after
+    assert command.stamp(tmp_path) != after
 
 
 def test_serves_its_own_files_on_loopback_only(tmp_path: Path) -> None:
     write(tmp_path, ladder(seeds=1))
     build(tmp_path, pictures=False)
-    with serve.serving(tmp_path) as address:
+    with command.serving(tmp_path) as address:
         assert address.startswith("http://127.0.0.1:")
         assert urllib.request.urlopen(address).read() == (tmp_path / PAGE).read_bytes()
         assert urllib.request.urlopen(address + "report/table-1.csv").status == 200

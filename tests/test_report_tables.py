@@ -85,7 +85,7 @@ ODD = {
 @pytest.mark.parametrize("case", ODD)
 def test_odd_tables_give_a_sensible_page(case: str, tmp_path: Path) -> None:
     built = build(write_tables(tmp_path, ODD[case]))
-    assert built.problems == ()
+    assert built.problems == []
     page = re.sub(r"<script.*?</script>", "", built.page.read_text(), flags=re.DOTALL).lower()
     assert "nan" not in page
     assert "inf<" not in page

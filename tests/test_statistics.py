@@ -18,7 +18,6 @@ from inexact_muon_lab.statistics import (
     REFUTED,
     TRUE,
     UNDECIDED,
-    ClaimPValues,
     Interval,
     PValues,
     all_of,
@@ -135,10 +134,7 @@ def test_a_family(true: int, bodies: int) -> None:
     values[:, :true] += 4.0
     wrong = right = 0
     for study in values:
-        members = [
-            ClaimPValues(str(k), tuple(interval(body.tolist()).above() for body in claim))
-            for k, claim in enumerate(study)
-        ]
+        members = {str(k): [interval(body.tolist()).above() for body in claim] for k, claim in enumerate(study)}
         verdicts = {name: {p.verdict() for p in parts} for name, parts in holm(members).items()}
         right += sum(CONFIRMED in verdicts[str(k)] for k in range(true))
         wrong += any(verdicts[str(k)] != {UNDECIDED} for k in range(true, claims)) or any(
@@ -155,10 +151,7 @@ def test_a_family_of_claims_that_hold_in_one_study_and_not_in_others() -> None:
     values[:, :, 0] += 8.0
     wrong = right = 0
     for study in values:
-        members = [
-            ClaimPValues(str(k), tuple(interval(body.tolist()).above() for body in claim))
-            for k, claim in enumerate(study)
-        ]
+        members = {str(k): [interval(body.tolist()).above() for body in claim] for k, claim in enumerate(study)}
         found = holm(members).values()
         right += sum(parts[0].verdict() == CONFIRMED for parts in found)
         wrong += any(p.verdict() != UNDECIDED for parts in found for p in parts[1:])
@@ -169,7 +162,7 @@ def test_a_family_of_claims_that_hold_in_one_study_and_not_in_others() -> None:
 def test_holm_by_hand() -> None:
     """p of .001, .01, .02 and .2 times 4, 3, 2 and 1; none below the one before."""
     ps = {"a": 0.01, "b": 0.001, "c": 0.014, "d": 0.2}
-    found = holm([ClaimPValues(name, (PValues(p, 1.0 - p),)) for name, p in ps.items()])
+    found = holm({name: [PValues(p, 1.0 - p)] for name, p in ps.items()})
     assert {name: round(parts[0].confirm, 9) for name, parts in found.items()} == {
         "b": 0.004,
         "a": 0.03,
@@ -177,10 +170,9 @@ def test_holm_by_hand() -> None:
         "d": 0.2,
     }
     assert found["b"][0].verdict() == CONFIRMED
-    assert holm([ClaimPValues("one", (PValues(0.01, 0.99),))], size=4)["one"][0].confirm == 0.04
-    assert holm([ClaimPValues("two", (PValues(0.01, 0.99), PValues(0.5, 0.5)))])["two"][0].confirm == 0.02
-    two = ClaimPValues("two", (PValues(0.001, 0.999), PValues(0.02, 0.98)))
-    found = holm([two, ClaimPValues("one", (PValues(0.008, 0.992),))])
+    assert holm({"one": [PValues(0.01, 0.99)]}, size=4)["one"][0].confirm == 0.04
+    assert holm({"two": [PValues(0.01, 0.99), PValues(0.5, 0.5)]})["two"][0].confirm == 0.02
+    found = holm({"two": [PValues(0.001, 0.999), PValues(0.02, 0.98)], "one": [PValues(0.008, 0.992)]})
     assert found["two"][0].confirm == pytest.approx(2 * 2 * 0.001), "half of the share of one of two claims"
     assert found["one"][0].confirm == pytest.approx(1.5 * 0.008), "half a share has been freed"
     assert found["two"][1].confirm == pytest.approx(2 * 0.5 * 0.02), "all but half a share"

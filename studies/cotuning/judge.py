@@ -18,8 +18,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from carry import SOURCE, Grid, carried, moved, read
 
+from inexact_muon_lab.report.ladders import oracle_in_words
 from inexact_muon_lab.statistics import interval, spread
 from inexact_muon_lab.tune import spectra
+
+TITLES = {"gpt": "A byte GPT", "cnn": "Digits"}
+"""What the report calls a problem."""
 
 
 def rows(grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> list[dict[str, Any]]:
@@ -67,7 +71,7 @@ def problem(name: str, grid: Grid, tried: Grid, layers: list[spectra.Layer]) -> 
     found = summary(targets)
     return {
         "problem": name,
-        "title": f"{name}: carried from {SOURCE}",
+        "title": f"{TITLES.get(name, name)}, carried from {oracle_in_words(SOURCE)}",
         "source": SOURCE,
         "tuned": {"lr": lr, "alpha": alpha, **_spread(losses)},
         "keep_regret_mean": next(r["regret_mean"] for r in found if r["rule"] == "keep"),

@@ -153,7 +153,7 @@ def cell(item: Judged, study: StudyRecord, level: float) -> str:
     """Effect, interval, seeds and verdict."""
     found, shown = item.finding, EFFECTS[item.claim.id].shown
     words = item.verdict if item.verdict != UNDECIDED else cost(item, study, level)
-    if found.counted:
+    if found.count:
         return f"{found.statistic.split(' measured')[0]}; {words}"
     span = f"{shown(found.interval.low)} to {shown(found.interval.high)}"
     return f"{shown(found.interval.mean)} ({span}), {found.interval.n} seeds; {words}"

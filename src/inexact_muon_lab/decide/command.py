@@ -95,28 +95,28 @@ def _import(plans: Sequence[StudyRuns], out: Path, packed: Sequence[Path]) -> No
 def _spend(
     plans: Sequence[StudyRuns], out: Path, engine: Engine, console: Console, claims: Sequence[str], until: float
 ) -> list[Need]:
-    """Repeatedly run what the cheapest undecided claim within the budget needs."""
+    """Repeatedly run what the cheapest undecided claim needs, if its cost fits into the time that remains.
+
+    A cost that is not known fits only if there is no limit.
+    """
     statuses = assess(plans, out, engine.slots, claims)
     show(statuses, console)
-    while cheapest := _cheapest(statuses, until - time.monotonic()):
+    while True:
+        remaining = until - time.monotonic()
+        fitting = [n for n in statuses if n.runs and (inf if n.seconds is None else n.seconds) <= remaining]
+        if not fitting:
+            return statuses
+        cheapest = min(fitting, key=lambda n: n.seconds or 0.0)
+        sentence = f"{cheapest.study}, {cheapest.item.claim.id}: {cheapest.why}: {len(cheapest.runs)} runs, "
+        console.print(sentence + clock(cheapest.seconds), highlight=False, soft_wrap=True)
         plan = next(p for p in plans if p.name == cheapest.study)
-        cost = clock(cheapest.seconds)
-        sentence = f"{cheapest.study}, {cheapest.item.claim.id}: {cheapest.why}: {len(cheapest.runs)} runs, {cost}"
-        console.print(sentence, highlight=False, soft_wrap=True)
         more = msgspec.structs.replace(plan, runs=tuple({s.id: s for s in (*plan.runs, *cheapest.runs)}.values()))
         _sweep(more, out, engine, console, until)
         statuses = assess(plans, out, engine.slots, claims)
-    return statuses
 
 
 def _sweep(plan: StudyRuns, out: Path, engine: Engine, console: Console, until: float) -> None:
     sweep(plan, out / plan.name, lambda: engine, console, enough=lambda: time.monotonic() >= until, close=False)
-
-
-def _cheapest(statuses: Sequence[Need], remaining: float) -> Need | None:
-    """The need with the lowest cost that fits into the seconds left; an unknown cost fits only if there is no limit."""
-    fitting = [n for n in statuses if n.runs and (inf if n.seconds is None else n.seconds) <= remaining]
-    return min(fitting, key=lambda n: n.seconds or 0.0, default=None)
 
 
 def assess(plans: Sequence[StudyRuns], out: Path, slots: int, claims: Sequence[str]) -> list[Need]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,6 @@ def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, c
     return statuses
 
 
-def seeds(declared: Decide, count: int) -> list[int]:
-    """The pilot's seeds and the following ones, `count` in total."""
-    following = range(max(declared.pilot) + 1, max(declared.pilot) + 1 + max(0, count - len(declared.pilot)))
-    return [*declared.pilot, *following]
-
-
 def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec, ...]:
     """All cells with all seeds, seed by seed, so that an interrupted sweep has complete seeds."""
     listed = list(cells)
@@ -102,7 +97,8 @@ def _missing(
     if finding.required > declared.most:
         return (), f"needs {finding.required} seeds, the study allows {declared.most}"
     if finding.interval.n < finding.required:
-        return with_seeds(cells, seeds(declared, finding.required)), "seeds"
+        following = range(max(declared.pilot) + 1, max(declared.pilot) + 1 + finding.required - len(declared.pilot))
+        return with_seeds(cells, (*declared.pilot, *following)), "seeds"
     return (), ""
 
 
@@ -122,17 +118,20 @@ def _seconds(stored: Iterable[store.Run]) -> float | None:
 def _beyond(grid: Grid, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
     rates, alphas = _next(grid)
-    wide = len(grid.rates) + len(rates) > _width(plan, "lr") + ROUNDS
-    if wide or len(grid.momenta) + len(alphas) > _width(plan, "momentum") + ROUNDS:
-        return ()
-    chosen = sorted(set(grid.seeds) | set(declared.pilot))
+    for field, axis, more in (("lr", grid.rates, rates), ("momentum", grid.momenta, alphas)):
+        planned = {getattr(spec.optimizer, field, None) for spec in plan.runs}
+        if len(axis) + len(more) > len(planned) + ROUNDS:
+            return ()
+    momenta = sorted({*grid.momenta, *(round(1.0 - alpha, 6) for alpha in alphas)})
+    known = set(product(grid.rates, grid.momenta))
+    cells = [cell for cell in product(sorted({*grid.rates, *rates}), momenta) if cell not in known]
     beyond: dict[str, RunSpec] = {}
     for runs in grid.by_count.values():
         template = runs[0].spec
-        for lr, momentum in _new_cells(grid, rates, alphas):
+        for lr, momentum in cells:
             options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
-            cell = msgspec.structs.replace(template, optimizer=options)
-            beyond |= {spec.id: spec for spec in with_seeds([cell], chosen)}
+            spec = msgspec.structs.replace(template, optimizer=options)
+            beyond |= {one.id: one for one in with_seeds([spec], sorted({*grid.seeds, *declared.pilot}))}
     return tuple(beyond.values())
 
 
@@ -140,23 +139,11 @@ def _next(grid: Grid) -> tuple[set[float], set[float]]:
     """New step sizes and alphas, one beyond each end at which some seed has its optimum."""
     rates, alphas = set[float](), set[float]()
     known = [1.0 - momentum for momentum in reversed(grid.momenta)]
-    for count in (grid.counts[0], grid.counts[-1]):
-        for seed in grid.seeds:
-            metric, sign = ("accuracy", -1.0) if grid.images else ("loss", 1.0)
-            best = optimum(grid.table(count, seed, metric), sign)
-            if best is not None and best.edge:
-                rates |= {extended(grid.rates, best.cell[0]) or 0.0}
-            if best is not None and best.alpha_edge:
-                alphas |= {extended(known, 1.0 - best.cell[1], most=1.0) or 0.0}
+    metric, sign = ("accuracy", -1.0) if grid.images else ("loss", 1.0)
+    for count, seed in product((grid.counts[0], grid.counts[-1]), grid.seeds):
+        best = optimum(grid.table(count, seed, metric), sign)
+        if best is not None and best.edge:
+            rates |= {extended(grid.rates, best.cell[0]) or 0.0}
+        if best is not None and best.alpha_edge:
+            alphas |= {extended(known, 1.0 - best.cell[1], most=1.0) or 0.0}
     return rates - {0.0}, alphas - {0.0}
-
-
-def _width(plan: StudyRuns, field: str) -> int:
-    return len({getattr(spec.optimizer, field, None) for spec in plan.runs})
-
-
-def _new_cells(grid: Grid, rates: set[float], alphas: set[float]) -> list[tuple[float, float]]:
-    momenta = sorted({*grid.momenta, *(round(1.0 - alpha, 6) for alpha in alphas)})
-    steps = sorted({*grid.rates, *rates})
-    known = {(lr, momentum) for lr in grid.rates for momentum in grid.momenta}
-    return [(lr, momentum) for lr in steps for momentum in momenta if (lr, momentum) not in known]

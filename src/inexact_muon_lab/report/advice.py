@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 from inexact_muon_lab.report.load import Results, RunRecord
@@ -18,18 +19,21 @@ Setting = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class Tuned:
-    """An oracle at its best step size and momentum, by mean loss over the seeds that all cells share."""
+    """An oracle at its best step size and momentum, by mean loss over the seeds that all cells share.
+
+    Attributes:
+        edges: which of lr and momentum is the first or last that was tried.
+        tied: weight decay is tied to lr.
+    """
 
     oracle: str
     iterations: float
     at: Setting
     losses: dict[int, float]
     edges: tuple[str, ...]
-    """Which of lr and momentum is the first or last that was tried."""
     tied: bool
-    """Weight decay is tied to lr."""
 
-    @property
+    @cached_property
     def loss(self) -> Interval:
         """Interval of the loss over seeds."""
         return interval(self.losses)
@@ -46,62 +50,26 @@ def advice(results: Results) -> list[str]:
 
     That is: no edge of what was tried, then most seeds.
     """
-    titles = {study.name: study.title for study in results.studies}
-    choices = [(titles[study], oracles, _chosen(oracles)) for study, oracles in tuned(results) if len(oracles) >= 2]
-    choices.sort(key=lambda item: (bool(item[2].edges), -item[2].loss.n))
-    return [sentence(title, oracles, chosen) for title, oracles, chosen in choices]
-
-
-def _chosen(oracles: list[Tuned]) -> Tuned:
-    """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
-    best = _best_of(oracles)
-    same = [t for t in oracles if t is not best and _no_worse(t, best, MARGIN * abs(best.loss.mean))]
-    return min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
-
-
-def _best_of(oracles: list[Tuned]) -> Tuned:
-    return min(oracles, key=lambda t: t.loss.mean)
-
-
-def sentence(study: str, oracles: list[Tuned], chosen: Tuned) -> str:
-    """What to use on this problem, its loss, and why."""
-    best, half = _best_of(oracles), chosen.loss.high - chosen.loss.mean
-    seeds = f"{chosen.loss.n} seed{'' if chosen.loss.n == 1 else 's'}"
-    loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {seeds}"
-    why = f"the best of {len(oracles)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
-    if chosen is not best:
-        why = f"the cheapest of {len(oracles)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
-    moved = chosen.tied and len({t.at[0] for t in oracles}) > 1
-    decay = "; weight decay is tied to lr, so that oracles at other lr differ in decay, too" if moved else ""
-    return f"{study}: use {chosen.words} ({loss}): {why}{_edges(chosen, oracles)}{decay}"
-
-
-def _edges(chosen: Tuned, oracles: list[Tuned]) -> str:
-    """What is open because an optimum is at an end of its grid."""
-    others = [t.oracle for t in oracles if t.edges and t is not chosen]
-    ends = " and ".join(chosen.edges)
-    be = "are" if len(chosen.edges) > 1 else "is"
-    own = f"; its {ends} {be} the first or last that was tried, so look beyond" if ends else ""
-    return own + (f"; open for {', '.join(others)}: best at an end of what was tried" if others else "")
-
-
-def tuned(results: Results) -> list[tuple[str, list[Tuned]]]:
-    """(study, every oracle at its best), for each problem."""
     groups: dict[tuple[str, str], dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for run in results.runs:
         if run.oracle is not None and run.state in MEASURED:
             groups[run.study, run.setting][str(run.spec.polar)].append(run)
-    return [
-        (study, [t for text, runs in by_oracle.items() if (t := _best(text, runs)) is not None])
-        for (study, _), by_oracle in groups.items()
-    ]
+    titles = {study.name: study.title for study in results.studies}
+    choices = []
+    for (study, _), by_oracle in groups.items():
+        oracles = [tuned for text, runs in by_oracle.items() if (tuned := _tuned(text, runs)) is not None]
+        if len(oracles) >= 2:
+            best = min(oracles, key=lambda t: t.loss.mean)
+            choices.append((titles[study], oracles, best, _chosen(oracles, best)))
+    choices.sort(key=lambda item: (bool(item[3].edges), -item[3].loss.n))
+    return [_sentence(*choice) for choice in choices]
 
 
-def _best(oracle: str, runs: list[RunRecord]) -> Tuned | None:
+def _tuned(oracle: str, runs: list[RunRecord]) -> Tuned | None:
     """Its best cell among those of which no run diverged, by the seeds that all of these have."""
     cells: dict[Setting, dict[int, float | None]] = defaultdict(dict)
     for run in runs:
-        cells[run.lr, run.momentum][run.seed] = run.value("loss")
+        cells[run.lr, run.momentum][run.seed] = run.loss
     stable = {
         cell: {seed: loss for seed, loss in by_seed.items() if loss is not None}
         for cell, by_seed in cells.items()
@@ -111,11 +79,32 @@ def _best(oracle: str, runs: list[RunRecord]) -> Tuned | None:
     if not shared:
         return None
     at = min(stable, key=lambda cell: sum(stable[cell][seed] for seed in shared))
-    ends = ((name, sorted({cell[k] or 0.0 for cell in stable}), at[k]) for k, name in enumerate(("lr", "momentum")))
+    ends = ((name, sorted({cell[k] or 0.0 for cell in cells}), at[k]) for k, name in enumerate(("lr", "momentum")))
     edges = tuple(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
     count = runs[0].oracle.iterations if runs[0].oracle else None
     return Tuned(oracle, inf if count is None else count, at, stable[at], edges, runs[0].tied)
 
 
-def _no_worse(t: Tuned, best: Tuned, margin: float) -> bool:
-    return interval(paired(t.losses, best.losses)).no_worse(margin).verdict() == CONFIRMED
+def _chosen(oracles: list[Tuned], best: Tuned) -> Tuned:
+    """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
+    margin = MARGIN * abs(best.loss.mean)
+    same = [t for t in oracles if interval(paired(t.losses, best.losses)).no_worse(margin).verdict() == CONFIRMED]
+    return min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
+
+
+def _sentence(study: str, oracles: list[Tuned], best: Tuned, chosen: Tuned) -> str:
+    """What to use on this problem, its loss, why, and what is open because an optimum is at an end of its grid."""
+    half = chosen.loss.high - chosen.loss.mean
+    seeds = f"{chosen.loss.n} seed{'' if chosen.loss.n == 1 else 's'}"
+    loss = f"loss {chosen.loss.mean:.4g}{f' ± {half:.2g}' if half < inf else ''}, {seeds}"
+    why = f"the best of {len(oracles)} oracles, and no cheaper one is sure to be within {MARGIN:.2%} of its loss"
+    if chosen is not best:
+        why = f"the cheapest of {len(oracles)} oracles sure to be within {MARGIN:.2%} of the best loss ({best.words})"
+    be = "are" if len(chosen.edges) > 1 else "is"
+    edges = f"; its {' and '.join(chosen.edges)} {be} the first or last that was tried, so look beyond"
+    others = [t.oracle for t in oracles if t.edges and t is not chosen]
+    names = ", ".join(others) if len(others) < 3 else f"{len(others)} of the others"
+    unknown = f"; open for {names}: best at an end of what was tried" if others else ""
+    moved = chosen.tied and len({t.at[0] for t in oracles}) > 1
+    decay = "; weight decay is tied to lr, so that oracles at other lr differ in decay, too" if moved else ""
+    return f"{study}: use {chosen.words} ({loss}): {why}{edges if chosen.edges else ''}{unknown}{decay}"

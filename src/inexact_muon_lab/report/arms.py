@@ -10,13 +10,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from inexact_muon_lab.report.figure import Table
 from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.report.records import RunRecord
 from inexact_muon_lab.spec.arms import Arm, Compare, differences, trained
-from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, Interval, PValues, Verdict, all_of, interval
+from inexact_muon_lab.statistics import (
+    CONFIRMED,
+    OPEN,
+    REFUTED,
+    Interval,
+    PValues,
+    Verdict,
+    all_of,
+    difference,
+    interval,
+)
 from inexact_muon_lab.store.outcome import ENDED
 
 
@@ -27,6 +38,7 @@ class Against:
     Attributes:
         differs: (field, value of the arm, value of the other, "arm", "own" or "undeclared").
         diverged: seeds of which one of the two diverged or failed.
+        environment: what differs in data, versions or CPU between runs of one seed, or between two runs of one arm.
     """
 
     other: str
@@ -34,7 +46,6 @@ class Against:
     differs: tuple[tuple[str, Any, Any, str], ...]
     diverged: tuple[int, ...] = ()
     environment: tuple[str, ...] = ()
-    """What differs in data, versions or CPU between runs of one seed."""
 
     @property
     def undeclared(self) -> list[str]:
@@ -49,7 +60,13 @@ class Against:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The claim that one arm of a study ends lower than another."""
+    """The claim that one arm of a study ends lower than another.
+
+    Attributes:
+        level: mean loss of the arm it is compared with.
+        margin: the smallest gain that counts, a loss.
+        held: what the study declares to be equal.
+    """
 
     study: str
     title: str
@@ -57,15 +74,18 @@ class Comparison:
     first: Against
     controls: tuple[Against, ...]
     level: float
-    """Mean loss of the arm it is compared with."""
     margin: float
-    """The smallest gain that counts, a loss."""
     held: str
+
+    @property
+    def parts(self) -> tuple[Against, ...]:
+        """The arm it is compared with and the controls."""
+        return self.first, *self.controls
 
     @property
     def p(self) -> PValues:
         """Better than the other arm and than every control; refuted if the gain over one is surely below the margin."""
-        parts = (self.first, *self.controls)
+        parts = self.parts
         if any(part.undeclared or part.diverged for part in parts):
             return OPEN
         confirm = all_of(*(part.loss.below(0.0) for part in parts)).confirm
@@ -81,7 +101,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The verdict in words."""
-        parts = (self.first, *self.controls)
+        parts = self.parts
         if fields := sorted({field for part in parts for field in part.undeclared}):
             return f"not comparable: the arms differ in {', '.join(fields)}, which the study does not declare"
         if missing := [part.other for part in parts if not part.loss.n and not part.diverged]:
@@ -105,43 +125,39 @@ def comparisons(results: Results) -> list[Comparison]:
 
 def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
     runs: dict[str, dict[int, RunRecord]] = defaultdict(dict)
+    twofold: dict[str, set[str]] = defaultdict(set)
     for run in study.runs:
         arm = compare.arm_of(run.spec)
         if arm is not None and run.state in ENDED:
-            runs[arm.name][run.seed] = run
+            # two runs of an arm and seed: which of them counts is not said
+            twofold[arm.name] |= differences(runs[arm.name].setdefault(run.seed, run).spec, run.spec).keys()
     declared = []
-    for arm in compare.arm:
-        names = (arm.against, *arm.controls)
-        if arm.against:
-            parts = [_against(name, runs[arm.name], runs[name], compare) for name in names]
-            losses = [loss for run in runs[arm.against].values() if (loss := run.value("loss")) is not None]
-            level = sum(losses) / max(1, len(losses))
-            held = _held(arm, compare, study.runs[0])
-            margin = compare.margin * level
-            declared.append(
-                Comparison(study.name, study.title, arm.name, parts[0], tuple(parts[1:]), level, margin, held)
-            )
+    for arm in (arm for arm in compare.arm if arm.against):
+        first, *controls = (
+            _against(name, runs[arm.name], runs[name], compare, twofold[arm.name] | twofold[name])
+            for name in (arm.against, *arm.controls)
+        )
+        losses = [run.loss for run in runs[arm.against].values() if run.loss is not None]
+        level = sum(losses) / max(1, len(losses))
+        about = (study.name, study.title, arm.name, first, tuple(controls))
+        declared.append(Comparison(*about, level, compare.margin * level, _held(arm, compare, study.runs[0])))
     return declared
 
 
-def _against(name: str, mine: dict[int, RunRecord], theirs: dict[int, RunRecord], compare: Compare) -> Against:
+def _against(
+    name: str, mine: dict[int, RunRecord], theirs: dict[int, RunRecord], compare: Compare, twofold: set[str]
+) -> Against:
     """Of the seeds that have ended in both arms; a seed in which one diverged or failed has no difference."""
-    seeds = sorted(mine.keys() & theirs.keys())
-    pairs = {seed: (mine[seed].value("loss"), theirs[seed].value("loss")) for seed in seeds}
-    losses = {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}
-    changes = {f: v for s in seeds for f, v in differences(mine[s].spec, theirs[s].spec).items()}
-    differs = tuple((field, a, b, _role(field, compare)) for field, (a, b) in changes.items())
-    other = {key for seed in seeds for key in _environment(mine[seed], theirs[seed])}
-    return Against(name, interval(losses), differs, tuple(s for s in seeds if s not in losses), tuple(sorted(other)))
-
-
-def _role(field: str, compare: Compare) -> str:
-    return "arm" if field in compare.of else "own" if field in compare.own else "undeclared"
-
-
-def _environment(one: RunRecord, other: RunRecord) -> list[str]:
-    first, second = (run.outcome.environment if run.outcome else {} for run in (one, other))
-    return [name for name in first.keys() | second.keys() if first.get(name) != second.get(name)]
+    pairs = [(mine[seed], theirs[seed]) for seed in sorted(mine.keys() & theirs.keys())]
+    losses = {a.seed: difference(a.loss, b.loss) for a, b in pairs if a.loss is not None and b.loss is not None}
+    changes = {f: v for a, b in pairs for f, v in differences(a.spec, b.spec).items()}
+    roles = dict.fromkeys(compare.own, "own") | dict.fromkeys(compare.of, "arm")
+    differs = tuple((field, a, b, roles.get(field, "undeclared")) for field, (a, b) in changes.items())
+    other = set(twofold)
+    for one, two in ((a.outcome.environment, b.outcome.environment) for a, b in pairs if a.outcome and b.outcome):
+        other |= {name for name in one.keys() | two.keys() if one.get(name) != two.get(name)}
+    diverged = tuple(a.seed for a, _ in pairs if a.seed not in losses)
+    return Against(name, interval(losses), differs, diverged, tuple(sorted(other)))
 
 
 def _held(arm: Arm, compare: Compare, run: RunRecord) -> str:
@@ -156,14 +172,12 @@ def tables(compared: Iterable[Comparison]) -> list[Table]:
     """For each comparison: the differences of losses, and under it what differs between the arms."""
     output = []
     for one in compared:
-        parts = (one.first, *one.controls)
-        rows = tuple((part.other, _signed(part.loss), f"{part.loss.n} seeds") for part in parts)
-        output.append(
-            Table(("minus", "loss, 95 % interval", "sample"), rows, f"{one.arm}: {one.sentence} ({one.held})")
-        )
-        fields = tuple(
-            (part.other, field, _short(a), _short(b), role) for part in parts for field, a, b, role in part.differs
-        )
+        losses = [(part.other, _signed(part.loss), f"{part.loss.n} seeds") for part in one.parts]
+        title = f"{one.arm}: {one.sentence} ({one.held})"
+        output.append(Table(("minus", "loss, 95 % interval", "sample"), losses, title))
+        fields = [
+            (part.other, field, _short(a), _short(b), role) for part in one.parts for field, a, b, role in part.differs
+        ]
         output.append(Table(("against", "field", one.arm, "the other", "declared as"), fields, "what differs"))
     return output
 
@@ -172,18 +186,16 @@ def unmatched(study: StudyRecord) -> list[str]:
     """A sentence if oracles of a study cannot be compared because each was trained in a setting of its own."""
     settings: dict[str, list[RunRecord]] = defaultdict(list)
     for run in study.runs:
-        if run.oracle is not None:
+        if run.oracle is not None and study.compare is None:
             settings[run.setting].append(run)
     groups = [(runs[0], {str(run.spec.polar) for run in runs}) for runs in settings.values()]
     lines = []
-    for k, (run, oracles) in enumerate(groups):
-        for other, theirs in groups[:k]:
-            if not oracles & theirs and study.compare is None:
-                if run.spec.problem != other.spec.problem or run.optimizer != other.optimizer:
-                    continue  # no comparison of oracles
-                fields = [f for f in differences(run.spec, other.spec) if f not in ("optimizer.polar", "optimizer.lr")]
-                mine = f"{min(oracles)} and {min(theirs)}"
-                lines.append(f"{study.name}: {mine} are not compared: they differ in {', '.join(fields)}")
+    for (other, theirs), (run, oracles) in combinations(groups, 2):
+        same = run.spec.problem == other.spec.problem and run.optimizer == other.optimizer  # else no comparison
+        if same and not oracles & theirs:
+            fields = [f for f in differences(run.spec, other.spec) if f not in ("optimizer.polar", "optimizer.lr")]
+            mine = f"{min(oracles)} and {min(theirs)}"
+            lines.append(f"{study.name}: {mine} are not compared: they differ in {', '.join(fields)}")
     return lines
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from inexact_muon_lab.report import charts, sources
 from inexact_muon_lab.report.figure import Figure, Row, Table
 from inexact_muon_lab.report.finding import Count, Finding
+from inexact_muon_lab.report.ladders import oracle_in_words
 from inexact_muon_lab.report.tables import Bound, Theory, named
 from inexact_muon_lab.statistics import FALSE, OPEN, TRUE, known_value, quantile
 
@@ -34,8 +35,8 @@ def _rows(row: Bound) -> Iterator[Row]:
     """Both bounds, if they and the measured value are positive: the axis is logarithmic."""
     for name, value in (("paper", row.paper), ("two numbers", row.ours)):
         if value is not None and value > 0.0 and row.measured > 0.0:
-            yield {"statement": row.statement, "problem": row.problem, "oracle": row.oracle, "bound": name,
-                   "measured": row.measured, "margin": row.margin, "value": value,
+            yield {"statement": row.statement, "problem": row.problem, "oracle": oracle_in_words(row.oracle),
+                   "bound": name, "measured": row.measured, "margin": row.margin, "value": value,
                    "ratio": value / row.measured}  # fmt: skip
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
-
-import altair as alt
 
 from inexact_muon_lab.report.figure import Panel, Row
 
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 HEIGHT = 270
 RAMP = ("#f06595", "#cc5de8", "#9c36b5", "#7048e8", "#4263eb", "#228be6", "#22b8cf", "#1098ad")
 """Colour of an oracle with 1, 2, ... 8 or more iterations, in every chart; distinct from those of verdicts."""
@@ -17,8 +17,6 @@ NAMED = ("#8d6e63", "#827717", "#607d8b", "#00695c", "#a1887f", "#9e9d24")
 GREY = "#868e96"
 VALUES = "warmgreys"
 """Colour scheme of cells; dark is good."""
-SEEDS = alt.Tooltip("distinct(seed):Q", title="seeds")
-LAYERS = alt.Axis(labelLimit=140, labelExpr="replace(datum.label, '.weight', '')")
 MARKS = (
     ("optimum", "★", "best", 0, 0),
     ("paper", "◆", "paper's rule", -14, 16),
@@ -28,9 +26,34 @@ MARKS = (
 SHAPES = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
 FAR = 1e4
 """Larger ratios are plotted at this value."""
-ROOM = {"config": {"legend": {"layout": {"top": {"anchor": "end"}}}}}
-"""Anchors a long legend at the end, so that it fits on a phone."""
 BOUNDS = ("paper", "two numbers")
+DOT: dict[str, Any] = {"filled": True, "opacity": 1}
+DASHED: dict[str, Any] = {"color": GREY, "strokeDash": [4, 4]}
+Channel = dict[str, Any]
+
+
+def channel(name: str, title: str | None = "", *, kind: str, **more: Any) -> Channel:
+    """A field of the rows on a channel; its title is its name unless it has another one, or None."""
+    return {"field": name, "type": kind, "title": name if title == "" else title, **more}
+
+
+quantity, ordinal, nominal = (partial(channel, kind=kind) for kind in ("quantitative", "ordinal", "nominal"))
+SEEDS = quantity("seed", "seeds", aggregate="distinct")
+
+
+def layer(mark: str, encoding: dict[str, Any], only: str = "", **style: Any) -> dict[str, Any]:
+    """A mark and its channels, for all rows or those for which an expression is true."""
+    rows = {"transform": [{"filter": only}]} if only else {}
+    return {**rows, "mark": {"type": mark, **style}, "encoding": encoding}
+
+
+def panel(
+    title: str, rows: Sequence[Row], layers: list[dict[str, Any]], shared: dict[str, Any], height: int = HEIGHT
+) -> Panel:
+    """Layers over the rows with their shared channels, as wide as the chart's container."""
+    spec = {"$schema": SCHEMA, "data": {"name": "rows"}, "width": "container", "height": height}
+    spec |= {"autosize": {"type": "fit-x", "contains": "padding"}, "encoding": shared, "layer": layers}
+    return Panel(title, rows, spec)
 
 
 def of_iterations(count: int | None) -> str:
@@ -42,203 +65,162 @@ def curves(
     title: str, rows: Sequence[Row], y: str, by: str = "iterations", log: bool = False, label: str = ""
 ) -> Panel:
     """Mean over seeds by step, one line per value of `by`, with the range of the seeds as a band."""
-    base = chart().encode(
-        x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6, format="~s")),
-        color=_colour(by, rows),
-    )
-    scale = _scale(log)
-    label = label or y.replace("_", " ")
-    mean = alt.Y(f"mean({y}):Q", title=label, scale=scale)
-    tips = [f"{by}:N", alt.Tooltip("step:Q"), alt.Tooltip(f"mean({y}):Q", title=y, format=".4~f"), SEEDS]
+    value = quantity(y, label, scale=_scale(log))
+    mean = value | {"aggregate": "mean"}
+    tips = [nominal(by), quantity("step"), quantity(y, aggregate="mean", format=".4~f"), SEEDS]
     layers = [
-        base.mark_area(opacity=0.15).encode(y=alt.Y(f"min({y}):Q", title=label, scale=scale), y2=f"max({y}):Q"),
-        base.mark_line(strokeWidth=2).encode(y=mean),
-        base.mark_point(size=28, filled=True, opacity=1).encode(y=mean, tooltip=tips),
+        layer("area", {"y": value | {"aggregate": "min"}, "y2": {"field": y, "aggregate": "max"}}, opacity=0.15),
+        layer("line", {"y": mean}, strokeWidth=2),
+        layer("point", {"y": mean, "tooltip": tips}, size=28, **DOT),
     ]
-    return Panel(title, rows, spec(alt.layer(*layers)))
+    x = quantity("step", axis={"tickCount": 6, "format": "~s"})
+    return panel(title, rows, layers, {"x": x, "color": _colour(by, rows)})
 
 
 def ladder(title: str, rows: Sequence[Row], y: str, label: str) -> Panel:
     """A value by iterations: a dot per seed, a line through the means."""
-    base = chart().encode(x=alt.X("iterations:O", title="iterations", axis=alt.Axis(labelAngle=0)))
-    scale = _scale(False)
-    tips = ["oracle:N", alt.Tooltip("iterations:O"), alt.Tooltip(f"{y}:Q", title=label, format=".5~g")]
+    value = quantity(y, label, scale=_scale(False))
+    tips = [nominal("oracle"), ordinal("iterations"), quantity(y, label, format=".5~g"), ordinal("seed")]
+    dots = {"y": value, "color": _colour("iterations", rows) | {"legend": None}, "tooltip": tips}
     layers = [
-        base.mark_line(strokeWidth=2, color=GREY).encode(y=alt.Y(f"mean({y}):Q", title=label, scale=scale)),
-        base.mark_point(size=45, filled=True, opacity=1).encode(
-            y=alt.Y(f"{y}:Q", scale=scale, title=label),
-            color=_colour("iterations", rows).legend(None),
-            tooltip=[*tips, alt.Tooltip("seed:O")],
-        ),
+        layer("line", {"y": value | {"aggregate": "mean"}}, strokeWidth=2, color=GREY),
+        layer("point", dots, size=45, **DOT),
     ]
-    return Panel(title, rows, spec(alt.layer(*layers)))
+    return panel(title, rows, layers, {"x": ordinal("iterations", axis={"labelAngle": 0})})
 
 
 def heat_map(title: str, rows: Sequence[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> Panel:
     """Step size by momentum; stars at the best cell, diamonds at predicted optima, crosses at diverged runs."""
-    base = chart().encode(
-        x=alt.X("lr:O", title="step size", axis=alt.Axis(labelAngle=-45, format=".2~g")),
-        y=alt.Y("momentum:O", title="momentum", sort="descending"),
-    )
-    runs = base.transform_filter(f"datum.kind == 'run' && isValid(datum['{value}'])")
     cells: dict[tuple[float, float], list[float]] = {}
     for row in rows:
         if row.get(value) is not None:
             cells.setdefault((row["lr"], row["momentum"]), []).append(row[value])
-    means = [sum(values) / len(values) for values in cells.values()]
-    colour = alt.Color(
-        f"mean({value}):Q",
-        title=f"{value}{clipped(means, domain)}",
-        scale=alt.Scale(scheme=VALUES, reverse=low_is_good, domain=list(domain), clamp=True),
-        legend=alt.Legend(titleLimit=280),
-    )
-    tips = [alt.Tooltip("lr:O"), alt.Tooltip("momentum:O"), alt.Tooltip(f"mean({value}):Q", format=".4f"), SEEDS]
-    layers = [
-        runs.mark_rect().encode(color=colour, tooltip=tips),
-        *_numbers(runs, rows, value, low_is_good, domain),
-        base.transform_filter("datum.kind == 'run' && datum.state == 'diverged'")
-        .mark_text(text="×", size=20, color="#e03131")
-        .encode(tooltip=["lr:O", "momentum:O", "state:N"]),
-        *(
-            base.transform_filter(f"datum.kind == '{kind}'")
-            .mark_text(text=sign, size=22, color="#ffffff", stroke="#000000", strokeWidth=0.8, dx=dx, dy=dy)
-            .encode(tooltip=[alt.Tooltip("note:N", title=note)])
-            for kind, sign, note, dx, dy in MARKS
-        ),
+    mean = quantity(value, aggregate="mean", format=".4f")
+    tips = [ordinal("lr"), ordinal("momentum")]
+    colour = _cells(value, [sum(v) / len(v) for v in cells.values()], domain, low_is_good) | {"aggregate": "mean"}
+    runs = f"datum.kind == 'run' && isValid(datum['{value}'])"
+    layers = [layer("rect", {"color": colour, "tooltip": [*tips, mean, SEEDS]}, runs)]
+    if len({row["lr"] for row in rows}) <= 6 and len({row["momentum"] for row in rows}) <= 4:  # cells have room
+        dark = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {0.5 * sum(domain)}"
+        ink = {"condition": {"test": dark, "value": "#ffffff"}, "value": "#000000"}
+        layers.append(layer("text", {"text": mean | {"format": ".3f"}, "color": ink}, runs, dy=-24, fontSize=11))
+    diverged = {"tooltip": [*tips, nominal("state")]}
+    only = "datum.kind == 'run' && datum.state == 'diverged'"
+    layers.append(layer("text", diverged, only, text="×", size=20, color="#e03131"))
+    star = {"size": 22, "color": "#ffffff", "stroke": "#000000", "strokeWidth": 0.8}
+    layers += [
+        layer("text", {"tooltip": [nominal("note", note)]}, f"datum.kind == '{kind}'", text=sign, dx=dx, dy=dy, **star)
+        for kind, sign, note, dx, dy in MARKS
     ]
-    return Panel(title, rows, spec(alt.layer(*layers)))
-
-
-def _numbers(runs: Any, rows: Sequence[Row], value: str, low_is_good: bool, domain: tuple[float, float]) -> list[Any]:
-    """The value in each cell that is large enough, in a contrasting colour."""
-    if len({row["lr"] for row in rows}) > 6 or len({row["momentum"] for row in rows}) > 4:
-        return []
-    dark = f"datum['mean_{value}'] {'<' if low_is_good else '>'} {0.5 * sum(domain)}"
-    ink = alt.condition(dark, alt.value("#ffffff"), alt.value("#000000"))
-    return [runs.mark_text(dy=-24, fontSize=11).encode(text=alt.Text(f"mean({value}):Q", format=".3f"), color=ink)]
+    x = ordinal("lr", "step size", axis={"labelAngle": -45, "format": ".2~g"})
+    return panel(title, rows, layers, {"x": x, "y": ordinal("momentum", sort="descending")})
 
 
 def layers_map(title: str, rows: Sequence[Row], x: str) -> Panel:
     """delta by layer and iterations, or by layer and step."""
-    tips = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("delta", "factor")]
-    cells = chart().mark_rect().encode(
-        x=alt.X(f"{x}:O", title=x, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        y=alt.Y("layer:N", title=None, sort=None, axis=LAYERS),
-        color=alt.Color("delta:Q", title=f"delta{clipped([row['delta'] for row in rows], (0.0, 1.0))}",
-                        scale=alt.Scale(scheme=VALUES, reverse=True, domain=[0, 1], clamp=True),
-                        legend=alt.Legend(titleLimit=280)),
-        tooltip=["layer:N", f"{x}:O", *tips],
-    )  # fmt: skip
+    tips = [nominal("layer"), ordinal(x), *(quantity(name, format=".4f") for name in ("delta", "factor"))]
+    names = {"labelLimit": 140, "labelExpr": "replace(datum.label, '.weight', '')"}
+    shared = {
+        "x": ordinal(x, axis={"labelAngle": 0, "labelOverlap": True}),
+        "y": nominal("layer", None, sort=None, axis=names),
+    }
+    colour = _cells("delta", [row["delta"] for row in rows], (0.0, 1.0), low_is_good=True)
     height = max(HEIGHT, 18 * len({row["layer"] for row in rows}))
-    return Panel(title, rows, spec(cells, height))
+    return panel(title, rows, [layer("rect", {"color": colour, "tooltip": tips})], shared, height)
+
+
+def _cells(name: str, values: Iterable[float], domain: tuple[float, float], low_is_good: bool) -> Channel:
+    """The colour of cells; the legend says if values lie outside of the scale."""
+    scale = {"scheme": VALUES, "reverse": low_is_good, "domain": list(domain), "clamp": True}
+    return quantity(name, f"{name}{clipped(values, domain)}", scale=scale, legend={"titleLimit": 280})
 
 
 def envelope(title: str, rows: Sequence[Row]) -> Panel:
     """Best (solid) and worst (dashed) accuracy by step size."""
-    dashes = alt.Scale(domain=["best", "worst"], range=[[1, 0], [5, 4]])
-    base = chart().encode(
-        x=alt.X("lr:Q", title="step size", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format=".2~g")),
-        y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
-        color=_colour("iterations", rows),
-        strokeDash=alt.StrokeDash("end:N", title=None, scale=dashes, legend=None),
-    )  # fmt: skip
-    tips = ["iterations:O", "end:N", "lr:Q", alt.Tooltip("accuracy:Q", format=".4f"), "momentum:Q"]
-    lines = base.mark_line(strokeWidth=2)
-    points = base.mark_point(size=40, filled=True, opacity=1).encode(tooltip=tips)
-    return Panel(title, rows, spec(alt.layer(lines, points)))
+    dashes = {"domain": ["best", "worst"], "range": [[1, 0], [5, 4]]}
+    shared = {
+        "x": quantity("lr", "step size", scale={"type": "log", "base": 2}, axis={"format": ".2~g"}),
+        "y": quantity("accuracy", scale=_scale(False)),
+        "color": _colour("iterations", rows),
+        "strokeDash": nominal("end", None, scale=dashes, legend=None),
+    }
+    tips = [ordinal("iterations"), nominal("end"), quantity("lr"), quantity("accuracy", format=".4f")]
+    dots = layer("point", {"tooltip": [*tips, quantity("momentum")]}, size=40, **DOT)
+    return panel(title, rows, [layer("line", {}, strokeWidth=2), dots], shared)
 
 
-def scatter(title: str, rows: Sequence[Row], x: tuple[str, str], y: tuple[str, str], log: bool = False) -> Panel:
+def scatter(title: str, rows: Sequence[Row], x: Channel, y: Channel, log: bool = False) -> Panel:
     """Points coloured by iterations and shaped by family, connected within a family if `log`."""
-    base = chart().encode(
-        x=alt.X(f"{x[0]}:Q", title=x[1], scale=alt.Scale(zero=False)),
-        y=alt.Y(f"{y[0]}:Q", title=y[1], scale=_scale(log),
-                axis=alt.Axis(format=".0e", tickCount=5) if log else alt.Undefined),
-        tooltip=["method:N", alt.Tooltip(f"{x[0]}:Q", format=".4~g"), alt.Tooltip(f"{y[0]}:Q", format=".4~g")],
-    )  # fmt: skip
-    points = base.mark_point(size=50, filled=True, opacity=1).encode(
-        color=_colour("iterations", rows).legend(None),
-        shape=by_shape("family", (row["family"] for row in rows)),
-    )
-    lines = base.mark_line(opacity=0.35, color=GREY).encode(detail="family:N")
-    return Panel(title, rows, spec(alt.layer(lines, points) if log else points))
+    exponents = {"axis": {"format": ".0e", "tickCount": 5}} if log else {}
+    shared = {"x": x | {"scale": _scale(False)}, "y": y | {"scale": _scale(log)} | exponents}
+    dots = {
+        "color": _colour("iterations", rows) | {"legend": None},
+        "shape": by_shape("family", (row["family"] for row in rows)),
+        "tooltip": [nominal("method"), *(one | {"format": ".4~g"} for one in (x, y))],
+    }
+    lines = [layer("line", {"detail": nominal("family")}, opacity=0.35, color=GREY)] if log else []
+    return panel(title, rows, [*lines, layer("point", dots, size=50, **DOT)], shared)
 
 
 def ratios(title: str, rows: Sequence[Row]) -> Panel:
     """Bound over measured by statement, on a logarithmic axis with a line at 1."""
-    low = min(1.0, *(row["ratio"] for row in rows))
     statements = list(dict.fromkeys(row["statement"] for row in rows))
-    dots = chart().mark_point(size=36, filled=True, opacity=0.75, color=GREY).encode(
-        x=alt.X("ratio:Q", title="bound / measured", axis=alt.Axis(tickCount=4, format="~s"),
-                scale=alt.Scale(type="log", domain=[low, FAR], clamp=True)),
-        y=alt.Y("statement:N", title=None, sort=statements, axis=alt.Axis(labelLimit=165)),
-        yOffset=alt.YOffset("bound:N"),
-        tooltip=["statement:N", "bound:N", "oracle:N", "problem:N",
-                 *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in ("ratio", "measured", "value"))],
-        shape=by_shape("bound", BOUNDS),
-    )  # fmt: skip
-    one = alt.Chart(alt.Data(values=[{"one": 1}])).mark_rule(color=GREY, strokeDash=[4, 4]).encode(x="one:Q")
-    return Panel(title, rows, spec(alt.layer(one, dots), 20 * len(statements)) | ROOM)
+    low = min(1.0, *(row["ratio"] for row in rows))
+    scale = {"type": "log", "domain": [low, FAR], "clamp": True}
+    names = [nominal(name) for name in ("statement", "bound", "oracle", "problem")]
+    dots = {
+        "x": quantity("ratio", "bound / measured", axis={"tickCount": 4, "format": "~s"}, scale=scale),
+        "y": nominal("statement", None, sort=statements, axis={"labelLimit": 165}),
+        "yOffset": nominal("bound"),
+        "tooltip": names + [quantity(name, format=".4~g") for name in ("ratio", "measured", "value")],
+        "shape": by_shape("bound", BOUNDS) | {"legend": {"labelLimit": 260, "columns": 2}},
+    }
+    one = {"data": {"values": [{"one": 1}]}} | layer("rule", {"x": quantity("one", "bound / measured")}, **DASHED)
+    layers = [one, layer("point", dots, **DOT | {"size": 36, "opacity": 0.75, "color": GREY})]
+    drawn = panel(title, rows, layers, {}, 20 * len(statements))
+    drawn.spec["config"] = {"legend": {"layout": {"top": {"anchor": "end"}}}}  # a long legend fits on a phone
+    return drawn
 
 
 def diagonal(title: str, rows: Sequence[Row], observed: str, predicted: str, label: str) -> Panel:
     """Predicted against observed best value, by rule, on equal logarithmic axes, with the diagonal."""
     values = [row[name] for row in rows for name in (observed, predicted)]
     ends = [min(values) / 1.3, max(values) * 1.3]
-    scale = alt.Scale(type="log", domain=ends, nice=False)
-    axis = alt.Axis(tickCount=4, format=".2~g")
-    x = alt.X(f"{observed}:Q", title=f"best {label}", scale=scale, axis=axis)
-    y = alt.Y(f"{predicted}:Q", title=f"{label} by the rule", scale=scale, axis=axis)
-    dots = chart().mark_point(size=44, filled=True, opacity=0.8, color=GREY).encode(
-        x=x,
-        y=y,
-        shape=by_shape("rule", (row["rule"] for row in rows)),
-        tooltip=["rule:N", "target:N", "on_edge:N",
-                 *(alt.Tooltip(f"{q}:Q", format=".4~g") for q in (observed, predicted))],
-    )  # fmt: skip
-    line = alt.Chart(alt.Data(values=[{observed: end, predicted: end} for end in ends]))
-    return Panel(title, rows, spec(alt.layer(line.mark_line(color=GREY, strokeDash=[4, 4]).encode(x=x, y=y), dots)))
+    scale = {"type": "log", "domain": ends, "nice": False}
+    same: dict[str, Any] = {"scale": scale, "axis": {"tickCount": 4, "format": ".2~g"}}
+    x, y = quantity(observed, f"best {label}", **same), quantity(predicted, f"{label} by the rule", **same)
+    tips = [nominal(name) for name in ("rule", "target", "on_edge")]
+    tips += [quantity(name, format=".4~g") for name in (observed, predicted)]
+    dots = {"shape": by_shape("rule", (row["rule"] for row in rows)), "tooltip": tips}
+    line = {"data": {"values": [{observed: end, predicted: end} for end in ends]}} | layer("line", {}, **DASHED)
+    layers = [line, layer("point", dots, **DOT | {"size": 44, "opacity": 0.8, "color": GREY})]
+    return panel(title, rows, layers, {"x": x, "y": y})
 
 
-def regrets(title: str, rows: Sequence[Row]) -> Panel:
-    """A dot per target, a diamond and a line for the mean and its interval, by rule."""
-    order = [row["rule"] for row in sorted(rows, key=lambda row: row["regret"]) if row["kind"] == "mean"]
-    order += list(dict.fromkeys(row["rule"] for row in rows if row["rule"] not in order))
-    base = chart().encode(
-        y=alt.Y("rule:N", title=None, sort=order, axis=alt.Axis(labelLimit=120)),
-    )
-    x = alt.X("regret:Q", title="regret (loss above the target's best)")
-    means = base.transform_filter("datum.kind == 'mean'")
-    numbers = [alt.Tooltip(f"{q}:Q", format=".4f") for q in ("regret", "low", "high")]
-    layers = [
-        # Beneath the dots: a line drawn over them would take the mouse and show nothing.
-        means.mark_rule(strokeWidth=3, color=GREY).encode(x=alt.X("low:Q"), x2="high:Q"),
-        base.transform_filter("datum.kind == 'target'").mark_point(size=44, filled=True, opacity=0.55, color=GREY)
-        .encode(x=x, tooltip=["rule:N", "target:N", numbers[0], "on_edge:N"]),
-        means.mark_point(size=140, filled=True, opacity=1, shape="diamond", color=GREY)
-        .encode(x=x, tooltip=["rule:N", *numbers]),
-    ]  # fmt: skip
-    return Panel(title, rows, spec(alt.layer(*layers), max(160, 44 * len(order))))
+def intervals(
+    title: str, rows: Sequence[Row], value: Channel, y: Channel, height: int, tips: Sequence[Channel] = ()
+) -> Panel:
+    """By name: a diamond for a mean and a line for its interval, beneath a dot for each row of kind "target"."""
+    numbers = [quantity(name, format=".4~g") for name in (value["field"], "low", "high")]
+    name, y = nominal(y["field"]), y | {"title": None}
+    ends = {"x": value | {"field": "low"}, "x2": {"field": "high"}}
+    # beneath the dots: a line over them would take the mouse and show nothing
+    layers = [layer("rule", ends, "isValid(datum.low)", strokeWidth=3, color=GREY)]
+    if any(row.get("kind") == "target" for row in rows):
+        each = {"x": value, "tooltip": [name, numbers[0], *tips]}
+        style = DOT | {"size": 44, "opacity": 0.55, "color": GREY}
+        layers.append(layer("point", each, "datum.kind == 'target'", **style))
+    mean = {"x": value, "tooltip": [name, *numbers, *tips]}
+    layers.append(layer("point", mean, "datum.kind != 'target'", size=110, shape="diamond", color=GREY, **DOT))
+    return panel(title, rows, layers, {"y": y}, height)
 
 
-def chart() -> Any:
-    """A chart over the rows of its panel."""
-    return alt.Chart(alt.NamedData(name="rows"))
-
-
-def spec(altair_chart: Any, height: int = HEIGHT) -> dict[str, Any]:
-    """The spec that the page embeds, as wide as its container."""
-    content = altair_chart.properties(width="container", height=height).to_dict()
-    content.pop("config", None)
-    content["autosize"] = {"type": "fit-x", "contains": "padding"}
-    return content
-
-
-def by_shape(field: str, names: Iterable[str]) -> Any:
-    """A shape per name, in order of appearance."""
+def by_shape(field: str, names: Iterable[str]) -> Channel:
+    """A shape per name, in order of appearance; the legend has two columns if that fits a phone."""
     levels = list(dict.fromkeys(names))
-    shapes = [SHAPES[k % len(SHAPES)] for k in range(len(levels))]
-    return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=levels, range=shapes), legend=_key(levels))
+    scale = {"domain": levels, "range": [SHAPES[k % len(SHAPES)] for k in range(len(levels))]}
+    columns = 2 if max(map(len, levels), default=0) <= 14 else 1
+    return nominal(field, None, scale=scale, legend={"labelLimit": 260, "columns": columns})
 
 
 def clipped(values: Iterable[float], domain: tuple[float, float]) -> str:
@@ -250,19 +232,15 @@ def clipped(values: Iterable[float], domain: tuple[float, float]) -> str:
     return f" ({' and '.join(notes)}: drawn alike)" if notes else ""
 
 
-def _key(levels: list[str]) -> Any:
-    """A legend with two columns if that fits a phone."""
-    return alt.Legend(labelLimit=260, columns=2 if max(map(len, levels), default=0) <= 14 else 1)
+def _scale(log: bool) -> dict[str, Any]:
+    return {"type": "log", "nice": False} if log else {"zero": False}
 
 
-def _scale(log: bool) -> Any:
-    return alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
-
-
-def _colour(field: str, rows: Iterable[Row]) -> Any:
+def _colour(field: str, rows: Iterable[Row]) -> Channel:
+    """The colour of iterations by their number, of other names in order."""
     known = sorted({row[field] for row in rows if row[field] is not None})
     counted = all(isinstance(level, int) for level in known)
-    range_ = [of_iterations(n) if counted else NAMED[k % len(NAMED)] for k, n in enumerate(known)]
-    scale = alt.Scale(domain=known, range=range_)
-    strokes = alt.Legend(symbolType="stroke", symbolStrokeWidth=4, symbolOpacity=1)
-    return alt.Color(f"{field}:{'O' if counted else 'N'}", title=field, scale=scale, legend=strokes)
+    colours = [of_iterations(n) if counted else NAMED[k % len(NAMED)] for k, n in enumerate(known)]
+    strokes = {"symbolType": "stroke", "symbolStrokeWidth": 4, "symbolOpacity": 1}
+    kind = "ordinal" if counted else "nominal"
+    return channel(field, kind=kind, scale={"domain": known, "range": colours}, legend=strokes)

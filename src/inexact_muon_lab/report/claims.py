@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from math import log2
 from typing import Any, Literal
@@ -12,84 +12,77 @@ from typing import Any, Literal
 from inexact_muon_lab.report import bound_ratios, paper, rule_regrets, sources
 from inexact_muon_lab.report import grid_claims as grid
 from inexact_muon_lab.report import ladder_claims as ladder
-from inexact_muon_lab.report.axes import COUNT, LOG2_RATIO, LOG_RATIO, LOSS, PLAIN_RATIO, SHARE, Unit
 from inexact_muon_lab.report.declarations import planned, promised
-from inexact_muon_lab.report.finding import Finding
+from inexact_muon_lab.report.finding import COUNT, LOG2_RATIO, LOG_RATIO, LOSS, PLAIN_RATIO, SHARE, Finding, Unit
 from inexact_muon_lab.report.ladders import Series, grids, ladders
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.spec.study import Decide
-from inexact_muon_lab.statistics import (
-    CONFIRMED,
-    OPEN,
-    REFUTED,
-    UNDECIDED,
-    ClaimPValues,
-    PValues,
-    Verdict,
-    holm,
-    interval,
-)
+from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues, Verdict, holm, interval
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence with its source, the evidence it is judged on, and the function that judges it."""
+    """A sentence with its source, the evidence it is judged on, and the function that judges it.
+
+    Attributes:
+        on: kind of evidence.
+        source: command that produces the data.
+        images: judged on image problems, on the others, or (None) on both.
+        unit: of the statistic.
+        paper: the statistic of the paper's own numbers, if it prints them.
+    """
 
     id: str
     sentence: str
     where: str
-    on: Literal["ladder", "grid", "theory", "cotuning"]
-    """Kind of evidence."""
     judge: Callable[[Any], Finding]
+    on: Literal["ladder", "grid", "theory", "cotuning"]
     source: str
-    """Command that produces the data."""
     images: bool | None = None
-    """Judged on image problems, on the others, or (None) on both."""
     unit: Unit = LOSS
-    """Of the statistic."""
     paper: float | None = None
-    """The statistic of the paper's own numbers, if it prints them."""
 
 
+_losses = partial(Claim, on="ladder", source=sources.GPT_ITERATIONS, images=False)
+_errors = partial(Claim, on="ladder", source=sources.GPT_ITERATIONS)
+_maps = partial(Claim, on="grid", source=sources.GPT_HEATMAP, images=False)
+_accuracies = partial(Claim, on="grid", source=sources.CNN_STEPS, images=True, unit=SHARE)
+_rules = partial(Claim, on="cotuning", source=sources.COTUNING)
 CLAIMS = (
-    Claim("lower-loss", "More iterations give a lower loss", "Figure 1a, Table 1", "ladder", ladder.lower_loss,
-          sources.GPT_ITERATIONS, False, paper=paper.GAIN[8]),
-    Claim("first-steps", "The biggest gain is from one to three iterations", "Table 1", "ladder", ladder.first_steps,
-          sources.GPT_ITERATIONS, False, paper=paper.GAIN[3] - 0.5 * paper.GAIN[8]),
-    Claim("saturates", "The gain saturates after about five iterations", "Figure 3a, Table 1", "ladder",
-          ladder.saturates, sources.GPT_ITERATIONS, False, paper=paper.GAIN[5] - 0.9 * paper.GAIN[8]),
-    Claim("goes-on", "From five iterations to eight the loss goes on falling", "Table 1", "ladder", ladder.goes_on,
-          sources.GPT_ITERATIONS, False, paper=paper.GAIN[8] - paper.GAIN[5]),
-    Claim("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", "ladder", ladder.time_grows,
-          sources.GPT_ITERATIONS, False, unit=PLAIN_RATIO, paper=paper.MINUTES[8] / paper.MINUTES[1]),
-    Claim("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", "grid",
-          grid.lr_moves_down, sources.GPT_HEATMAP, False, unit=LOG2_RATIO, paper=log2(paper.LR_RATIO)),
-    Claim("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", "grid",
-          grid.alpha_moves_up, sources.GPT_HEATMAP, False, unit=LOG2_RATIO),
-    Claim("region", "The stable region widens with precision", "Figure 1b", "grid", grid.region_widens,
-          sources.GPT_HEATMAP, False, unit=SHARE),
-    Claim("level-region", "More step sizes reach a common loss with precision", "Figure 1b", "grid",
-          grid.region_at_one_loss, sources.GPT_HEATMAP, False, unit=SHARE),
-    Claim("error-ordered", "The LMO error falls with every iteration", "Figure 4", "ladder", ladder.error_ordered,
-          sources.GPT_ITERATIONS, unit=LOG_RATIO),
-    Claim("error-constant", "The LMO error is roughly constant in training", "Figure 4", "ladder",
-          ladder.error_constant, sources.GPT_ITERATIONS, unit=PLAIN_RATIO),
-    Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", "ladder", ladder.lower_loss,
+    _losses("lower-loss", "More iterations give a lower loss", "Figure 1a, Table 1", ladder.lower_loss,
+            paper=paper.GAIN[8]),
+    _losses("first-steps", "The biggest gain is from one to three iterations", "Table 1", ladder.first_steps,
+            paper=paper.GAIN[3] - 0.5 * paper.GAIN[8]),
+    _losses("saturates", "The gain saturates after about five iterations", "Figure 3a, Table 1", ladder.saturates,
+            paper=paper.GAIN[5] - 0.9 * paper.GAIN[8]),
+    _losses("goes-on", "From five iterations to eight the loss goes on falling", "Table 1", ladder.goes_on,
+            paper=paper.GAIN[8] - paper.GAIN[5]),
+    _losses("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", ladder.time_grows,
+            unit=PLAIN_RATIO, paper=paper.MINUTES[8] / paper.MINUTES[1]),
+    _maps("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", grid.lr_moves_down,
+          unit=LOG2_RATIO, paper=log2(paper.LR_RATIO)),
+    _maps("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", grid.alpha_moves_up,
+          unit=LOG2_RATIO),
+    _maps("region", "The stable region widens with precision", "Figure 1b", grid.region_widens, unit=SHARE),
+    _maps("level-region", "More step sizes reach a common loss with precision", "Figure 1b", grid.region_at_one_loss,
+          unit=SHARE),
+    _errors("error-ordered", "The LMO error falls with every iteration", "Figure 4", ladder.error_ordered,
+            unit=LOG_RATIO),
+    _errors("error-constant", "The LMO error is roughly constant in training", "Figure 4", ladder.error_constant,
+            unit=PLAIN_RATIO),
+    Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", ladder.lower_loss, "ladder",
           sources.CNN_ITERATIONS, True),
-    Claim("best-accuracy", "The best accuracy rises with precision", "Figure 2b", "grid", grid.best_accuracy_rises,
-          sources.CNN_STEPS, True, unit=SHARE),
-    Claim("accuracy-gap", "The gap between best and worst accuracy shrinks", "Figure 2b", "grid", grid.gap_shrinks,
-          sources.CNN_STEPS, True, unit=SHARE),
-    Claim("accuracy-region", "The region of high accuracy grows with precision", "Figure 5", "grid",
-          grid.accuracy_region_grows, sources.CNN_STEPS, True, unit=SHARE),
-    Claim("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1", "ladder",
-          ladder.bounds_hold, sources.GPT_ITERATIONS, unit=COUNT),
-    Claim("theory", "Every bound holds", "Theorems 1 to 7", "theory", bound_ratios.every_bound_holds, sources.THEORY,
+    _accuracies("best-accuracy", "The best accuracy rises with precision", "Figure 2b", grid.best_accuracy_rises),
+    _accuracies("accuracy-gap", "The gap between best and worst accuracy shrinks", "Figure 2b", grid.gap_shrinks),
+    _accuracies("accuracy-region", "The region of high accuracy grows with precision", "Figure 5",
+                grid.accuracy_region_grows),
+    _errors("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1", ladder.bounds_hold,
+            unit=COUNT),
+    Claim("theory", "Every bound holds", "Theorems 1 to 7", bound_ratios.every_bound_holds, "theory", sources.THEORY,
           unit=COUNT),
-    Claim("paper-rule", "The paper's rule beats keeping step size and momentum", "Corollary 3", "cotuning",
-          rule_regrets.paper_beats_keep, sources.COTUNING),
-    Claim("some-rule", "Some rule has at most a third of the regret of keeping them", "not in the paper", "cotuning",
-          rule_regrets.a_third_of_keep, sources.COTUNING),
+    _rules("paper-rule", "The paper's rule beats keeping step size and momentum", "Corollary 3",
+           rule_regrets.paper_beats_keep),
+    _rules("some-rule", "Some rule has at most a third of the regret of keeping them", "not in the paper",
+           rule_regrets.a_third_of_keep),
 )  # fmt: skip
 
 WITHDRAWN = 2
@@ -107,20 +100,20 @@ class Judged:
     Attributes:
         finding: with the verdict for this claim alone.
         p: p-values after Holm's correction over the claims of the page; those of the finding if it is counted.
+        study: of the runs; empty for tables.
+        series: the runs; None for tables and without data.
     """
 
     claim: Claim
     finding: Finding
     p: PValues
     study: str = ""
-    """The study of the runs; empty for tables."""
     series: Series | None = None
-    """The runs; None for tables and without data."""
 
     @property
     def tested(self) -> bool:
         """Whether it is part of the correction: not if counted, with fewer than two seeds, or not testable."""
-        return not self.finding.counted and self.finding.testable and self.finding.interval.n >= 2
+        return not self.finding.count and self.finding.testable and self.finding.interval.n >= 2
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -140,14 +133,9 @@ class Judged:
     def record(self) -> dict[str, Any]:
         """Verdict and numbers as plain data, in the units of the statistic."""
         finding = self.finding
-        return {
-            "claim": self.claim.id,
-            "verdict": self.verdict,
-            "statistic": finding.statistic,
-            "mean": finding.interval.mean if finding.statistic else None,
-            "low": finding.interval.low,
-            "high": finding.interval.high,
-        }
+        mean = finding.interval.mean if finding.statistic else None
+        numbers = {"mean": mean, "low": finding.interval.low, "high": finding.interval.high}
+        return {"claim": self.claim.id, "verdict": self.verdict, "statistic": finding.statistic, **numbers}
 
 
 def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
@@ -166,14 +154,21 @@ def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
     }
     items: list[Judged] = []
     for claim in CLAIMS:
-        about = [b for b in bodies[claim.on] if claim.images is None or claim.images == b.images]
-        candidates = [_alone(claim, body) for body in about]
-        items += [item for item in candidates if item.finding.statistic] or candidates[:1] or [_without_data(claim)]
+        matching = [body for body in bodies[claim.on] if claim.images is None or claim.images == body.images]
+        rows = [_alone(claim, body) for body in matching]
+        if not rows:
+            rows = [Judged(claim, Finding("no data", "", interval([]), OPEN, claim.source), OPEN)]
+        items += [row for row in rows if row.finding.statistic] or rows[:1]
     declared = {study.name: study.declared for study in results.studies if study.declared}
-    items = _planned(items, declared)
-    size = len({name for one in declared.values() for name in one.family})
-    corrected = correct(items, size, withdrawn)
-    return [replace(item, p=corrected.get(id(item.finding), item.p)) for item in items]
+    most = {name: len(one.pilot) for name, one in declared.items()}
+    for item in (item for item in items if item.study in declared):
+        required = promised(item.finding, declared[item.study], item.claim.id) or 0
+        most[item.study] = max(most[item.study], required)
+    for k, item in enumerate(items):
+        if item.study in declared:
+            finding = planned(item.finding, declared[item.study], item.claim.id, most[item.study])
+            items[k] = replace(item, finding=finding, p=finding.p)
+    return _corrected(items, len({name for one in declared.values() for name in one.family}), withdrawn)
 
 
 def _alone(claim: Claim, body: Any) -> Judged:
@@ -182,43 +177,20 @@ def _alone(claim: Claim, body: Any) -> Judged:
     return Judged(claim, finding, finding.p, *((body.study, body) if isinstance(body, Series) else ()))
 
 
-def _without_data(claim: Claim) -> Judged:
-    return Judged(claim, Finding("no data", "", interval([]), OPEN, claim.source), OPEN)
+def _corrected(items: list[Judged], size: int, withdrawn: int) -> list[Judged]:
+    """Holm's correction over the tested claims, which are `size` if more were declared."""
+    tested: dict[str, list[int]] = {}
+    for k, item in enumerate(items):
+        if item.tested:
+            tested.setdefault(item.claim.id, []).append(k)
+    members = {name: [items[k].p for k in rows] for name, rows in tested.items()}
+    for name, adjusted in holm(members, max(size, len(members) + withdrawn)).items():
+        for k, p in zip(tested[name], adjusted, strict=True):
+            items[k] = replace(items[k], p=p)
+    return items
 
 
-def _planned(items: list[Judged], declared: dict[str, Decide]) -> list[Judged]:
-    """Each row, taking its study's declaration into account."""
-    most = {name: len(one.pilot) for name, one in declared.items()}
-    for item in items:
-        if item.study in declared:
-            required = promised(item.finding, declared[item.study], item.claim.id) or 0
-            most[item.study] = max(most[item.study], required)
-    judged = []
-    for item in items:
-        finding = item.finding
-        if item.study in declared:
-            finding = planned(finding, declared[item.study], item.claim.id, most[item.study])
-        judged.append(replace(item, finding=finding, p=finding.p))
-    return judged
-
-
-def correct(judged: list[Judged], size: int = 0, withdrawn: int = 0) -> dict[int, PValues]:
-    """Holm's correction over the tested claims.
-
-    Args:
-        judged: the rows of one family.
-        size: number of declared claims, if larger.
-        withdrawn: claims that were tested and removed since.
-    """
-    members: dict[str, list[Finding]] = {}
-    for item in (item for item in judged if item.tested):
-        members.setdefault(item.claim.id, []).append(item.finding)
-    family = max(size, len(members) + withdrawn)
-    adjusted = holm([ClaimPValues(name, tuple(f.p for f in bodies)) for name, bodies in members.items()], family)
-    return {id(f): p for name, bodies in members.items() for f, p in zip(bodies, adjusted[name], strict=True)}
-
-
-def overall(judged: list[Judged]) -> dict[str, Verdict]:
+def overall(judged: Iterable[Judged]) -> dict[str, Verdict]:
     """One verdict per claim: refuted if any evidence refutes it, else confirmed if any confirms it."""
     verdicts: dict[str, Verdict] = {}
     for item in judged:
@@ -230,6 +202,7 @@ def overall(judged: list[Judged]) -> dict[str, Verdict]:
 def asked(results: Results, judged: list[Judged]) -> set[str]:
     """Claims that are counted: those that the studies declare, or without a declaration those that have data."""
     declared = {name for study in results.studies if study.declared for name in study.declared.family}
+    declared &= SENTENCES.keys()  # of other versions' stores a family may name claims that are gone
     return declared or {item.claim.id for item in judged if item.finding.statistic}
 
 
@@ -248,12 +221,10 @@ def deciding(judged: Iterable[Judged]) -> Judged | None:
     Decided: the smallest p of those with the claim's verdict. Open: testable, optima inside of the grid, most seeds.
     """
     bodies = [item for item in judged if item.finding.statistic]
-    if not bodies:
-        return None
-    verdict = overall(bodies)[bodies[0].claim.id]
+    verdict = next(iter(overall(bodies).values()), UNDECIDED)
     same = [item for item in bodies if item.verdict == verdict]
     if verdict == UNDECIDED:
-        return max(same, key=lambda j: (j.finding.testable, not j.finding.on_edge, j.finding.interval.n))
+        return max(same, key=lambda j: (j.finding.testable, not j.finding.on_edge, j.finding.interval.n), default=None)
     return min(same, key=lambda j: j.p.refute if verdict == REFUTED else j.p.confirm)
 
 
@@ -262,9 +233,9 @@ def findings(judged: list[Judged], count: int = 3) -> list[Judged]:
     bodies: dict[str, list[Judged]] = {}
     for item in judged:
         bodies.setdefault(item.claim.id, []).append(item)
-    chosen = [found for items in bodies.values() if (found := deciding(items)) is not None]
-    refuted, confirmed, open_ = (
+    chosen = [one for items in bodies.values() if (one := deciding(items)) is not None]
+    refuted, confirmed, undecided = (
         [item for item in chosen if item.verdict == verdict] for verdict in (REFUTED, CONFIRMED, UNDECIDED)
     )
-    in_turn = [item for pair in zip_longest(refuted, confirmed) for item in pair if item]
-    return [*in_turn, *open_][:count]
+    alternating = [item for pair in zip_longest(refuted, confirmed) for item in pair if item]
+    return [*alternating, *undecided][:count]

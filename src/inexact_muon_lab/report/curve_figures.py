@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import inf
+from statistics import fmean
 
 from inexact_muon_lab.report import charts, paper
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
-from inexact_muon_lab.report.ladders import Ladder, iterations
+from inexact_muon_lab.report.ladders import Ladder, in_words, iterations
 from inexact_muon_lab.report.load import Results, RunRecord
 from inexact_muon_lab.report.sources import BEYOND, CNN_ITERATIONS, GPT_ITERATIONS, OPTIMIZERS, PAPER
 from inexact_muon_lab.statistics import interval
@@ -20,15 +22,19 @@ PRINTED = Table(
     THEIRS,
 )
 """Table 1 of the paper."""
+FINAL = (
+    ("loss", "final validation loss", "validation loss (nats)"),
+    ("milliseconds", "time of a training step", "ms per step"),
+)
+"""What is plotted of each run: attribute, title, label of the axis."""
 
 
 def convergence(series: list[Ladder]) -> Figure:
     """Validation loss over steps."""
-    series = [s for s in series if any(len(run.records("validation")) > 1 for run in s.runs)]
     panels = [
         charts.curves(_at(s), rows, "loss", label="validation loss (nats)")
         for s in series
-        if (rows := curve_rows(s, "validation", "loss", "loss"))
+        if any(len(run.records("validation")) > 1 for run in s.runs) and (rows := _curves(s, "validation"))
     ]
     caption = "Validation loss by iterations of the oracle; the band is the range of the seeds."
     return Figure("convergence", PAPER, "Loss against steps", "Figures 1a, 3a", caption, panels,
@@ -41,7 +47,7 @@ def training(series: list[Ladder]) -> Figure:
     panels = [
         charts.curves(s.title, rows, "loss", log=True, label="training loss (nats)")
         for s in series
-        if (rows := curve_rows(s, "train", "loss", "loss"))
+        if (rows := _curves(s, "train"))
     ]
     caption = "Training loss by iterations, on a logarithmic axis; the band is the range of the seeds."
     return Figure("cnn-loss", PAPER, "Training loss by precision", "Figure 2a", caption, panels,
@@ -52,55 +58,51 @@ def baselines(results: Results) -> Figure:
     """Validation loss by optimizer."""
     panels = []
     for study in results.studies:
-        if len({run.optimizer for run in study.runs}) < 2:
-            continue
-        rows = [
-            {"optimizer": run.optimizer, **row}
-            for run in study.runs
-            for row in run_rows(run, "validation", "loss", "loss")
-        ]
-        if rows:
+        rows = [{"optimizer": in_words(run.optimizer), **row} for run in _best_rates(study.runs) for row in _curve(run)]
+        if len({row["optimizer"] for row in rows}) >= 2:
             panels.append(charts.curves(study.title, rows, "loss", "optimizer", log=True))
-    caption = "The same model under each optimizer, at one hand-picked step size each: a check, not a contest."
+    caption = "The same model under each optimizer, at the best of the rates that its study tried: a check, no contest."
     return Figure("baselines", BEYOND, "Other optimizers", "not in the paper", caption, panels, missing=OPTIMIZERS)
 
 
-def curve_rows(s: Ladder, kind: str, key: str, column: str) -> list[Row]:
-    """A curve of every run of a ladder: the positive values `key` of its records of a kind, as `column`."""
-    return [
-        {"iterations": count, **row}
-        for count, runs in s.rungs.items()
-        for run in runs
-        for row in run_rows(run, kind, key, column)
-    ]
+def _best_rates(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Of each optimizer the runs of that configuration whose mean final loss is the lowest."""
+    by_optimizer: dict[str, dict[object, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        by_optimizer[run.optimizer][run.setting, run.arm].append(run)
+
+    def mean_loss(alike: list[RunRecord]) -> float:
+        return fmean([inf if run.loss is None else run.loss for run in alike])
+
+    return [run for configurations in by_optimizer.values() for run in min(configurations.values(), key=mean_loss)]
 
 
-def run_rows(run: RunRecord, kind: str, key: str, column: str) -> Iterator[Row]:
-    """The curve of a run."""
+def _curves(s: Ladder, kind: str, key: str = "loss", column: str = "loss") -> list[Row]:
+    return [{"iterations": n, **row} for n in s.rungs for run in s.rungs[n] for row in _curve(run, kind, key, column)]
+
+
+def _curve(run: RunRecord, kind: str = "validation", key: str = "loss", column: str = "loss") -> Iterator[Row]:
+    """The positive values `key` of a run's records of a kind, as `column`."""
     for r in thin([r for r in run.records(kind) if (r.get(key) or 0) > 0]):
         yield {"step": r["step"], column: r[key], "seed": run.seed, "run": run.id, "study": run.study}
 
 
 def table_one(series: list[Ladder]) -> Figure:
     """Final loss and time by iterations, with the paper's table."""
-    rows = [
-        {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.value("loss"),
-         "milliseconds": run.milliseconds, "run": run.id}
-        for s in series
-        for count, runs in s.rungs.items()
-        for run in runs
-        if run.value("loss") is not None
-    ]  # fmt: skip
     panels: list[Panel] = []
-    # one axis per problem: losses and times are not comparable
-    for title in dict.fromkeys(row["oracle"] for row in rows):
-        mine = [row for row in rows if row["oracle"] == title]
-        timed = [row for row in mine if row["milliseconds"] is not None]
-        panels.append(charts.ladder(f"{title}: final validation loss", mine, "loss", "validation loss (nats)"))
-        if timed:
-            panels.append(charts.ladder(f"{title}: time of a training step", timed, "milliseconds", "ms per step"))
+    for s in series:  # one axis per problem: losses and times are not comparable
+        rows = [
+            {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.loss,
+             "milliseconds": run.milliseconds, "run": run.id}
+            for count, runs in s.rungs.items()
+            for run in runs
+            if run.loss is not None
+        ]  # fmt: skip
+        for name, title, label in FINAL:
+            if mine := [row for row in rows if row[name] is not None]:
+                panels.append(charts.ladder(f"{s.title}: {title}", mine, name, label))
+    lines = [(s.title, str(count), *_final(s, count)) for s in series for count in s.rungs]
     head = ("runs", "iterations", "seeds", "loss", "± 95 %", "ms per step")
-    lines = tuple(_line(s, count) for s in series for count in s.rungs)
     caption = (
         "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
     )
@@ -108,18 +110,18 @@ def table_one(series: list[Ladder]) -> Figure:
                   Table(head, lines), GPT_ITERATIONS, PRINTED)  # fmt: skip
 
 
-def _line(s: Ladder, count: int) -> tuple[str, ...]:
+def _final(s: Ladder, count: int) -> tuple[str, ...]:
     loss, time = (interval(s.values(count, number)) for number in ("loss", "milliseconds"))
     mean, half = f"{loss.mean:.4f}" if loss.n else "-", f"{loss.high - loss.mean:.4f}" if loss.n > 1 else "-"
-    return s.title, str(count), str(loss.n), mean, half, f"{time.mean:.1f}" if time.n else "-"
+    return str(loss.n), mean, half, f"{time.mean:.1f}" if time.n else "-"
 
 
 def lmo_error(series: list[Ladder]) -> Figure:
     """The LMO error, summed over layers, over training."""
     panels, lines = [], []
     for s in series:
-        rows = curve_rows(s, "lmo", "sum", "lmo_error")
         summed = max((len(r["delta"]) for run in s.runs for r in run.records("lmo")), default=0)
+        rows = _curves(s, "lmo", "sum", "lmo_error")
         panels.append(charts.curves(_at(s), rows, "lmo_error", label=f"sum of delta over {summed} matrices"))
         for count, runs in s.rungs.items():
             last = [r[-1] for run in runs if (r := run.records("lmo"))]
@@ -150,10 +152,14 @@ def layers(series: list[Ladder]) -> Figure:
               for count in (measured[0], measured[-1])),
         ]  # fmt: skip
         factors = {(row["layer"], row["iterations"]): row["factor"] for row in rows}
-        worst = {count: max(rows, key=lambda r: (r["iterations"] == count, r["factor"]))["layer"] for count in counts}
-        for layer in dict.fromkeys(row["layer"] for row in rows):
-            cells = (_factor(factors.get((layer, count)), layer == worst[count]) for count in counts)
-            lines.append((s.title, layer, *cells))
+        names = list(dict.fromkeys(row["layer"] for row in rows))
+        worst = {count: max(names, key=lambda name: factors.get((name, count), 0.0)) for count in counts}
+        for name in names:
+            values = {count: factors.get((name, count)) for count in counts}
+            cells = (
+                "-" if v is None else f"{v:.3f}{' ◆' if name == worst[count] else ''}" for count, v in values.items()
+            )
+            lines.append((s.title, name, *cells))
     head = ("runs", "layer", *(f"factor at {iterations(count)}" for count in counts))
     caption = (
         "delta of each layer: its mean over training by iterations, then over steps for the fewest and the most. The "
@@ -164,20 +170,16 @@ def layers(series: list[Ladder]) -> Figure:
                   GPT_ITERATIONS)  # fmt: skip
 
 
-def _factor(value: float | None, bottleneck: bool) -> str:
-    return "-" if value is None else f"{value:.3f}{' ◆' if bottleneck else ''}"
-
-
-def _by_layer(runs: tuple[RunRecord, ...], where: Row, step: int | None = None) -> Iterator[Row]:
+def _by_layer(runs: Iterable[RunRecord], where: Row, step: int | None = None) -> Iterator[Row]:
     """Mean delta and largest factor of each layer, over all records or those of a step."""
-    pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    deltas, factors = defaultdict[str, list[float]](list), defaultdict[str, float](float)
     for run in runs:
         for at, layer, delta, eta, nu in run.inexactness:
             if step in (None, at):
-                pairs[layer].append((delta, nu / (1 - eta) if eta < 1 else 1e9))
-    for layer, values in pairs.items():
-        deltas, factors = zip(*values, strict=True)
-        yield {"layer": layer, **where, "delta": sum(deltas) / len(deltas), "factor": max(factors)}
+                deltas[layer].append(delta)
+                factors[layer] = max(factors[layer], nu / (1 - eta) if eta < 1 else 1e9)
+    for layer, values in deltas.items():
+        yield {"layer": layer, **where, "delta": fmean(values), "factor": factors[layer]}
 
 
 def _over_time(s: Ladder, count: int) -> Iterator[Row]:

@@ -33,24 +33,22 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
         claim: its id; a claim without a declared width is unchanged.
         most: the largest number of seeds that any claim of the study needs; more were added after looking.
     """
-    finding = _counting(finding, declared.margin.get(claim))
-    if claim not in declared.width:
+    finding = _with_margin(finding, declared.margin.get(claim))
+    if claim not in declared.width or finding.count or not finding.statistic:
         return finding
-    required = promised(finding, declared, claim)
-    if finding.counted or not finding.statistic:
-        return finding
-    pilot, has = len(declared.pilot), finding.interval.n
+    required, has = promised(finding, declared, claim), finding.interval.n
     if required is None:
-        return replace(finding, p=OPEN, note=joined(f"the pilot has {has} of {pilot} seeds", finding.note))
+        note = f"the pilot has {has} of {len(declared.pilot)} seeds"
+        return replace(finding, p=OPEN, note=joined(note, finding.note))
     if has < min(required, declared.most) or required > declared.most:
         limit = f", more than the {declared.most} that the study allows" if required > declared.most else ""
-        status = f"promised {required} seeds from the pilot's spread{limit}, has {has}"
-        return replace(finding, p=OPEN, required=required, note=joined(status, finding.note))
+        note = f"promised {required} seeds from the pilot's spread{limit}, has {has}"
+        return replace(finding, p=OPEN, required=required, note=joined(note, finding.note))
     late = f"{has - most} seeds were added after looking" if has > most else ""
     return replace(finding, required=required, note=joined(late, finding.note))
 
 
-def _counting(finding: Finding, margin: float | None) -> Finding:
+def _with_margin(finding: Finding, margin: float | None) -> Finding:
     """A claim of an effect above (or below) zero is refuted, too, if the effect is surely smaller than the margin."""
     if margin is None or finding.p == OPEN or finding.zone not in ((0.0, inf), (-inf, 0.0)):
         return finding
@@ -61,23 +59,18 @@ def _counting(finding: Finding, margin: float | None) -> Finding:
 
 
 def sentences(study: StudyRecord) -> list[str]:
-    """The study's declaration, for the page; empty if there is none."""
-    lines = [declaration(study.title, study.declared, spelled)] if study.declared else []
+    """The study's declaration, for the page, with claims in words; empty if there is none."""
+    lines = [declaration(study.title, study.declared, lambda claim: claim.replace("-", " "))] if study.declared else []
     return [*lines, f"{study.title}: this declaration was changed after runs had ended"] if study.redeclared else lines
 
 
 def declaration(name: str, d: Decide, spell: Callable[[str], str] = str) -> str:
     """Family, pilot, widths, margins and stopping rule in one sentence; `spell` writes the name of a claim."""
-    family = ", ".join(map(spell, d.family))
-    widths = ", ".join(f"{spell(claim)} {width:g}" for claim, width in d.width.items())
-    margins = ", ".join(f"{spell(claim)} {margin:g}" for claim, margin in d.margin.items())
+    widths, margins = (
+        ", ".join(f"{spell(claim)} {size:g}" for claim, size in sizes.items()) for sizes in (d.width, d.margin)
+    )
     return (
-        f"{name} declares: family {family}; pilot of seeds {', '.join(map(str, d.pilot))}; "
+        f"{name} declares: family {', '.join(map(spell, d.family))}; pilot of seeds {', '.join(map(str, d.pilot))}; "
         f"half-widths {widths}{'; margins ' + margins if margins else ''}; then as many seeds as Stein's rule gives "
         f"from the pilot's spread at a one-sided level of {level(d):.2%}, at most {d.most}, and no look before"
     )
-
-
-def spelled(claim: str) -> str:
-    """ "lower loss" for "lower-loss"."""
-    return claim.replace("-", " ")

@@ -41,6 +41,7 @@ class Figure:
         caption: what is plotted and how to read it, the same for all data.
         missing: the command that produces its data, if there are none.
         printed: numbers of the paper, in a separate table because they are of another problem.
+        remarks: sentences about these data, which follow the caption.
     """
 
     id: str
@@ -53,7 +54,6 @@ class Figure:
     missing: str = ""
     printed: Table = Table()
     remarks: tuple[str, ...] = ()
-    """Sentences about these data, which follow the caption."""
 
     @property
     def text(self) -> str:

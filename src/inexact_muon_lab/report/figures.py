@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inexact_muon_lab.report import (
-    bound_ratios,
-    charts,
-    curve_figures,
-    effects_by_size,
-    map_figures,
-    rule_regrets,
-    sources,
-)
-from inexact_muon_lab.report.figure import Figure, Panel, Table
+from inexact_muon_lab.report import bound_ratios, charts, curve_figures, effects_by_size, map_figures, rule_regrets
+from inexact_muon_lab.report.figure import Figure, Row, Table
 from inexact_muon_lab.report.ladders import grids, in_words, ladders
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.report.sources import BEYOND
+from inexact_muon_lab.report.sources import BEYOND, ORACLES
 from inexact_muon_lab.report.tables import OracleRow
 from inexact_muon_lab.spec.oracle_text import parts
 
@@ -26,8 +18,9 @@ FLOOR = 1e-9
 
 def figures(results: Results, reference: Results | None = None) -> list[Figure]:
     """All figures; panels and rows of reference evidence follow and are labelled as such."""
-    own = _of(results)
-    drawn = [_joined(a, b) for a, b in zip(own, _of(reference), strict=True)] if reference else own
+    drawn = _of(results)
+    if reference:
+        drawn = [_joined(own, theirs) for own, theirs in zip(drawn, _of(reference), strict=True)]
     end = next(k for k, figure in enumerate(drawn) if figure.section != drawn[0].section)
     return [*drawn[:end], effects_by_size.figure(results, reference), *drawn[end:]]
 
@@ -36,10 +29,10 @@ def _joined(own: Figure, theirs: Figure) -> Figure:
     """Own and reference parts of a figure; the computed table of oracles is not evidence and stays as it is."""
     if own.id == "oracles" and own.panels:
         return own
-    lines = Table(own.table.header or theirs.table.header, [*own.table.rows, *theirs.table.rows])
+    table = Table(own.table.header or theirs.table.header, [*own.table.rows, *theirs.table.rows])
     if own.table.header != theirs.table.header and own.table.rows and theirs.table.rows:
-        lines = own.table  # columns of other counts
-    return replace(own, panels=[*own.panels, *theirs.panels], table=lines, remarks=(*own.remarks, *theirs.remarks))
+        table = own.table  # columns of other counts
+    return replace(own, panels=[*own.panels, *theirs.panels], table=table, remarks=(*own.remarks, *theirs.remarks))
 
 
 def _of(results: Results) -> list[Figure]:
@@ -64,31 +57,27 @@ def _of(results: Results) -> list[Figure]:
     ]
 
 
-COST, BOUND = "cost in n³ products", "largest |1 - f(s)|"
-"""Axes of an oracle's error bound."""
-
-
 def oracles(table: tuple[OracleRow, ...]) -> Figure:
     """Comparison of all oracles, from the table that the demo writes."""
-    rows = [
-        {"method": r.method, "family": in_words(r.family), "iterations": parts(r.method).iterations,
+    texts = {r.method: parts(r.method) for r in table}
+    rows: list[Row] = [
+        {"method": r.method, "family": in_words(r.family), "iterations": texts[r.method].iterations,
          "products": r.square, "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law,
          "overshoot": r.overshoot.power_law}
         for r in table
     ]  # fmt: skip
-    shown = [row for row, r in zip(rows, table, strict=True) if r.square <= 25 and parts(r.method).plain]
-    panels: list[Panel] = []
-    if shown:
-        panels = [
-            charts.scatter("Error bound on [1e-3, 1]", shown, ("products", COST), ("delta", BOUND), True),
-            charts.scatter("On singular values j⁻¹; exact is (0, 1)", rows, ("gap", "gap"), ("overshoot", "overshoot")),
-        ]
+    shown = [row for row in rows if row["products"] <= 25 and texts[row["method"]].plain]
+    cost, bound = charts.quantity("products", "cost in n³ products"), charts.quantity("delta", "largest |1 - f(s)|")
+    gap, overshoot = charts.quantity("gap"), charts.quantity("overshoot")
+    panels = [
+        charts.scatter("Error bound on [1e-3, 1]", shown, cost, bound, log=True),
+        charts.scatter("On singular values j⁻¹; exact is (0, 1)", rows, gap, overshoot),
+    ]
     head = ("oracle", "bound on [1e-3, 1]", "gap", "overshoot", "n³ products")
     lines = [
-        (r.method, f"{max(r.delta.small, FLOOR):.3g}", f"{r.gap.power_law:.4f}", f"{r.overshoot.power_law:.4f}",
-         f"{r.square:.1f}")
-        for r in table
-    ]  # fmt: skip
+        (row["method"], f"{row['delta']:.3g}", f"{row['gap']:.4f}", f"{row['overshoot']:.4f}", f"{row['products']:.1f}")
+        for row in rows
+    ]
     caption = "Computed from the coefficients, in exact arithmetic: no training involved."
-    return Figure("oracles", "Oracles", "Every oracle: cost and error", "not in the paper", caption, panels,
-                  Table(head, lines), sources.ORACLES)  # fmt: skip
+    return Figure("oracles", "Oracles", "Every oracle: cost and error", "not in the paper", caption,
+                  panels if shown else [], Table(head, lines), ORACLES)  # fmt: skip

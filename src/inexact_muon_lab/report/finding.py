@@ -1,10 +1,11 @@
-"""The result of judging a claim."""
+"""The result of judging a claim, and the unit of its statistic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, isfinite
+from math import ceil, floor, inf, isfinite, log, log2, log10
 
 from inexact_muon_lab.statistics import Interval, PValues, Verdict
 
@@ -25,11 +26,13 @@ class Finding:
         evidence: study and oracle family.
         statistic: the statistic, in words and numbers.
         interval: its 95 % t interval over seeds.
-        p: the p-values of the claim on this evidence.
+        p: the p-values of this claim alone; `claims.judge` corrects for the number of claims.
         unit: what was sampled, if not seeds.
-        zone: range of the statistic in which the claim is true, for pictures; the verdict is that of `p`.
         count: for a claim about every single number, which has no sampling error.
         on_edge: an optimum lies on the edge of its grid, so that the true one may lie outside.
+        zone: range of the statistic in which the claim is true, for pictures; the verdict is that of `p`.
+        testable: whether evidence of this kind can decide the claim at all.
+        required: number of seeds that the study's declaration requires for this claim; 0 without one.
     """
 
     evidence: str
@@ -42,18 +45,10 @@ class Finding:
     on_edge: bool = False
     zone: tuple[float, float] = (0.0, inf)
     testable: bool = True
-    """Whether evidence of this kind can decide the claim at all."""
     required: int = 0
-    """Number of seeds that the study's declaration requires for this claim; 0 without one."""
-
-    @property
-    def counted(self) -> bool:
-        """Whether numbers were counted instead of sampled."""
-        return self.count is not None
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Verdict for this claim alone; `claims.judge` corrects for the number of claims."""
         return self.p.verdict()
 
     @property
@@ -65,7 +60,7 @@ class Finding:
     def range(self) -> str:
         """The interval as text; a dash for fewer than two seeds, words if nothing is estimated."""
         i = self.interval
-        if self.counted:
+        if self.count:
             return "counted"
         if i.identical or i.counted:
             return f"{i.mean:.4g} for every {self.unit}"
@@ -77,7 +72,7 @@ class Finding:
         i = self.interval
         if i.identical:
             return f"every {self.unit} gives the same value, and a sample without spread decides nothing"
-        if self.counted or not isfinite(i.detectable):
+        if self.count or not isfinite(i.detectable):
             return ""
         return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"
 
@@ -85,3 +80,55 @@ class Finding:
 def joined(*notes: str) -> str:
     """The notes that say something, in one line."""
     return "; ".join(filter(None, notes))
+
+
+@dataclass(frozen=True)
+class PlotAxis:
+    """An axis of the forest plot, shared by the claims of a unit.
+
+    Attributes:
+        title: quantity and unit, as written over the axis.
+        text: a position on the axis in the unit of the title.
+        ticks: positions of ticks between two ends.
+        unit: what follows a number in a sentence.
+    """
+
+    title: str
+    text: Callable[[float], str]
+    ticks: Callable[[float, float], list[float]]
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of a claim's statistic: its axis, and the position on it of a value of the statistic."""
+
+    axis: PlotAxis
+    position: Callable[[float], float] = float
+
+    def text(self, value: float) -> str:
+        """A value of the statistic, in the unit of the axis."""
+        return self.axis.text(self.position(value))
+
+
+def _linear(low: float, high: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten, about five of them."""
+    rough = (high - low) / 5
+    power = 10.0 ** floor(log10(rough))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
+    return [step * k for k in range(ceil(low / step), floor(high / step) + 1)]
+
+
+def _logarithmic(low: float, high: float) -> list[float]:
+    ratios = (0.125, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 8.0, 16.0)
+    return [log2(ratio) for ratio in ratios if low <= log2(ratio) <= high]
+
+
+LOSSES = PlotAxis("Difference of two losses (nats)", lambda x: f"{x:+.4f}".rstrip("0").rstrip("."), _linear, " nats")
+RATIO = PlotAxis("Ratio (logarithmic; 1 is no difference)", lambda x: f"{2.0**x:.3g}", _logarithmic)
+SHARES = PlotAxis("Difference of two shares (percentage points)", lambda x: f"{100 * x:+.3g}", _linear, " points")
+COUNTS = PlotAxis("Numbers outside of their bounds (counted, no sampling error)", lambda x: f"{x:.0f}", _linear)
+
+LOSS, SHARE, COUNT, LOG2_RATIO = Unit(LOSSES), Unit(SHARES), Unit(COUNTS), Unit(RATIO)
+LOG_RATIO = Unit(RATIO, lambda value: value / log(2.0))
+PLAIN_RATIO = Unit(RATIO, lambda value: log2(value) if value > 0.0 else -inf)

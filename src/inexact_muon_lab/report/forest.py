@@ -8,9 +8,8 @@ from math import inf, isfinite
 
 from markupsafe import Markup, escape
 
-from inexact_muon_lab.report.axes import COUNTS, PlotAxis
 from inexact_muon_lab.report.claims import Claim, Judged, deciding
-from inexact_muon_lab.report.finding import Count
+from inexact_muon_lab.report.finding import COUNTS, Count, PlotAxis
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED, Verdict
 
 WIDTH, HEIGHT, SIDE = 340, 18, 14
@@ -32,13 +31,10 @@ class Strip:
         """(evidence, whether it is reference evidence)."""
         return [(item, item is self.reference) for item in (self.own, self.reference) if item is not None]
 
-    @property
-    def positions(self) -> list[float]:
-        """Means, ends of the region in which the claim is true, and the paper's value, on the axis."""
+    def positions(self, values: Iterable[float]) -> list[float]:
+        """Where finite values of the statistic lie on the axis."""
         position = self.claim.unit.position
-        values = [v for item, _ in self.bodies for v in (item.finding.interval.mean, *item.finding.zone)]
-        values += [self.claim.paper] if self.claim.paper is not None and self.bodies else []
-        return [x for value in values if isfinite(x := position(value))]
+        return [x for value in values if isfinite(value) and isfinite(x := position(value))]
 
 
 def strip(claim: Claim, own: Iterable[Judged], reference: Iterable[Judged]) -> Strip:
@@ -48,17 +44,16 @@ def strip(claim: Claim, own: Iterable[Judged], reference: Iterable[Judged]) -> S
 
 def numbers(item: Judged) -> str:
     """Mean and 95 % interval in the claim's unit."""
-    finding = item.finding
-    if finding.count:
-        return f"{finding.count.broken} of {finding.count.checked}"
+    if count := item.finding.count:
+        return f"{count.broken} of {count.checked}"
     span = interval_text(item)
-    return item.claim.unit.text(finding.interval.mean) + (f" ({span})" if span else "")
+    return item.claim.unit.text(item.finding.interval.mean) + (f" ({span})" if span else "")
 
 
 def interval_text(item: Judged) -> str:
     """ "0.1 to 0.2"; empty if nothing is known of either end."""
-    unit, ends = item.claim.unit, (item.finding.interval.low, item.finding.interval.high)
-    words = [unit.text(end) if isfinite(end) else "unknown" for end in ends]
+    ends = (item.finding.interval.low, item.finding.interval.high)
+    words = [item.claim.unit.text(end) if isfinite(end) else "unknown" for end in ends]
     return " to ".join(words) if any(map(isfinite, ends)) else ""
 
 
@@ -72,15 +67,15 @@ class Forest:
 
     @property
     def scale(self) -> Markup:
-        """The axis: ticks and their labels."""
+        """The axis: ticks and their labels; none for counts, whose bars are shares of their own number."""
         if self.axis is COUNTS:
             return Markup("")
-        y, parts, last = 16, [f'<line x1="{SIDE}" x2="{WIDTH - SIDE}" y1="20" y2="20"/>'], -inf
+        parts, last = [f'<line x1="{SIDE}" x2="{WIDTH - SIDE}" y1="20" y2="20"/>'], -inf
         for tick in self.axis.ticks(self.low, self.high):
             x = self._x(tick)
             if x - last >= ROOM:
                 parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="24"/>')
-                parts.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{escape(self.axis.text(tick))}</text>')
+                parts.append(f'<text x="{x:.1f}" y="16" text-anchor="middle">{escape(self.axis.text(tick))}</text>')
                 last = x
         return _svg("axis", 26, "".join(parts), self.axis.title)
 
@@ -88,47 +83,38 @@ class Forest:
         """Mean and interval of each body of evidence, the region in which the claim is true, and the paper's value."""
         if not one.bodies:
             return Markup('<span class="soft">no data</span>')
-        rows = [self._body(item, theirs, HEIGHT * k) for k, (item, theirs) in enumerate(one.bodies)]
-        height = HEIGHT * len(rows)
-        label = "; ".join(
-            f"{'reference evidence' if theirs else 'your runs'}: {numbers(item)}, {item.verdict}"
-            for item, theirs in one.bodies
-        )
-        return _svg("strip", height, "".join(rows) + self._paper(one.claim, height), label)
-
-    def _body(self, item: Judged, theirs: bool, top: int) -> str:
-        kind = KINDS.get(item.verdict, "open") + (" reference" if theirs else "")
-        count = item.finding.count
-        mark = _bar(count, top) if count else self._interval(item, top)
-        return f'<g class="{kind}"><title>{escape(item.finding.statistic)}</title>{mark}</g>'
+        parts, labels, height = [], [], HEIGHT * len(one.bodies)
+        for k, (item, theirs) in enumerate(one.bodies):
+            kind = KINDS.get(item.verdict, "open") + (" reference" if theirs else "")
+            count = item.finding.count
+            mark = _bar(count, HEIGHT * k) if count else self._interval(item, HEIGHT * k)
+            parts.append(f'<g class="{kind}"><title>{escape(item.finding.statistic)}</title>{mark}</g>')
+            labels.append(f"{'reference evidence' if theirs else 'your runs'}: {numbers(item)}, {item.verdict}")
+        unit, paper = one.claim.unit, one.claim.paper
+        if paper is not None:
+            place = f"M{self._x(unit.position(paper)):.1f} {height / 2 - 6} l5 6 l-5 6 l-5 -6 z"
+            title = f"<title>the paper: {escape(unit.text(paper))}</title>"
+            parts.append(f'<path class="paper" d="{place}">{title}</path>')
+        return _svg("strip", height, "".join(parts), "; ".join(labels))
 
     def _interval(self, item: Judged, top: int) -> str:
-        finding, position = item.finding, item.claim.unit.position
-        middle = top + HEIGHT / 2
-        begin, end = (self._x(position(edge) if isfinite(edge) else edge) for edge in finding.zone)
-        parts = [f'<rect class="zone" x="{begin:.1f}" y="{top + 1}" width="{end - begin:.1f}" height="{HEIGHT - 2}"/>']
-        edges = [self._x(position(edge)) for edge in finding.zone if isfinite(edge) and isfinite(position(edge))]
+        """The zone and its edges, the interval with an arrow where it goes on beyond the axis, and the mean."""
+        i, middle = item.finding.interval, top + HEIGHT / 2
+        begin, end, low, high, mean = (
+            item.claim.unit.position(value) if isfinite(value) else value
+            for value in (*item.finding.zone, i.low, i.high, i.mean)
+        )
+        x, width = self._x(begin), self._x(end) - self._x(begin)
+        parts = [f'<rect class="zone" x="{x:.1f}" y="{top + 1}" width="{width:.1f}" height="{HEIGHT - 2}"/>']
+        edges = [self._x(edge) for edge in (begin, end) if isfinite(edge)]
         parts += [f'<line class="edge" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + HEIGHT}"/>' for x in edges]
-        i = finding.interval
-        if isfinite(i.low) or isfinite(i.high):
-            low, high = (position(x) if isfinite(x) else x for x in (i.low, i.high))
-            parts.append(
-                f'<line class="range" x1="{self._x(low):.1f}" x2="{self._x(high):.1f}" y1="{middle}" y2="{middle}"/>'
-            )
-            parts += [self._arrow(x, middle) for x in (low, high) if not self.low <= x <= self.high]
-        return "".join([*parts, f'<circle cx="{self._x(position(i.mean)):.1f}" cy="{middle}" r="4"/>'])
-
-    def _arrow(self, position: float, middle: float) -> str:
-        """The interval goes on beyond the axis."""
-        x, tip = (SIDE, -7) if position < self.low else (WIDTH - SIDE, 7)
-        return f'<path class="beyond" d="M{x} {middle - 4} l{tip} 4 l{-tip} 4 z"/>'
-
-    def _paper(self, claim: Claim, height: int) -> str:
-        if claim.paper is None:
-            return ""
-        x, middle = self._x(claim.unit.position(claim.paper)), height / 2
-        title = f"<title>the paper: {escape(claim.unit.text(claim.paper))}</title>"
-        return f'<path class="paper" d="M{x:.1f} {middle - 6} l5 6 l-5 6 l-5 -6 z">{title}</path>'
+        if isfinite(low) or isfinite(high):
+            ends = f'x1="{self._x(low):.1f}" x2="{self._x(high):.1f}"'
+            parts.append(f'<line class="range" {ends} y1="{middle}" y2="{middle}"/>')
+            for x in (x for x in (low, high) if not self.low <= x <= self.high):
+                tip = -7 if x < self.low else 7
+                parts.append(f'<path class="beyond" d="M{self._x(x)} {middle - 4} l{tip} 4 l{-tip} 4 z"/>')
+        return "".join([*parts, f'<circle cx="{self._x(mean):.1f}" cy="{middle}" r="4"/>'])
 
     def _x(self, position: float) -> float:
         inside = min(max(position, self.low), self.high)
@@ -136,17 +122,15 @@ class Forest:
 
 
 def forest(axis: PlotAxis, strips: Sequence[Strip]) -> Forest:
-    """The axis that holds all means, ends and values of the paper; intervals may widen it by half on either side."""
-    positions = [x for one in strips for x in one.positions]
-    low, high = min(positions, default=0.0), max(positions, default=0.0)
+    """The axis that holds all means, zones and values of the paper; intervals may widen it by half on either side."""
+    inner, ends = [], []
+    for one in strips:
+        for finding in (item.finding for item, _ in one.bodies):
+            paper = [one.claim.paper] if one.claim.paper is not None else []
+            inner += one.positions([finding.interval.mean, *finding.zone, *paper])
+            ends += one.positions([finding.interval.low, finding.interval.high])
+    low, high = min(inner, default=0.0), max(inner, default=0.0)
     room = 0.5 * (high - low) or 1.0
-    ends = [
-        end
-        for one in strips
-        for item, _ in one.bodies
-        for value in (item.finding.interval.low, item.finding.interval.high)
-        if isfinite(value) and isfinite(end := one.claim.unit.position(value))
-    ]
     low, high = max(low - room, min([low, *ends])), min(high + room, max([high, *ends]))
     pad = 0.06 * (high - low) or 1.0
     return Forest(axis, low - pad, high + pad)
@@ -154,10 +138,10 @@ def forest(axis: PlotAxis, strips: Sequence[Strip]) -> Forest:
 
 def _bar(count: Count, top: int) -> str:
     """A bar of the numbers checked, with the fraction that failed, at least visibly wide."""
-    full, middle = WIDTH - 2 * SIDE, top + HEIGHT / 2
-    cut = max(3.0, full * count.broken / max(1, count.checked)) if count.broken else 0.0
-    bar = f'<rect class="count" x="{SIDE}" y="{middle - 4}" width="{full - cut:.1f}" height="8" rx="2"/>'
-    return bar + f'<rect class="broken" x="{SIDE + full - cut:.1f}" y="{middle - 4}" width="{cut:.1f}" height="8"/>'
+    full, y = WIDTH - 2 * SIDE, top + HEIGHT / 2 - 4
+    broken = max(3.0, full * count.broken / max(1, count.checked)) if count.broken else 0.0
+    bar = f'<rect class="count" x="{SIDE}" y="{y}" width="{full - broken:.1f}" height="8" rx="2"/>'
+    return f'{bar}<rect class="broken" x="{SIDE + full - broken:.1f}" y="{y}" width="{broken:.1f}" height="8"/>'
 
 
 def _svg(kind: str, height: int, content: str, label: str) -> Markup:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import wraps
 from itertools import pairwise
 from math import inf, isnan, log2, nan
 from statistics import fmean
@@ -30,6 +32,25 @@ def _pairs(grid: Grid, of: Callable[[int, int], T | None]) -> dict[int, tuple[T,
     return {seed: (a, b) for seed, (a, b) in values.items() if a is not None and b is not None}
 
 
+def over_shared_cells(judge: Callable[[Grid], Finding]) -> Callable[[Grid], Finding]:
+    """Judge without cells that the crudest or the most precise oracle lacks: a larger grid has the better best."""
+
+    @wraps(judge)
+    def judged(grid: Grid) -> Finding:
+        few, many = (grid.cells[count] for count in (grid.counts[0], grid.counts[-1]))
+        if few.keys() == many.keys():
+            return judge(grid)
+        shared = few.keys() & many.keys()
+        if not shared:
+            return Finding(grid.evidence, "", grid.interval({}), OPEN, "the oracles have no cell in common")
+        cells = {count: {c: cells[c] for c in cells.keys() & shared} for count, cells in grid.cells.items()}
+        finding = judge(replace(grid, cells={count: rows for count, rows in cells.items() if rows}))
+        said = f"{len(few.keys() | many.keys()) - len(shared)} cells that one of the oracles lacks are left out"
+        return replace(finding, note=joined(finding.note, said))
+
+    return judged
+
+
 def _note(grid: Grid, pairs: Mapping[int, object], *more: str) -> str:
     """What the row says of seeds that are left out, beside `more`."""
     missing = len(grid.seeds) - len(pairs)
@@ -51,7 +72,7 @@ def lr_moves_down(grid: Grid) -> Finding:
 def alpha_moves_up(grid: Grid) -> Finding:
     """log2 of the best alpha of the crudest oracle over that of the most precise one, by seed."""
     if len(grid.momenta) < 2:
-        return Finding(grid.title, "", grid.interval({}), OPEN, "needs two momenta or more")
+        return Finding(grid.evidence, "", grid.interval({}), OPEN, "needs two momenta or more")
     # on the edge of the step sizes the best alpha is that of one step size, not of the grid
     return _shift(grid, "alpha", lambda best: best.alpha, lambda best: best.alpha_edge or best.edge, Interval.above)
 
@@ -73,18 +94,20 @@ def _shift(
     p = OPEN if on_edge or censored else side(shift)
     lost = grid.lost(few, many) if censored else ""
     note = _note(grid, optima, EDGE if on_edge else TIED if grid.runs[0].tied else "", lost)
-    return Finding(grid.title, text if optima else "", shift, p, note, zone=zone, on_edge=on_edge)
+    return Finding(grid.evidence, text if optima else "", shift, p, note, zone=zone, on_edge=on_edge)
 
 
 def _log_ratio(a: float, b: float) -> float:
     return difference(log2(a), log2(b)) if difference(a, b) else 0.0
 
 
+@over_shared_cells
 def region_widens(grid: Grid) -> Finding:
     """Fraction of the step sizes within NEAR of the oracle's own best, most precise minus crudest, by seed."""
     return _wider(grid, "the best", lambda count, seed: grid.table(count, seed, "loss").values())
 
 
+@over_shared_cells
 def region_at_one_loss(grid: Grid) -> Finding:
     """Fraction of the step sizes within NEAR of the lower best of both oracles, most precise minus crudest, by seed.
 
@@ -100,11 +123,11 @@ def _wider(grid: Grid, level: str, losses: Callable[[int, int], Iterable[float]]
     """The stable fraction of the most precise oracle minus that of the crudest, by seed."""
     shares = _pairs(grid, lambda count, seed: _stable(grid, count, seed, NEAR * min(losses(count, seed), default=0.0)))
     if not shares or any(isnan(share) for pair in shares.values() for share in pair):
-        return Finding(grid.title, "", grid.interval({}), OPEN, NARROW if shares else "")
+        return Finding(grid.evidence, "", grid.interval({}), OPEN, NARROW if shares else "")
     growth = grid.interval({seed: difference(b, a) for seed, (a, b) in shares.items()})
     text = f"step sizes within {NEAR - 1:.0%} of {level}: {_means(grid, shares, '.0%')}"
     lost = grid.lost(grid.counts[0], grid.counts[-1])
-    return Finding(grid.title, text, growth, growth.above(), _note(grid, shares, lost and f"unstable: {lost}"))
+    return Finding(grid.evidence, text, growth, growth.above(), _note(grid, shares, lost and f"unstable: {lost}"))
 
 
 def _stable(grid: Grid, count: int, seed: int, limit: float) -> float:
@@ -134,6 +157,7 @@ def _share_below(first: float, last: float, limit: float) -> float:
     return 1.0 if high <= limit else 0.0 if low > limit or high == inf else (limit - low) / (high - low)
 
 
+@over_shared_cells
 def best_accuracy_rises(grid: Grid) -> Finding:
     """Highest accuracy of the grid, most precise minus crudest, by seed.
 
@@ -142,18 +166,16 @@ def best_accuracy_rises(grid: Grid) -> Finding:
     few, many = grid.counts[0], grid.counts[-1]
     optima = _pairs(grid, lambda count, seed: optimum(grid.table(count, seed, "accuracy"), sign=-1.0))
     rise = grid.interval({seed: difference(b.value, a.value) for seed, (a, b) in optima.items()})
-    edges = [any(_outside(grid, pair[i]) for pair in optima.values()) for i in (0, 1)]
+    several = len(grid.momenta) > 1
+    edges = [any(pair[i].edge or (several and pair[i].alpha_edge) for pair in optima.values()) for i in (0, 1)]
     rise = rise.censored(below=edges[0] or bool(_lost(grid, many)), above=edges[1] or bool(_lost(grid, few)))
     text = f"best accuracy at {many} iterations minus at {few}: {rise.mean:+.4f}"
     lost = grid.lost(few, many) if _lost(grid, few) or _lost(grid, many) else ""
     note = _note(grid, optima, EDGE if any(edges) else "", lost)
-    return Finding(grid.title, text if optima else "", rise, rise.above(), note, on_edge=any(edges))
+    return Finding(grid.evidence, text if optima else "", rise, rise.above(), note, on_edge=any(edges))
 
 
-def _outside(grid: Grid, best: GridOptimum) -> bool:
-    return best.edge or (best.alpha_edge and len(grid.momenta) > 1)
-
-
+@over_shared_cells
 def gap_shrinks(grid: Grid) -> Finding:
     """Mean over step sizes of best minus worst accuracy over momentum, crudest minus most precise, by seed.
 
@@ -164,9 +186,10 @@ def gap_shrinks(grid: Grid) -> Finding:
     shrink = grid.interval({seed: difference(a, b) for seed, (a, b) in gaps.items()})
     shrink = shrink.censored(below=grid.lost_runs(many) > 0, above=grid.lost_runs(few) > 0)
     text = f"best minus worst accuracy: {_means(grid, gaps, '.3f')}"
-    return Finding(grid.title, text if gaps else "", shrink, shrink.above(), _note(grid, gaps, grid.lost(few, many)))
+    return Finding(grid.evidence, text if gaps else "", shrink, shrink.above(), _note(grid, gaps, grid.lost(few, many)))
 
 
+@over_shared_cells
 def accuracy_region_grows(grid: Grid) -> Finding:
     """Fraction of the cells with HIGH of the best accuracy of both oracles, most precise minus crudest, by seed."""
     few, many = grid.counts[0], grid.counts[-1]
@@ -183,7 +206,7 @@ def accuracy_region_grows(grid: Grid) -> Finding:
     text = f"cells with {HIGH:.0%} of the best accuracy of both: {_means(grid, shares, '.0%')}"
     lost = grid.lost(few, many)
     return Finding(
-        grid.title, text if shares else "", growth, growth.above(), _note(grid, shares, lost and f"low: {lost}")
+        grid.evidence, text if shares else "", growth, growth.above(), _note(grid, shares, lost and f"low: {lost}")
     )
 
 

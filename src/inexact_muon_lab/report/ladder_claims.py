@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from math import exp, log
 
@@ -12,6 +13,7 @@ from inexact_muon_lab.statistics import (
     LEVEL,
     OPEN,
     TRUE,
+    Interval,
     PValues,
     all_of,
     difference,
@@ -29,6 +31,8 @@ IDLE = 0.1
 """Largest share of a machine's CPU time that other processes may use while runs are timed."""
 CONSTANT = 2.0
 """Largest p90/p10 of the LMO error after the first tenth; the paper's numbers drift by 26.9/23.6 and 3.5/1.7."""
+ZERO = 1e-9
+"""Smaller LMO errors, such as those of an exact oracle, are rounding: their ratios are taken at this value."""
 SLACK = 1e-6
 """Relative rounding tolerance of inequalities between measured numbers."""
 
@@ -44,25 +48,15 @@ def lower_loss(ladder: Ladder) -> Finding:
     steps = {f"{a} to {b}": ladder.gain(a, b, of).above() for a, b in pairwise(counts)}
     refute = all_of(gain.above(), *steps.values()).refute
     worse = [step for step, p in steps.items() if min(1.0, (1 + len(steps)) * p.refute) <= LEVEL]
-    p = PValues(gain.above().confirm, refute)
     said = f"surely worse from {', '.join(worse)} iterations" if worse else ""
-    note = joined(said, ladder.lost(), _left_out(ladder, of))
-    text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: "
-    text += f"{gain.mean:+.4f}" if gain.n else "no seed has both"
-    return Finding(ladder.title, text if gain.n or ladder.lost_runs() else "", gain, p, note)
+    note = joined(said, ladder.lost(), _missing(ladder, of, gain))
+    number = f"{gain.mean:+.4f}" if gain.n else "no seed has both"
+    text = f"{name} at {iterations(counts[0])} minus at {counts[-1]}: {number}"
+    known = gain.n or ladder.lost_runs()
+    return Finding(ladder.evidence, text if known else "", gain, PValues(gain.above().confirm, refute), note)
 
 
-def saturates(ladder: Ladder) -> Finding:
-    """Fraction of the whole gain that five iterations achieve."""
-    return _share(ladder, 5, SATURATED)
-
-
-def first_steps(ladder: Ladder) -> Finding:
-    """Fraction of the whole gain that three iterations achieve."""
-    return _share(ladder, 3, FIRST)
-
-
-def _share(ladder: Ladder, count: int, fraction: float) -> Finding:
+def share_of_gain(count: int, fraction: float, ladder: Ladder) -> Finding:
     """(L_1 - L_count) - fraction (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
     counts = ladder.counts
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
@@ -82,7 +76,10 @@ def _share(ladder: Ladder, count: int, fraction: float) -> Finding:
     text = (
         f"{share} of the gain from {first} to {last} is there at {middle}; above {fraction:.0%} by {margin.mean:+.4f}"
     )
-    return Finding(ladder.title, text, margin, all_of(whole.above(), margin.above()), lost)
+    return Finding(ladder.evidence, text, margin, all_of(whole.above(), margin.above()), lost)
+
+
+first_steps, saturates = partial(share_of_gain, 3, FIRST), partial(share_of_gain, 5, SATURATED)
 
 
 def goes_on(ladder: Ladder) -> Finding:
@@ -91,10 +88,8 @@ def goes_on(ladder: Ladder) -> Finding:
     if not 4 <= five < last:
         return _none(ladder, "needs more than 5 iterations beside 5")
     gain = ladder.gain(five, last, "loss")
-    text = f"validation loss at {five} iterations minus at {last}: {gain.mean:+.4f}"
-    return Finding(
-        ladder.title, text if gain.n else "", gain, gain.above(), joined(ladder.lost(), _left_out(ladder, "loss"))
-    )
+    text = f"validation loss at {five} iterations minus at {last}: {gain.mean:+.4f}" if gain.n else ""
+    return Finding(ladder.evidence, text, gain, gain.above(), joined(ladder.lost(), _missing(ladder, "loss", gain)))
 
 
 def time_grows(ladder: Ladder) -> Finding:
@@ -105,7 +100,7 @@ def time_grows(ladder: Ladder) -> Finding:
     text = f"time of a step, {counts[-1]} over {counts[0]} iterations: {ratio.mean:.3f}"
     why_not = _untimed(ladder)
     p = OPEN if why_not else all_of(ratio.above(1.0), ratio.below(SLIGHTLY))
-    return Finding(ladder.title, text if ratio.n else "", ratio, p, why_not or f"slightly: up to {SLIGHTLY:g}",
+    return Finding(ladder.evidence, text if ratio.n else "", ratio, p, why_not or f"slightly: up to {SLIGHTLY:g}",
                    zone=(1.0, SLIGHTLY), testable=not why_not)  # fmt: skip
 
 
@@ -135,8 +130,8 @@ def error_ordered(ladder: Ladder) -> Finding:
         for seed in crude.keys() & fine.keys():
             steps = crude[seed].keys() & fine[seed].keys()
             if steps:
-                ratios = [log(crude[seed][s] / fine[seed][s]) for s in steps if crude[seed][s] > 0 < fine[seed][s]]
-                falls.setdefault(seed, []).append(sum(ratios) / max(1, len(ratios)))
+                ratios = [log(max(ZERO, crude[seed][s]) / max(ZERO, fine[seed][s])) for s in steps]
+                falls.setdefault(seed, []).append(sum(ratios) / len(ratios))
     whole = {seed: min(values) for seed, values in falls.items() if len(values) == len(neighbours)}
     if not whole:
         return _none(ladder, joined("no LMO error was recorded for every count: telemetry.every", ladder.lost()))
@@ -144,7 +139,7 @@ def error_ordered(ladder: Ladder) -> Finding:
     text = f"LMO error at one count over that at the next, smallest ratio: {exp(least.mean):.3g}"
     missing = len(falls) - len(whole)
     note = joined(f"{missing} seeds without every count are left out" if missing else "", ladder.lost())
-    return Finding(ladder.title, text, least, least.above(), note)
+    return Finding(ladder.evidence, text, least, least.above(), note)
 
 
 def error_constant(ladder: Ladder) -> Finding:
@@ -159,7 +154,7 @@ def error_constant(ladder: Ladder) -> Finding:
     ratio = ladder.interval(spread).censored(below=False, above=ladder.lost_runs() > 0)
     text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
     note = joined(f"constant: below {CONSTANT:g}", ladder.lost())
-    return Finding(ladder.title, text, ratio, ratio.below(CONSTANT), note, zone=(0.0, CONSTANT))
+    return Finding(ladder.evidence, text, ratio, ratio.below(CONSTANT), note, zone=(0.0, CONSTANT))
 
 
 def bounds_hold(ladder: Ladder) -> Finding:
@@ -173,17 +168,19 @@ def bounds_hold(ladder: Ladder) -> Finding:
                 broken.append(f"{layer} at step {step} of {run.id}")
     if not checked:
         return _none(ladder, "no LMO error was recorded: telemetry.every")
-    seeds = len({run.seed for run in ladder.runs})
     text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    count = known_value(len(broken), seeds)
-    p = FALSE if broken else TRUE
-    return Finding(ladder.title, text, count, p, "; ".join(broken[:3]), count=Count(len(broken), checked))
+    value, count = known_value(len(broken), len(ladder.seeds)), Count(len(broken), checked)
+    return Finding(ladder.evidence, text, value, FALSE if broken else TRUE, "; ".join(broken[:3]), count=count)
 
 
-def _left_out(ladder: Ladder, of: str) -> str:
+def _missing(ladder: Ladder, of: str, gain: Interval) -> str:
+    """What the row says of runs without a value, and else of seeds that only some counts have."""
     lost = len(ladder.runs) - sum([len(ladder.values(count, of)) for count in ladder.rungs])
-    return f"{lost} of {len(ladder.runs)} runs have no final value and are left out" if lost else ""
+    if lost:
+        return f"{lost} of {len(ladder.runs)} runs have no final value and are left out"
+    alone = len(ladder.seeds) - gain.n
+    return f"{alone} of {len(ladder.seeds)} seeds are not those of both arms and are left out" if alone else ""
 
 
 def _none(ladder: Ladder, why: str) -> Finding:
-    return Finding(ladder.title, "", interval([]), OPEN, why)
+    return Finding(ladder.evidence, "", interval([]), OPEN, why)

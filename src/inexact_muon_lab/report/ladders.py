@@ -10,21 +10,49 @@ from functools import cached_property
 from operator import attrgetter
 
 from inexact_muon_lab.report.load import Results, RunRecord
-from inexact_muon_lab.spec.oracle_text import OracleText
+from inexact_muon_lab.spec.oracle_text import parts
 from inexact_muon_lab.statistics import Cell, Interval, interval, paired
 from inexact_muon_lab.store.outcome import MEASURED
+
+NAMES = {"newton-schulz": "Newton-Schulz", "cans": "CANS", "exact-svd": "Exact"}
+NAMES |= {"torch-muon": "torch.optim.Muon", "adamw": "AdamW", "sgd": "SGD", "sign-sgd": "SignSGD"}
+"""Oracles and optimizers whose names are not their texts with capitals."""
+
+
+def in_words(family: str) -> str:
+    """ "polar-express(degree=9)" as "Polar Express (degree=9)"."""
+    name, bracket, options = family.partition("(")
+    words = NAMES.get(name, name.replace("-", " ").title())
+    return words + (f" ({options}" if bracket else "")
+
+
+def iterations(count: int) -> str:
+    """ "1 iteration", "5 iterations"."""
+    return f"{count} iteration{'' if count == 1 else 's'}"
+
+
+def oracle_in_words(text: str) -> str:
+    """ "polar-express(steps=5)" as "Polar Express, 5 iterations"."""
+    oracle = parts(text)
+    words = in_words(oracle.label)
+    return words if oracle.iterations is None else f"{words}, {iterations(oracle.iterations)}"
 
 
 @dataclass(frozen=True)
 class Series(ABC):
-    """Runs of one study and oracle family."""
+    """Runs of one study and oracle family.
+
+    Attributes:
+        pilot: the pilot's seeds, if the study declares one: intervals use its spread.
+        heading: the study's title.
+        alone: the study has no other family, and a title that may say so.
+    """
 
     study: str
     family: str
     pilot: tuple[int, ...]
-    """The pilot's seeds, if the study declares one: intervals use its spread."""
     heading: str
-    """The study's title."""
+    alone: bool
 
     @property
     @abstractmethod
@@ -32,10 +60,14 @@ class Series(ABC):
         """Runs by iterations, ascending."""
 
     @cached_property
+    def evidence(self) -> str:
+        """The study's title and the oracles in words."""
+        return f"{self.heading}, {in_words(self.family)}"
+
+    @property
     def title(self) -> str:
-        """Origin of the evidence in words: the study's title, and the oracles unless the title names them."""
-        oracles = in_words(self.family)
-        return self.heading if oracles in self.heading else f"{self.heading}, {oracles}"
+        """What charts are called: the study's title, and the oracles if it has several."""
+        return self.heading if self.alone else self.evidence
 
     def interval(self, values: Mapping[int, float], grain: float = 0.0) -> Interval:
         """The interval of values by seed."""
@@ -43,7 +75,6 @@ class Series(ABC):
 
     @cached_property
     def runs(self) -> list[RunRecord]:
-        """All runs, by iterations."""
         return [run for runs in self.by_count.values() for run in runs]
 
     @cached_property
@@ -53,7 +84,6 @@ class Series(ABC):
 
     @cached_property
     def seeds(self) -> list[int]:
-        """All seeds."""
         return sorted({run.seed for run in self.runs})
 
     @cached_property
@@ -157,20 +187,8 @@ class Grid(Series):
         return self._tables.get((count, seed, metric), {})
 
 
-NAMES = {"newton-schulz": "Newton-Schulz", "cans": "CANS", "exact-svd": "Exact"}
-"""Oracles whose names are not their texts with capitals."""
-
-
-def in_words(family: str) -> str:
-    """ "polar-express(degree=9)" as "Polar Express (degree=9)"."""
-    name, bracket, options = family.partition("(")
-    words = NAMES.get(name, name.replace("-", " ").title())
-    return words + (f" ({options}" if bracket else "")
-
-
-def iterations(count: int) -> str:
-    """ "1 iteration", "5 iterations"."""
-    return f"{count} iteration{'' if count == 1 else 's'}"
+Family = tuple[str, str, tuple[int, ...], str, bool]
+"""Study, family, pilot, heading and `alone` of a series."""
 
 
 def ladders(results: Results) -> list[Ladder]:
@@ -221,26 +239,24 @@ def grids(results: Results, momenta: int = 2) -> list[Grid]:
     return series
 
 
-def _families(results: Results) -> list[tuple[tuple[str, str, tuple[int, ...], str], list[tuple[int, RunRecord]]]]:
-    """(study, family, pilot, heading) and (iterations, run) of each study, setting and family.
+def _families(results: Results) -> list[tuple[Family, list[tuple[int, RunRecord]]]]:
+    """(iterations, run) of each study, setting and family.
 
     The family's name is its label, and names the normaliser if others of the study have another.
     """
     listed = []
     for study in results.studies:
-        groups: dict[tuple[str, str], list[tuple[int, RunRecord]]] = defaultdict(list)
+        distinct = dict.fromkeys(run.oracle for run in study.runs)
+        oracles = {oracle: oracle.full for oracle in distinct if oracle is not None and oracle.iterations is not None}
         names: dict[str, dict[str, None]] = defaultdict(dict)
-        known: dict[OracleText, str] = {}
+        for oracle, full in oracles.items():
+            names[oracle.label][full] = None
+        labels = {full: label if len(names[label]) == 1 else full for label in names for full in names[label]}
+        groups: dict[tuple[str, str], list[tuple[int, RunRecord]]] = defaultdict(list)
         for run in study.runs:
-            oracle = run.oracle
-            if oracle is not None and oracle.iterations is not None:
-                full = known.get(oracle)
-                if full is None:
-                    full = known[oracle] = oracle.full
-                    names[oracle.label][full] = None
-                groups[run.setting, full].append((oracle.iterations, run))
-        labels = {next(iter(full)): label for label, full in names.items() if len(full) == 1}
+            if run.oracle in oracles and run.oracle.iterations is not None:
+                groups[run.setting, oracles[run.oracle]].append((run.oracle.iterations, run))
         pilot = study.declared.pilot if study.declared else ()
-        for (_, full), runs in groups.items():
-            listed.append(((study.name, labels.get(full, full), pilot, study.title), runs))
+        alone = len(labels) == 1 and study.title != study.name
+        listed += [((study.name, labels[full], pilot, study.title, alone), runs) for (_, full), runs in groups.items()]
     return listed

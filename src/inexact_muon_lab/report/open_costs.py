@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 
 from inexact_muon_lab.report.claims import Judged, overall
 from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord
@@ -30,7 +31,7 @@ def cut(results: Results) -> list[str]:
         if unfinished:
             seeds = ", ".join(map(str, sorted({run.seed for run in unfinished})))
             each = _mean(study.runs)
-            cost = duration(len(unfinished) * each) if each else "their cost is not known yet"
+            cost = _duration(len(unfinished) * each) if each else "their cost is not known yet"
             share = f"{len(unfinished)} of {len(study.runs)} runs"
             sentences.append(f"{study.title}: {share} were cut or are running (seeds {seeds}): {cost}")
     return sentences
@@ -48,48 +49,36 @@ def costs(results: Results, judged: list[Judged]) -> dict[str, str]:
     return sentences
 
 
-def seconds_needed(item: Judged, study: StudyRecord) -> float:
-    """Core seconds for the seeds that a claim still needs."""
-    has, required = item.finding.interval.n, item.finding.required
-    return max(0, required - has) * _seed(study.runs)
-
-
-def duration(seconds: float) -> str:
-    """ "40 s", "3 min", "2.1 h", of one core."""
-    if seconds < 90:
-        text = f"{max(1, ceil(seconds))} s"
-    else:
-        text = f"{ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-    return f"about {text} of one core"
-
-
 def _needed(item: Judged, study: StudyRecord) -> str:
     finding, declared = item.finding, study.declared
     if declared is None or item.claim.id not in declared.width:
         return ""
+    each, has, required = _seconds_of_a_seed(study.runs), finding.interval.n, finding.required
     if finding.on_edge:
-        return (
-            f"more values beyond the edge of the grid: {duration(_seed(study.runs) * finding.interval.n / 2)} or more"
-        )
-    if finding.required > declared.most:
-        return f"{finding.required} seeds by the pilot's spread, more than the {declared.most} that the study allows"
-    if finding.required > finding.interval.n:
-        more = finding.required - finding.interval.n
-        return (
-            f"{more} more seed{'' if more == 1 else 's'} by the pilot's spread: {duration(seconds_needed(item, study))}"
-        )
-    if not finding.required:
+        return f"more values beyond the edge of the grid: {_duration(each * has / 2)} or more"
+    if required > declared.most:
+        return f"{required} seeds by the pilot's spread, more than the {declared.most} that the study allows"
+    if required > has:
+        more = "1 more seed" if required == has + 1 else f"{required - has} more seeds"
+        return f"{more} by the pilot's spread: {_duration((required - has) * each)}"
+    if not required:
         return ""  # the pilot is not complete: `cut` says so
-    complete = f"it has its {finding.required} seeds, which find a difference of {finding.interval.detectable:.2g}"
+    complete = f"it has its {required} seeds, which find a difference of {finding.interval.detectable:.2g}"
     return f"{complete}; to find a smaller one, declare a smaller width"
 
 
+def _duration(seconds: float) -> str:
+    """ "40 s", "3 min", "2.1 h", of one core."""
+    text = f"{ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"about {text if seconds >= 90 else f'{max(1, ceil(seconds))} s'} of one core"
+
+
 def _mean(runs: Sequence[RunRecord]) -> float:
+    """Mean seconds of a run; 0 if no run has ended."""
     times = [sum(run.seconds.values()) for run in runs if run.seconds]
-    return sum(times) / max(1, len(times))
+    return fmean(times) if times else 0.0
 
 
-def _seed(runs: Sequence[RunRecord]) -> float:
-    """Mean seconds of all cells of one seed."""
-    cells = max(Counter(run.seed for run in runs).values(), default=0)
-    return cells * _mean(runs)
+def _seconds_of_a_seed(runs: Sequence[RunRecord]) -> float:
+    """Of all its cells."""
+    return max(Counter(run.seed for run in runs).values(), default=0) * _mean(runs)

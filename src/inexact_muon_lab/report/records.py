@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from inexact_muon_lab.spec.arms import RECORDING
 from inexact_muon_lab.spec.optimizers import SGD, AdamW, MuonSpec, TorchMuonSpec
 from inexact_muon_lab.spec.oracle_text import OracleText, parts
 from inexact_muon_lab.spec.spec import RunSpec, tag
@@ -22,10 +23,8 @@ from inexact_muon_lab.store.store import Outcome
 
 STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 """Timed parts that belong to a training step."""
-
 LEAST_PARTS = 5
 """Fewest parts of a run of whose times a median is taken."""
-
 Arm = tuple[OracleText | None, float, float | None]
 """(oracle, step size, momentum)"""
 
@@ -36,7 +35,7 @@ def _stepped(seconds: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run: spec and results."""
+    """One run: spec and results. Losses and accuracy are final ones; None unless the run finished."""
 
     folder: Path
     study: str
@@ -117,27 +116,27 @@ class RunRecord:
 
     @cached_property
     def seed(self) -> int:
-        """The seed."""
         return self.spec.seed
 
     @cached_property
     def lost(self) -> bool:
-        """It ended without a result, which is not missing by chance: it counts against its arm."""
-        return self.state in ("diverged", "failed")
+        """It ended without a (finite) result, which is not missing by chance: it counts against its arm."""
+        return self.state in ("diverged", "failed") or (self.state == "finished" and None in self.result.values())
+
+    def value(self, metric: str) -> float | None:
+        """The final value of a metric; None unless the run finished."""
+        return self.result.get(metric) if self.state == "finished" else None
 
     @cached_property
     def loss(self) -> float | None:
-        """The final validation loss; None unless the run finished."""
         return self.value("loss")
 
     @cached_property
     def train_loss(self) -> float | None:
-        """The final training loss; None unless the run finished."""
         return self.value("train_loss")
 
     @cached_property
     def accuracy(self) -> float | None:
-        """The final accuracy; None unless the run finished."""
         return self.value("accuracy")
 
     @cached_property
@@ -174,15 +173,11 @@ class RunRecord:
             parts = [_stepped(self.seconds) / self.step] if self.step else []
         return 1000.0 * median(parts) if parts and median(parts) > 0.0 else None
 
-    def value(self, metric: str) -> float | None:
-        """The final value of a metric; None unless the run finished."""
-        return self.result.get(metric) if self.state == "finished" else None
-
     @cached_property
     def setting(self) -> str:
         """Key of comparable runs: everything but oracle, step size, momentum, seed and recording options."""
         plain = json.loads(msgspec.json.encode(self.spec, order="sorted"))
-        for name in ("seed", "telemetry", "record_every", "evaluate_every", "checkpoint_every", "device"):
+        for name in RECORDING:
             plain.pop(name)
         for name in ("polar", "lr", "momentum"):
             plain["optimizer"].pop(name, None)

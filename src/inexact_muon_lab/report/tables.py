@@ -33,11 +33,10 @@ class Bound(Struct, frozen=True):
 
 
 class Theory(Struct, frozen=True):
-    """theory.json."""
+    """theory.json; `origin` says who measured, if not the author of the page, in every table."""
 
     rows: list[Bound]
     origin: str = ""
-    """Who measured, if not the author of the page; in every table."""
 
 
 class Carried(Struct, frozen=True):
@@ -59,13 +58,12 @@ class Best(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """An oracle to which the tuned values are transferred."""
+    """An oracle to which the tuned values are transferred; its optimum may lie outside of the grid if on its edge."""
 
     target: str
     best: Best
     rules: list[Carried]
     on_edge: bool = False
-    """The best is on the edge of the grid: the optimum may be better."""
 
 
 class RuleRegret(Struct, frozen=True):
@@ -129,11 +127,7 @@ class Tables:
     problems: tuple[str, ...] = ()
 
 
-NAMES = {
-    "theory.json": sources.THEORY,
-    "cotuning*.json": sources.COTUNING,
-    "oracles.json": sources.ORACLES,
-}
+NAMES = {"theory.json": sources.THEORY, "cotuning*.json": sources.COTUNING, "oracles.json": sources.ORACLES}
 """File names, and the commands that produce them."""
 
 

@@ -24,7 +24,6 @@ from inexact_muon_lab.statistics.verdicts import OPEN as OPEN
 from inexact_muon_lab.statistics.verdicts import REFUTED as REFUTED
 from inexact_muon_lab.statistics.verdicts import TRUE as TRUE
 from inexact_muon_lab.statistics.verdicts import UNDECIDED as UNDECIDED
-from inexact_muon_lab.statistics.verdicts import ClaimPValues as ClaimPValues
 from inexact_muon_lab.statistics.verdicts import PValues as PValues
 from inexact_muon_lab.statistics.verdicts import Verdict as Verdict
 from inexact_muon_lab.statistics.verdicts import all_of as all_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,15 +64,7 @@ def any_of(*parts: PValues) -> PValues:
     return negate(all_of(*(negate(part) for part in parts)))
 
 
-@dataclass(frozen=True)
-class ClaimPValues:
-    """The p-values of one claim, one pair per body of evidence (study and oracle family)."""
-
-    claim: str
-    parts: tuple[PValues, ...]
-
-
-def holm(members: Sequence[ClaimPValues], size: int = 0) -> dict[str, tuple[PValues, ...]]:
+def holm(members: Mapping[str, Sequence[PValues]], size: int = 0) -> dict[str, list[PValues]]:
     """Adjusted p-values: comparing them with LEVEL bounds the probability of any wrong verdict in the family by ALPHA.
 
     Holm's procedure with weights: the m claims have equal shares of the error rate, and the n bodies of evidence of a
@@ -80,16 +72,16 @@ def holm(members: Sequence[ClaimPValues], size: int = 0) -> dict[str, tuple[PVal
     passed, and the adjusted values are made monotone.
 
     Args:
-        members: the claims with their p-values.
+        members: {claim: the p-values of each body of evidence (study and oracle family)}.
         size: m, if more claims than these were declared.
     """
     remaining = float(max(size, len(members)))
-    adjusted: dict[tuple[str, int], PValues] = {}
+    adjusted = {claim: list(parts) for claim, parts in members.items()}
     floor = 0.0
-    bodies = [(one.claim, k, p, len(one.parts)) for one in members for k, p in enumerate(one.parts)]
-    for claim, k, p, n in sorted(bodies, key=lambda body: body[3] * body[2].least):
+    bodies = [(len(parts), claim, k, p) for claim, parts in members.items() for k, p in enumerate(parts)]
+    for n, claim, k, p in sorted(bodies, key=lambda body: body[0] * body[3].least):
         confirm, refute = (min(1.0, max(floor, remaining * n * value)) for value in (p.confirm, p.refute))
-        adjusted[claim, k] = PValues(confirm, refute)
+        adjusted[claim][k] = PValues(confirm, refute)
         floor = min(confirm, refute)
         remaining -= 1.0 / n
-    return {one.claim: tuple(adjusted[one.claim, k] for k in range(len(one.parts))) for one in members}
+    return adjusted

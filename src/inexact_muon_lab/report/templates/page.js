@@ -27,9 +27,9 @@
   const visible = (place) => place.checkVisibility();
 
   // Charts in closed sections have no width: they are drawn when their section is opened.
-  async function drawn(wanted) {
+  async function drawn(which) {
     delete document.body.dataset.drawn;
-    await Promise.all(places.filter((place) => visible(place) && wanted(place)).map(draw));
+    await Promise.all(places.filter((place) => visible(place) && which(place)).map(draw));
     document.body.dataset.drawn = "yes";
   }
   const waiting = (place) => place.dataset.drawn !== "yes";
