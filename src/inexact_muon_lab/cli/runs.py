@@ -152,7 +152,7 @@ def report(
 def _need_lab() -> None:
     from inexact_muon_lab.extras import require
 
-    for module in ("altair", "vl_convert", "jinja2"):
+    for module in ("vl_convert", "jinja2"):
         require(module, "lab")
 
 
