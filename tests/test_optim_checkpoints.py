@@ -420,6 +420,17 @@ def test_a_number_with_the_name_of_an_entry_of_ours_changes_nothing() -> None:
     assert {g["lr"] for g in optimizer.param_groups if g["algorithm"] == "adamw"} == {0.002}
 
 
+def test_a_number_as_betas_of_our_own_file_changes_nothing() -> None:
+    net = model()
+    optimizer = Muon.for_model(net, 0.5)
+    train(net, [optimizer], 1)
+    file = optimizer.state_dict()
+    file["param_groups"][-1]["betas"] = False
+    optimizer.load_state_dict(file)
+    assert all("betas" not in group for group in optimizer.param_groups)
+    train(net, [optimizer], 1)
+
+
 @pytest.mark.parametrize("option", ["lr", "eps", "weight_decay"])
 def test_an_option_that_is_missing_is_named(option: str) -> None:
     net = model()

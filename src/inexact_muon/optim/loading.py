@@ -196,7 +196,8 @@ def options(mine: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], used:
             listed = ", ".join(shown(value) for value in values)
             warn(f"checkpoint was made with {key} {listed}; keeping {mine[key]} ({mine['name']})")
     result = {key: value for key, value in result.items() if key not in SCHEDULERS}
-    extra = {key for source in sources for key, value in source.items() if key not in result and is_number(value)}
+    known = {*result, "betas"}  # betas are momentum and beta2 in files of ours: a number of that name is damage
+    extra = {key for source in sources for key, value in source.items() if key not in known and is_number(value)}
     for key in (*SCHEDULED, *sorted(extra)):
         values = _values(sources, key)
         if len(values) > 1:
