@@ -197,8 +197,8 @@ class Groups(Observed):
                 dtype = buffer_dtype(key, self.state_dtype or p.dtype)
                 state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
         for key in ("step", "skipped"):  # float32 as the fused AdamW kernel requires
-            if key not in state:
-                state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
+            if not isinstance(count := state.get(key, 0), Tensor):
+                state[key] = torch.full((), float(count), dtype=torch.float32, device=p.device)
         return state
 
     def ranks(self) -> Ranks | None:
@@ -220,7 +220,12 @@ class Groups(Observed):
         return self.joined.team
 
     def _resolve(self) -> None:
-        """Choose an oracle for each shape that `polar="auto"` has not resolved yet."""
+        """Validate edited groups, and choose an oracle for each shape that `polar="auto"` has not resolved yet."""
+        for group in self.param_groups:
+            check_options(group, read_numbers=False)
+        parameters = [{id(p) for p in group["params"]} for group in self.param_groups]
+        if len(set().union(*parameters)) < sum(map(len, parameters)):
+            raise ValueError("a parameter is in two of param_groups: remove it from one of them")
         for i, group in enumerate(self.param_groups):
             if self._resolved.get(i) == (group["ball"], len(group["params"])):
                 continue
