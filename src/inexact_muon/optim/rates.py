@@ -38,22 +38,24 @@ class Rates:
     def check(self, groups: Sequence[dict[str, Any]]) -> None:
         """Compare the rates of both algorithms at a step, in six digits: float32 may round them.
 
-        Groups may differ among themselves, as with a decay from layer to layer.
+        Groups may differ among themselves, as with a decay from layer to layer, and some of one algorithm may be apart.
         """
         self.compared = [group["lr"] for group in groups]
         now: dict[str, set[Any]] = {"lmo": set(), "adamw": set()}
         for group in groups:
             now[group["algorithm"]].add(group["lr"])
         lmo, adamw = map(_read, now.values())
-        if lmo != adamw or max(lmo, default=0.0) <= FLOOR * min(*self._first["lmo"], *self._first["adamw"]):
+        shared, first = lmo & adamw, min(*self._first["lmo"], *self._first["adamw"])
+        if shared not in (lmo, adamw) or max(shared, default=0.0) <= FLOOR * first:
             return
         self.apart, self._warned = False, True
-        rates, *first = (
-            ", ".join(f"{rate:g}" for rate in sorted(lrs)) for lrs in (lmo, self._first["lmo"], self._first["adamw"])
+        rates, own, other = (
+            ", ".join(f"{rate:g}" for rate in sorted(lrs)) for lrs in (shared, self._first["lmo"], self._first["adamw"])
         )
+        who = "all groups" if lmo == adamw else "groups of both algorithms"
         warnings.warn(
-            f"all groups now have lr={rates}; those of the LMO started at {first[0]}, those of AdamW at {first[1]}: a "
-            "schedule should multiply each group's own rate (docs: Use it with ..., learning rates)",
+            f"{who} now have lr={rates}; those of the LMO started at {own}, those of AdamW at {other}: a schedule "
+            "should multiply each group's own rate (docs: Use it with ..., learning rates)",
             stacklevel=4,
         )
 
