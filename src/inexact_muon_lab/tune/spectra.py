@@ -46,6 +46,10 @@ DEFAULT = "gpt-late"
 """Default spectrum of `transfer`."""
 
 
+LARGEST = 2.0**500
+"""Sums and squares of singular values of matrices with larger entries overflow; they are taken to have these."""
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """The spectrum of one matrix: its singular values in descending order, without those at rounding level."""
@@ -63,7 +67,8 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
     resolved = max(wide.shape) * torch.finfo(wide.dtype).eps * s[0]
     positive = s[s > torch.maximum(rank_threshold(wide, matrix.dtype), resolved)]
     n, m = matrix.shape
-    return Layer(name, (n, m), positive.numpy(force=True) * float(matrix.abs().max()))
+    size = min(float(matrix.abs().max()), LARGEST)
+    return Layer(name, (n, m), positive.numpy(force=True) * size)
 
 
 def judge_layer(method: PolarMethod, layer: Layer) -> Inexactness:
