@@ -64,6 +64,7 @@ def test_not_finite(name: str, value: float, kind: str) -> None:
         (lambda: polar.Polynomial(((1.5, -0.5),) * 65), ValueError, "at most 64 steps, got 65"),
         (lambda: polar.Polynomial((tuple(range(33)),)), ValueError, "at most 32 coefficients, got 33"),
         (lambda: polar.Polynomial(((float("nan"), 1.0),)), ValueError, "coefficients must be finite"),
+        (lambda: polar.Polynomial(((1.5, -0.5), (0.0, 0.0))), ValueError, "a coefficient that is not zero"),
         (lambda: lmo.Nuclear(steps=10**6), ValueError, "at most 10000, got 1000000"),
         (lambda: lmo.Spectral(polar="jordan"), TypeError, "polar must be a polar method, got 'jordan'"),
         (lambda: Smooth(float("nan")), ValueError, "l0 and l1 must be finite and not negative"),

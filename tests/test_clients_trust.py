@@ -296,6 +296,18 @@ def test_one_rate_in_tensors_is_noticed_too(lr: float | torch.Tensor) -> None:
         optimizer.step()
 
 
+@pytest.mark.parametrize("apart", ["lmo", "adamw"])
+def test_one_rate_for_all_groups_but_one_is_noticed_too(apart: str) -> None:
+    """As of a group that its user leaves out of the schedule."""
+    layers = nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)
+    rules = [("0.weight" if apart == "lmo" else "4.weight", {"lr": 0.007})]
+    optimizer = Muon.for_model(nn.Sequential(*layers), 0.1, rules=rules)
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] if group["lr"] == 0.007 else 0.02
+    with pytest.warns(UserWarning, match="groups of both algorithms now have lr=0.02"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_one_schedule_with_a_factor_for_each_layer_is_noticed_too(copied: bool) -> None:
     """As in layer decay, `lr * factor` in a loop that knows one lr; also after a copy."""

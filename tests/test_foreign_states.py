@@ -170,6 +170,19 @@ def test_a_clip_that_is_not_done_here_is_said() -> None:
     assert any("without a counterpart here: qk_clip_threshold" in str(warning.message) for warning in caught)
 
 
+@pytest.mark.parametrize(("norm_type", "said"), [(0, 1), (1, 0), (2, 0), (4, 1), (7, 1)])
+def test_another_ball_of_scion_is_said(norm_type: int, said: int) -> None:
+    """norm_type 4 is the sign ball, of which nothing else in the file speaks."""
+    file = scion()
+    file["param_groups"][0]["norm_type"] = norm_type
+    file["state"][1] = file["state"][0]
+    optimizer = Muon([("w", nn.Parameter(torch.ones(4, 6))), ("b", nn.Parameter(torch.ones(4, 6)))])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load_foreign(optimizer, file, list(G))
+    assert sum("without a counterpart here: norm_type" in str(warning.message) for warning in caught) == said
+
+
 def test_a_momentum_that_is_a_sum_is_not_loaded_by_position() -> None:
     with pytest.raises(ValueError, match="is a sum, or may be one"):
         Muon([nn.Parameter(torch.ones(4, 6)), nn.Parameter(torch.ones(4, 6))]).load_state_dict(muon_clip())

@@ -1,6 +1,7 @@
 """`delta --checkpoint` on odd but safe files: a table or one sentence, whatever they hold."""
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,12 @@ def test_honest_files_are_tables(name: str) -> None:
         assert outcome(Path(folder) / "c.pt")[0] == 0
 
 
+def of_two_shapes() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.nested.nested_tensor([torch.ones(3, 3), torch.ones(2, 3)])
+
+
 def broken(change: Any) -> Any:
     value = HONEST["ours"]
     groups = [dict(group) for group in value["param_groups"]]
@@ -101,8 +108,12 @@ def broken(change: Any) -> Any:
         (lambda v: v["param_groups"][0].update(params=[[0], [1]]), "has no list of parameters"),
         (lambda v: v["param_groups"][0].update(param_names=["a"]), "2 parameters and other param_names"),
         (lambda v: v["param_groups"][0].update(view="split(rows=0)"), "does not fit its view"),
-        (lambda v: v["state"][0].update(momentum_buffer=torch.eye(3).to_sparse()), "sparse, expanded or without data"),
-        (lambda v: v["state"][0].update(momentum_buffer=torch.ones(1).expand(1 << 20, 1 << 20)), "sparse, expanded"),
+        (
+            lambda v: v["state"][0].update(momentum_buffer=torch.eye(3).to_sparse()),
+            "sparse, nested, expanded or without data",
+        ),
+        (lambda v: v["state"][0].update(momentum_buffer=of_two_shapes()), "is sparse, nested"),
+        (lambda v: v["state"][0].update(momentum_buffer=torch.ones(1).expand(1 << 20, 1 << 20)), "expanded or"),
         (lambda v: [v["param_groups"][0].pop("ball"), v["param_groups"][0].update(ns_steps=10**30), v][2], "ns_steps"),
     ],
 )
@@ -112,6 +123,13 @@ def test_what_is_wrong_is_said(change: Any, words: str, tmp_path: Path) -> None:
     assert code == 2
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_a_momentum_of_the_largest_numbers_is_judged_without_a_warning(tmp_path: Path) -> None:
+    large = torch.tensor([[1.0, 1.0, 0.5], [-1.0, 1.0, 0.5]], dtype=torch.float64) * 1.7e308
+    torch.save(broken(lambda v: v["state"][0].update(momentum_buffer=large)), tmp_path / "c.pt")
+    code, out, err = outcome(tmp_path / "c.pt")
+    assert (code, err, "nan" in out) == (0, "", False)
 
 
 def test_names_of_a_file_do_not_control_the_terminal(tmp_path: Path) -> None:

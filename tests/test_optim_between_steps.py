@@ -192,6 +192,21 @@ def test_betas() -> None:
     assert all(map(torch.equal, ps, before))
 
 
+def test_betas_of_an_lmo_group_are_read_as_at_its_construction() -> None:
+    ps, optimizer = made()
+    optimizer.param_groups[0]["betas"] = (0.5, 0.75)
+    step_with(ps, optimizer, 2)
+    assert optimizer.param_groups[0]["momentum"] == 0.5
+
+
+def test_a_count_of_steps_that_is_a_number() -> None:
+    """As other libraries write it: the step goes on from it."""
+    ps, optimizer = made()
+    optimizer.state[ps[0]]["step"] = 7
+    step_with(ps, optimizer, 2)
+    assert float(optimizer.state[ps[0]]["step"]) == 8.0
+
+
 def unreadable(ps: list[nn.Parameter], optimizer: Muon) -> None:
     optimizer.param_groups[0]["ball"] = "spherical"
 
@@ -202,6 +217,30 @@ def stage_with_a_dual(ps: list[nn.Parameter], optimizer: Muon) -> None:
 
 def vector_to_matrices(ps: list[nn.Parameter], optimizer: Muon) -> None:
     optimizer.param_groups[0]["params"].append(optimizer.param_groups[2]["params"].pop())
+
+
+def misspelled(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0]["scale"] = "orginal"
+
+
+def another_decay(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0]["decay"] = "coupled"
+
+
+def rate_of_a_file(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0].update(lr="0.1", nesterov=False)
+
+
+def lost_option(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    del optimizer.param_groups[0]["momentum"]
+
+
+def twice(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.param_groups[0]["params"].append(optimizer.param_groups[1]["params"][0])
+
+
+def no_momentum(ps: list[nn.Parameter], optimizer: Muon) -> None:
+    optimizer.state[ps[0]]["momentum_buffer"] = None
 
 
 def resized(ps: list[nn.Parameter], optimizer: Muon) -> None:
@@ -220,6 +259,12 @@ def written_by_hand(ps: list[nn.Parameter], optimizer: Muon) -> None:
         (vector_to_matrices, "needs a matrix"),
         (resized, "was resized"),
         (unreadable, "spherical"),
+        (misspelled, "did you mean 'original'"),
+        (another_decay, "decay must be"),
+        (rate_of_a_file, "lr must be finite"),
+        (lost_option, "has no 'momentum'"),
+        (twice, "in two of param_groups"),
+        (no_momentum, "no tensor, but None"),
         (stage_with_a_dual, "leave out after"),
     ],
 )
@@ -264,13 +309,27 @@ def test_a_freed_parameter_leaves_nothing_to_one_with_its_id() -> None:
     assert float(q.detach().abs().max()) > 0.0
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_large_gradients_that_change_sign(nesterov: bool) -> None:
-    """Their difference is not a finite number; weights and momentum stay finite."""
-    p = nn.Parameter(torch.eye(4, 6))
-    optimizer = Muon([p], lr=0.1, nesterov=nesterov)
+LARGE: dict[str, dict[str, Any]] = {
+    "plain": {"nesterov": False},
+    "nesterov": {},
+    "sign": {"ball": "sign"},
+    "row-norm": {"ball": "row-norm"},
+    "second moment": {"before": "second-moment"},
+    "moments after": {"after": "row-moment + entry-moment + rms:0.2"},
+    "fixed norm": {"fixed_norm": True, "weight_decay": 0.0},
+    "smooth": {"length": "smooth(l0=1.0, l1=3.0)"},
+    "clipped": {"length": "clipped"},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_large_gradients_that_change_sign(name: str, dtype: torch.dtype) -> None:
+    """Their difference is not a finite number, nor are their squares; weights and states stay finite."""
+    p = nn.Parameter(torch.eye(4, 6, dtype=dtype))
+    optimizer = Muon([{"params": [p], **LARGE[name]}], lr=0.1)
     for step in range(6):
-        p.grad = torch.full((4, 6), 2e38 * (-1) ** step)
+        p.grad = torch.full((4, 6), 0.45 * torch.finfo(dtype).max * (-1) ** step, dtype=dtype)
         optimizer.step()
-    assert bool(p.isfinite().all())
-    assert bool(optimizer.state[p]["momentum_buffer"].isfinite().all())
+    assert not int(optimizer.state[p]["skipped"])
+    assert all(bool(x.isfinite().all()) for x in [p, *optimizer.state[p].values()])

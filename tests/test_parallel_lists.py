@@ -44,6 +44,12 @@ CASES: dict[str, tuple[Case, str]] = {
     "algorithm": (lambda odd, lay: made({"a": eye(lay)}, group={"algorithm": "adamw" if odd else "lmo"}), "adamw"),
     "nesterov": (lambda odd, lay: made({"a": eye(lay)}, nesterov=odd), "nesterov=True"),
     "weight decay": (lambda odd, lay: made({"a": eye(lay)}, weight_decay=0.3 if odd else 0.0), "weight_decay=0.3"),
+    "sampling": (lambda odd, lay: made({"a": eye(lay)}, sample_every=int(odd)), "sample_every 1"),
+    "not finite": (
+        lambda odd, lay: made({"a": eye(lay)}, on_nonfinite="raise" if odd else "skip"),
+        "on_nonfinite raise",
+    ),
+    "memory": (lambda odd, lay: made({"a": eye(lay)}, memory_limit=1 if odd else None), "memory_limit 1"),
     "count": (lambda odd, lay: made({name: eye(lay) for name in ("a", "b")[: 1 if odd else 2]}), "nothing"),
 }
 

@@ -55,6 +55,11 @@ def test_no_factor_is_the_polar_factor() -> None:
     torch.testing.assert_close(polar.Shaped()(m), polar.ExactSVD()(m), rtol=0, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_narrow_floor_does_not_overflow() -> None:
+    assert shapes.Floor(0.5, 0.3, width=0.01)(np.array([1e-9, 1.0])) == pytest.approx([0.3, 1.0])
+
+
 @pytest.mark.parametrize("shape", [shape for shape, _ in EXPECTED.values()], ids=str)
 def test_extrema_between_grid_points_are_found(shape: shapes.Shape) -> None:
     product = ShapedMap(0.0, "", (shape, shapes.Ripple(0.3, 20.0)))

@@ -122,7 +122,9 @@ class Agreement:
     def _compare(self, optimizer: Any) -> None:
         """Check that ranks have the same parameters and options."""
         names = {id(p): name for name, p, _ in optimizer.named()}
-        first = f"strategy {self.team.strategy}, wire {self.team.precision}"
+        sampled = f"sample_every {optimizer.telemetry.every}, sample_share {optimizer.telemetry.share}"
+        others = f"on_nonfinite {optimizer.on_nonfinite}, memory_limit {optimizer.memory_limit}"
+        first = f"strategy {self.team.strategy}, wire {self.team.precision}, {sampled}, {others}"
         for shared in self.sets:
             lines = [_describe(names[id(p)], p, group, optimizer) for group, p in shared.entries]
             self.team.compare(shared.places[0], [first, *lines], shared.params[0].device)

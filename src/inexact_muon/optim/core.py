@@ -23,7 +23,7 @@ from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.finite import check_gradient
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.lengths import FIXED, Length
-from inexact_muon.optim.options import check_betas
+from inexact_muon.optim.options import REQUIRED, check_betas
 from inexact_muon.optim.stepplan import StepPlan, alike, dependencies, interleaved, member_of, single, staged_in
 from inexact_muon.optim.telemetry import SHARE, Entry, Telemetry
 from inexact_muon.polar.batching import limit_on
@@ -131,11 +131,10 @@ class LMOOptimizer(Groups):
             with torch.enable_grad():
                 loss = closure()
         for i, group in enumerate(self.param_groups):
-            if "algorithm" not in group:  # written by hand in place of one of ours
-                raise ValueError(
-                    f"param_groups[{i}] has no 'algorithm': change a copy of the group, as in {{**group, 'lr': 0.01}}"
-                )
-            if "betas" in group and group["algorithm"] == "adamw":  # set since the last step
+            if not group.keys() >= REQUIRED:  # written by hand in place of one of ours
+                missing = min(REQUIRED - group.keys())
+                raise ValueError(f"param_groups[{i}] has no {missing!r}: change a copy of it, {{**group, 'lr': 0.01}}")
+            if "betas" in group:  # set since the last step
                 group["momentum"], group["beta2"] = check_betas(group.pop("betas"))
         if self.rates.apart:
             lrs = [group["lr"] for group in self.param_groups]

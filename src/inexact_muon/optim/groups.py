@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from inexact_muon.strategies import Strategy
     from inexact_muon_lab.tune.advice import Advice
 
-
 VALUES: dict[str, tuple[type, Callable[[str], Any]]] = {
     "ball": (Ball, parse),
     "length": (Length, parse_length),
@@ -55,20 +54,15 @@ VALUES: dict[str, tuple[type, Callable[[str], Any]]] = {
 }
 """Option of a group -> class of its value, and what reads its text."""
 
-
 FLOOR = 0.01
-"""Rates below this fraction of all that a run started with are no reason to warn: a schedule that has ended there, such
-as cosine annealing to one `eta_min`."""
+"""Rates below this fraction of the first ones are where a schedule ends, such as cosine annealing to one `eta_min`."""
 
 
 @dataclass
 class Rates:
     """Notices that the rates of LMO and AdamW groups, which started apart, have become equal. Warns once.
 
-    Attributes:
-        first: algorithm -> the rates that its groups started with.
-        apart: whether these differ and no warning was issued yet; a step then compares the rates.
-        compared: the rates that were compared last.
+    `first` has the rates that groups of an algorithm started with; while they are `apart`, steps compare the rates.
     """
 
     first: dict[str, set[float]] = field(default_factory=lambda: {"lmo": set(), "adamw": set()})
@@ -86,20 +80,22 @@ class Rates:
     def check(self, groups: Sequence[Group]) -> None:
         """Compare the rates of both algorithms at a step, in six digits: float32 may round them.
 
-        Groups may differ among themselves, as with a decay from layer to layer.
+        Groups may differ among themselves, as with a decay from layer to layer, and some of one algorithm may be apart.
         """
         self.compared = [group["lr"] for group in groups]
         now = Rates()
         for algorithm, lr in {(group["algorithm"], group["lr"]) for group in groups}:
             now.started(algorithm, lr)
         lmo, adamw = now.first.values()
-        if lmo != adamw or max(lmo, default=0.0) <= FLOOR * min(*self.first["lmo"], *self.first["adamw"]):
+        shared, ended = lmo & adamw, FLOOR * min(*self.first["lmo"], *self.first["adamw"])
+        if shared not in (lmo, adamw) or max(shared, default=0.0) <= ended:
             return
         self.apart, self.warned = False, True
-        rates, *first = (", ".join(f"{rate:g}" for rate in sorted(lrs)) for lrs in (lmo, *self.first.values()))
+        rates, *first = (", ".join(f"{rate:g}" for rate in sorted(lrs)) for lrs in (shared, *self.first.values()))
         warn(
-            f"all groups now have lr={rates}; those of the LMO started at {first[0]}, those of AdamW at {first[1]}: a "
-            "schedule should multiply each group's own rate (docs: Use it with ..., learning rates)"
+            f"{'all groups' if lmo == adamw else 'groups of both algorithms'} now have lr={rates}; those of the LMO "
+            f"started at {first[0]}, those of AdamW at {first[1]}: a schedule should multiply each group's own rate "
+            "(docs: Use it with ..., learning rates)"
         )
 
 
@@ -142,8 +138,7 @@ class Groups(Observed):
         self.memory_limit, self.on_nonfinite, self.state_dtype = memory_limit, on_nonfinite, state_dtype
         if isinstance(params, nn.Module):
             raise TypeError(
-                f"expected parameters, got the model {type(params).__name__}: pass its hidden matrices, or let "
-                "Muon.for_model(model, lr) route all of them"
+                f"expected parameters, got a {type(params).__name__}: let Muon.for_model(model, lr) route them"
             )
         choices = {"ball": ball, "length": length, "view": Whole(), **{k: options.get(k) for k in ("before", "after")}}
         texts = {option: self._register(option, choice) for option, choice in choices.items()}
@@ -238,8 +233,8 @@ class Groups(Observed):
                 dtype = buffer_dtype(key, self.state_dtype or p.dtype)
                 state[key] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
         for key in ("step", "skipped"):  # float32 as the fused AdamW kernel requires
-            if key not in state:
-                state[key] = torch.zeros((), dtype=torch.float32, device=p.device)
+            if not isinstance(count := state.get(key, 0), Tensor):
+                state[key] = torch.full((), float(count), dtype=torch.float32, device=p.device)
         return state
 
     def ranks(self) -> Ranks | None:
@@ -261,8 +256,12 @@ class Groups(Observed):
         return self.joined.team
 
     def _resolve(self) -> None:
-        """Choose an oracle for each shape that `polar="auto"` has not resolved yet."""
+        """Validate edited groups, and choose an oracle for each shape that `polar="auto"` has not resolved yet."""
+        parameters = [id(p) for group in self.param_groups for p in group["params"]]
+        if len(set(parameters)) < len(parameters):
+            raise ValueError("a parameter is in two of param_groups: remove it from one of them")
         for i, group in enumerate(self.param_groups):
+            check_options(group, read_numbers=False)
             if self._resolved.get(i) == (group["ball"], len(group["params"])):
                 continue
             ball = self.ball(group)

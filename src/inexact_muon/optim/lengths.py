@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from inexact_muon._text import nearest, read, write
@@ -88,6 +89,7 @@ class Smooth(Length):
             raise ValueError(f"smooth: delta must lie in [0, 1), got {self.delta}")
 
     def __call__(self, radius: float, dual: Tensor) -> Tensor | float:
+        dual = dual.clamp(max=torch.finfo(dual.dtype).max / (1.0 + self.l1))  # avoids inf/inf if it overflows
         tiny = (dual == 0).to(dual.dtype)  # avoids 0/0 if l0 = 0 and the gradient is zero
         return radius * (1.0 - self.delta) / (1.0 + self.delta) ** 2 * dual / (self.l0 + self.l1 * dual + tiny)
 

@@ -50,6 +50,9 @@ BUFFERS = {"lmo": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 SCHEDULED = ("lr", "momentum", "beta2", "eps", "weight_decay", "decay_lr", "turn")
 """Group options that training may change; loading a checkpoint restores them."""
 
+REQUIRED = frozenset((*ALGORITHM, *SCHEDULED))
+"""Options that every group has."""
+
 SCHEDULERS = ("initial_lr", "initial_momentum", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr")
 """Entries that torch's schedulers put into a group; loading a checkpoint replaces them by those of the file."""
 
@@ -92,23 +95,28 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-def check_options(group: Mapping[str, Any], needs_dual: bool = False, own_momenta: bool = False) -> None:
+def check_options(
+    group: Mapping[str, Any], needs_dual: bool = False, own_momenta: bool = False, read_numbers: bool = True
+) -> None:
     """Validate the options of a complete group, each by itself and with the others.
 
     Args:
         needs_dual: of the group's length.
         own_momenta: whether the optimizer is EF21's.
+        read_numbers: if False, of numbers only the types, without waiting for an accelerator.
     """
     if isinstance(group["lr"], Tensor) and group["lr"].numel() != 1:
         raise ValueError(f"lr must have one element, got shape {tuple(group['lr'].shape)}")
     for key, name, within, words in RANGES:
-        if not isinstance(group[key], Real | Tensor) or not within(float(group[key])):
+        if not isinstance(group[key], Real | Tensor) or (read_numbers and not within(float(group[key]))):
             raise ValueError(f"{name} must {words}, got {group[key]!r}")
     for key, known in WORDS.items():
         if group[key] not in known:
             raise ValueError(f"{key} must be {' or '.join(map(str, known))}, got {group[key]!r}")
     if group["scale"] not in SCALES:
         raise ValueError(unknown_scale(group["scale"]))
+    if not read_numbers:
+        return
     if group["fixed_norm"] and group["weight_decay"]:
         raise ValueError("fixed_norm=True keeps the norm that weight_decay would change: set weight_decay=0")
     if not 0.0 < group["decay_lr"] < inf:
@@ -225,11 +233,7 @@ ADAMW = ("lr", "betas", "weight_decay", "eps")
 
 
 def check_adamw(adamw: object) -> None:
-    """Validate the type and the names of `adamw`; values are validated with their group.
-
-    Raises:
-        TypeError: no mapping, or a name that AdamW does not have.
-    """
+    """Validate the type and the names of `adamw`; values are validated with their group."""
     if adamw is None:
         return
     if not isinstance(adamw, Mapping):

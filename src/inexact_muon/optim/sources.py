@@ -33,6 +33,9 @@ SCALES = {None: "original", "rms_to_rms": "spectral"}
 ENTRIES = {"step", "skipped", "use_muon", "momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
 """Entries of a parameter's state in Muon and AdamW; more of them are another algorithm's."""
 
+SPECTRAL_NORMS = (1, 2, 3)
+"""norm_type of pytorch_optimizer's SCION that is the spectral ball: auto, spectral and that of kernels."""
+
 AVERAGED = {"params", "param_names", "name", "use_muon", "lr", "initial_lr", "momentum", "weight_decay"}
 """Options of KellerJordan's groups of matrices, whose momentum is an average."""
 
@@ -75,7 +78,7 @@ def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None)
         ours |= {"momentum": 1.0 - group["momentum"], "constrained": not free, "radius": group.get("scale", 1.0)}
     rest = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and not (k == "scale" and _is_scion(group))}
     numbers = {k: v for k, v in rest.items() if isinstance(v, int | float) and k != "qk_clip_threshold"}
-    strange = sorted(set(rest) - set(numbers))
+    strange = sorted(set(rest) - set(numbers)) + ["norm_type"] * (group.get("norm_type", 1) not in SPECTRAL_NORMS)
     if strange:
         warn(f"options of the checkpoint without a counterpart here: {', '.join(map(shown, strange))}")
     return numbers | ours

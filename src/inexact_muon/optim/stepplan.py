@@ -219,6 +219,8 @@ def member_of(optimizer: Any, group: Group, p: Tensor, numbers: int, ranks: Any)
 def check_buffers(p: Tensor, buffers: Iterable[Tensor]) -> None:
     """Validate that the state of a parameter belongs to its shape, which `p.data = ...` may have changed."""
     for buffer in buffers:
+        if not isinstance(buffer, Tensor):
+            raise ValueError(f"the state of a parameter of shape {tuple(p.shape)} has no tensor, but {buffer!r}")
         if buffer.shape != p.shape:
             raise ValueError(
                 f"the state of a parameter of shape {tuple(p.shape)} has shape {tuple(buffer.shape)}: if the parameter "

@@ -80,6 +80,8 @@ def polynomial(coefficients: tuple[tuple[float, ...], ...]) -> Schedule:
         )
     if not all(isfinite(c) for step in rows for c in step):
         raise ValueError("polynomial: coefficients must be finite")
+    if not all(map(any, rows)):
+        raise ValueError("polynomial: each step must have a coefficient that is not zero")
     return Schedule(0.0, "given by the user", rows)
 
 

@@ -172,9 +172,10 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
     if x.ndim < 2 or not x.numel() or not x.dtype.is_floating_point:
         return
     whole = getattr(x, "full_tensor", lambda: x)()
-    if whole.layout != torch.strided or whole.is_meta or whole.nbytes > whole.untyped_storage().nbytes():
+    plain = whole.layout == torch.strided and not (whole.is_meta or whole.is_nested)
+    if not plain or whole.nbytes > whole.untyped_storage().nbytes():
         raise ValueError(
-            f"the momentum of {name} is sparse, expanded or without data: no supported optimizer saves that"
+            f"the momentum of {name} is sparse, nested, expanded or without data: no supported optimizer saves that"
         )
     if whole.dtype.itemsize < 2:  # torch has few operations for 8-bit dtypes
         whole = whole.float()

@@ -89,7 +89,7 @@ class Floor(Shape):
     def __call__(self, s: Array) -> Array:
         if self.width == 0.0:
             return np.where(s < self.tau, self.value, 1.0)
-        return self.value + (1.0 - self.value) / (1.0 + np.exp(-np.log(s / self.tau) / self.width))
+        return self.value + (1.0 - self.value) / (1.0 + np.exp(np.minimum(-np.log(s / self.tau) / self.width, 700.0)))
 
     @property
     def kinks(self) -> tuple[float, ...]:

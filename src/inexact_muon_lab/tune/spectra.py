@@ -45,6 +45,10 @@ DEFAULT = "gpt-late"
 """Default spectrum of `transfer`."""
 
 
+LARGEST = 2.0**500
+"""Sums and squares of singular values of matrices with larger entries overflow; they are taken to have these."""
+
+
 def gaussian(n: int) -> Array:
     """Quantiles of the quarter-circle law, the spectrum of a square Gaussian matrix; the smallest is about 1/n."""
     x = np.linspace(0.0, 1.0, 20001)
@@ -88,7 +92,8 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
     resolved = max(wide.shape) * torch.finfo(wide.dtype).eps * s[0]
     positive = s[s > torch.maximum(rank_threshold(wide, matrix.dtype), resolved)]
     n, m = matrix.shape
-    return Layer(name, (n, m), positive.numpy(force=True) * float(matrix.abs().max()))
+    size = min(float(matrix.abs().max()), LARGEST)
+    return Layer(name, (n, m), positive.numpy(force=True) * size)
 
 
 def judge_layer(method: PolarMethod, layer: Layer) -> Inexactness:

@@ -84,7 +84,8 @@ class SecondMoment(Before):
 
     def __call__(self, m: Tensor, g: Tensor, old: Tensor | None) -> tuple[Tensor, Tensor | None]:
         assert old is not None
-        v = torch.lerp(old, g.square(), 1.0 - self.beta2)
+        # Squares of large finite numbers overflow, and infinity less infinity would be NaN.
+        v = torch.lerp(old, g.square().clamp_(max=torch.finfo(g.dtype).max), 1.0 - self.beta2)
         # With eps = 0 an entry that never had a gradient is 0/0.
         return m / v.sqrt().add_(self.eps or torch.finfo(v.dtype).tiny), v
 
