@@ -197,8 +197,7 @@ class LMOOptimizer(Groups):
             for m in bad.values():
                 m.state["skipped"] += 1
             plan = self._plan_of([replace(m) for m in members if id(m) not in bad], ranks)  # owners may differ
-        if plan.flagged:
-            plan.set_flags()
+            plan.begin()
         return plan, members
 
     def _plan_of(self, members: list[Member], ranks: Ranks | None) -> StepPlan:
@@ -236,11 +235,10 @@ class LMOOptimizer(Groups):
                 equations.update_buffers_(batch, inputs)
             else:
                 batch.route.update_buffers_(batch, inputs)
-            states = [member.state for member in batch.members]
             if batch.flags is None:
-                torch._foreach_add_([state["step"] for state in states], 1.0)
+                torch._foreach_add_([member.state["step"] for member in batch.members], 1.0)
             else:
-                batch.flags.count_(states)
+                torch._foreach_add_(batch.flags.counters, batch.flags.counts)
 
     def solve(
         self,

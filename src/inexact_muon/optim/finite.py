@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,27 +43,14 @@ class Flags:
     Attributes:
         vector: whether each gradient is finite.
         on: 1 if it is, else 0; float32.
-        off: 1 - on.
+        counts: numbers of `on`, then of its opposite, as views.
+        counters: to which these are added: `step` of each parameter, then `skipped`.
     """
 
     vector: Tensor
     on: Tensor
-    off: Tensor
-
-    @classmethod
-    def from_vector(cls, vector: Tensor) -> Flags:
-        """Flags from a boolean vector."""
-        on = vector.to(torch.float32)
-        return cls(vector, on, 1.0 - on)
-
-    def narrow(self, first: int, count: int) -> Flags:
-        """The flags of consecutive gradients, as views."""
-        return Flags(*[x.narrow(0, first, count) for x in (self.vector, self.on, self.off)])
-
-    def count_(self, states: Sequence[dict[str, Any]]) -> None:
-        """Increment `step` of finite and `skipped` of other parameters."""
-        counts = [state[key] for key in ("step", "skipped") for state in states]
-        torch._foreach_add_(counts, [*self.on.unbind(), *self.off.unbind()])
+    counts: list[Tensor]
+    counters: list[Tensor]
 
 
 def usable(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> Tensor:

@@ -14,14 +14,50 @@ from torch import Tensor
 from inexact_muon.dtensors import local
 from inexact_muon.optim import finite
 from inexact_muon.optim.adamw import NUMBERS, by_options
-from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks, settled
+from inexact_muon.optim.batches import COMPOSING, Batch, Member, settled
 from inexact_muon.optim.finite import Flags, usable
 from inexact_muon.optim.options import BUFFERS
+from inexact_muon.optim.stacks import Stacks
 from inexact_muon.optim.telemetry import Entry
 from inexact_muon.polar.batching import limit_on, within
 
 if TYPE_CHECKING:
     from inexact_muon.optim.stages.step import Staged
+
+
+class Flagged:
+    """Batches on an accelerator whose flags are set together.
+
+    Their numbers stay where they are, so that the view of each, which counts it, is made once.
+    """
+
+    def __init__(self, batches: Sequence[Batch], shared: dict[int, tuple[Any, int]]) -> None:
+        members = [m for batch in batches for m in batch.members]
+        device, count = members[0].piece.device, len(members)
+        agreed = [shared[id(m.p)] for m in members if id(m.p) in shared]
+        self.members, self.batches = members, batches
+        self.set = agreed[0][0] if agreed else None
+        self.index = torch.tensor([k for _, k in agreed]).to(device)
+        self.numbers = torch.empty((2, count), device=device)
+        views, low = self.numbers.view(-1).unbind(), 0
+        for batch in batches:
+            high = low + len(batch.members)
+            counts = [*views[low:high], *views[count + low : count + high]]
+            counters = [m.state[key] for key in ("step", "skipped") for m in batch.members]
+            batch.flags = Flags(self.numbers[0], self.numbers[0, low:high], counts, counters)
+            low = high
+
+    def update(self) -> None:
+        """Set the flags, from those that ranks agreed on or from the gradients."""
+        if self.set is not None:
+            vector = self.set.finite.index_select(0, self.index)
+        else:
+            vector = usable([m.gradient for m in self.members], [m.buffers[0].dtype for m in self.members])  # type: ignore[misc]
+        self.numbers[0].copy_(vector)
+        torch.logical_not(vector, out=self.numbers[1])
+        vectors = vector.split_with_sizes([len(batch.members) for batch in self.batches])
+        for batch, flags in zip(self.batches, vectors, strict=True):
+            batch.flags.vector = flags  # type: ignore[union-attr]
 
 
 @dataclass
@@ -42,7 +78,6 @@ class StepPlan:
     kinds: list[Any] = field(default_factory=list)
     sets: list[Any] = field(default_factory=list)
     shared: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    indices: dict[int, Any] = field(default_factory=dict)
 
     @cached_property
     def agreed(self) -> list[tuple[Any, int] | None]:
@@ -59,10 +94,14 @@ class StepPlan:
         return [(members, [m.buffers[0].dtype for m in members]) for members in devices.values()]
 
     @cached_property
-    def flagged(self) -> list[Batch]:
-        """Batches on accelerators."""
-        batches = chain(*self.chunks, self.adamw)
-        return [b for b in batches if b.members[0].piece.device.type not in finite.HOST_READABLE]
+    def flagged(self) -> list[Flagged]:
+        """Batches on accelerators, by device and by the set of ranks that agree on their gradients."""
+        alike: dict[Any, list[Batch]] = {}
+        for batch in chain(*self.chunks, self.adamw):
+            first = batch.members[0]
+            if first.piece.device.type not in finite.HOST_READABLE:
+                alike.setdefault((first.piece.device, id(self.shared.get(id(first.p), [None])[0])), []).append(batch)
+        return [Flagged(batches, self.shared) for batches in alike.values()]
 
     def begin(self) -> list[Member]:
         """Let each member have its gradient of this step; returns those on the host that is not finite.
@@ -82,27 +121,9 @@ class StepPlan:
             fine = usable([m.gradient for m in members], dtypes).tolist()  # type: ignore[misc]
             if not all(fine):
                 bad += [m for m, ok in zip(members, fine, strict=True) if not ok]
+        for flagged in self.flagged:
+            flagged.update()
         return bad
-
-    def set_flags(self) -> None:
-        """Flags of the batches on accelerators: one vector for each device, and those that ranks agreed on."""
-        own: dict[torch.device, list[Batch]] = {}
-        for batch in self.flagged:
-            if id(batch.members[0].p) not in self.shared:
-                own.setdefault(batch.members[0].piece.device, []).append(batch)
-                continue
-            rows = [self.shared[id(m.p)] for m in batch.members]
-            if id(batch) not in self.indices:
-                self.indices[id(batch)] = torch.tensor([k for _, k in rows]).to(batch.members[0].piece.device)
-            batch.flags = Flags.from_vector(rows[0][0].finite.index_select(0, self.indices[id(batch)]))
-        for batches in own.values():
-            members = [m for b in batches for m in b.members]
-            vector = usable([m.gradient for m in members], [m.buffers[0].dtype for m in members])  # type: ignore[misc]
-            flags, low = Flags.from_vector(vector), 0
-            for batch in batches:
-                parts = [x.narrow(0, low, len(batch.members)) for x in (flags.vector, flags.on, flags.off)]
-                batch.flags = Flags(*parts)
-                low += len(batch.members)
 
     def finite_ids(self) -> set[int]:
         """Ids of the parameters that are updated; reads the flags."""
