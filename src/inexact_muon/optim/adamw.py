@@ -33,12 +33,13 @@ def adamw_(batch: Batch, telemetry: Telemetry) -> None:
         torch._foreach_add_([m.state["step"] for m in members], 1.0)
     else:
         torch._foreach_add_(flags.counters, flags.counts)
-    pairs = [(m.piece, x) for m in members for x in (m.gradient, *m.buffers)]
+    rows: list[Any] = [(m.piece, m.gradient, *m.buffers) for m in members]
     fused = (
         not isinstance(members[0].group["momentum"], Tensor)
         and members[0].piece.device.type in ("cpu", "cuda")
-        and all([p.dtype == x.dtype and p.stride() == x.stride() for p, x in pairs])  # type: ignore[union-attr]  # noqa: C419
-        and all([p.is_contiguous() or _is_channels_last(p) for p, _ in pairs])  # noqa: C419
+        and all([p.dtype == g.dtype == m.dtype == v.dtype for p, g, m, v in rows])  # noqa: C419
+        and all([p.stride() == g.stride() == m.stride() == v.stride() for p, g, m, v in rows])  # noqa: C419
+        and all([p.is_contiguous() or _is_channels_last(p) for p, *_ in rows])  # noqa: C419
     )  # the kernel iterates over memory and ignores strides
     if not fused:
         on: Sequence[Tensor | None] = [None] * len(members) if flags is None else flags.counts
@@ -54,10 +55,10 @@ def adamw_(batch: Batch, telemetry: Telemetry) -> None:
             index = [k for k, m in enumerate(members) if m.piece.numel() < LARGE]
             small = [members[k] for k in index]
             written = [m.piece for m in small] + [m.buffers[i] for i in (0, 1) for m in small]
-            rows = batch.rows.get("adamw") or Rows.of(batch.rows, "adamw", index * 3, written)
-            old = rows.joined(written)
+            packed = batch.rows.get("adamw") or Rows.of(batch.rows, "adamw", index * 3, written)
+            old = packed.joined(written)
             _fused(small, None)
-            rows.copy_to(written, torch.where(rows.spread(flags.vector), rows.joined(written), old))
+            packed.copy_to(written, torch.where(packed.spread(flags.vector), packed.joined(written), old))
     for m, old in zip(sampled, before, strict=True):
         update = old.double() * (1.0 - float(m.group["lr"]) * m.group["weight_decay"]) - m.piece.double()
         telemetry.record_sizes(id(m.p), update, old)

@@ -146,13 +146,11 @@ class LMOOptimizer(Groups):
         entries = self._selected() if drops else [(group, p) for group in self.param_groups for p in group["params"]]
         if ranks is not None:
             ranks.agreement.agree(self, entries)
-        ready = []
-        for group, p in entries:
-            if p.grad is not None:
-                ready.append((group, p))
-                odd = self.on_nonfinite == "raise" or p.grad.layout != torch.strided
-                if odd and (ranks is None or not ranks.team.handles(p)):
-                    check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+        ready = [(group, p) for group, p in entries if p.grad is not None]
+        raising = self.on_nonfinite == "raise"
+        for p in [p for _, p in ready] if ranks is None else ranks.agreement.alone:  # ranks have agreed on the others
+            if p.grad is not None and (raising or p.grad.layout != torch.strided):
+                check_gradient(p, self.on_nonfinite, self.dtype_of(p))
         plan, members = self._planned(ready, ranks)
         if self.telemetry.every or self.observers:
             self._begin(ready, plan)

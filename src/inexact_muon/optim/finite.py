@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -19,8 +18,6 @@ from inexact_muon.dtensors import gathered
 Number = float | Tensor
 """A float if the host knows the value, else a tensor of one element."""
 
-
-DTYPE = attrgetter("dtype")
 
 HOST_READABLE = ("cpu",)
 """Device types whose values the host can read without a synchronisation."""
@@ -61,7 +58,7 @@ def usable(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> Tensor
         entries.append(cast if cast.numel() else cast.new_zeros(1))  # the largest entry needs one
     norms = torch._foreach_norm(entries, inf)
     share = 1.0 if norms[0].device.type in HOST_READABLE else 0.5
-    if len(set(dtypes)) == 1 and len(set(map(DTYPE, norms))) == 1:
+    if dtypes.count(dtypes[0]) == len(dtypes):
         return torch.stack(norms) <= share * torch.finfo(dtypes[0]).max
     limits = [share * torch.finfo(dtype).max for dtype in dtypes]
     return torch.stack(torch._foreach_div([norm.double() for norm in norms], limits)) <= 1.0

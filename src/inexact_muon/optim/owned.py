@@ -114,14 +114,15 @@ class Owned(Assembly):
                         incoming[at[rank]].append((prod(place.piece_shape(j)), k))
         return outgoing, incoming
 
-    def _others(self) -> list[tuple[Tensor, Batch, Packing]]:
-        """(indices, members that other ranks own, their packing), in batches of at most SCRATCH entries or one."""
+    def _others(self) -> list[tuple[Tensor, Batch, int, Packing]]:
+        """(indices, members that others own, their entries, packing), in batches of at most SCRATCH entries or one."""
         rows = [(k, m) for k, m in enumerate(self.members) if m.owner != self.me]
         batches = []
         for chunk in within((((k, m), m.p.numel()) for k, m in rows), SCRATCH):
             index = torch.tensor([k for k, _ in chunk]).to(self.members[0].piece.device)
             packing = packing_of([self.sizes[k] for k, _ in chunk])
-            batches.append((index, Batch([m for _, m in chunk], route=self), packing))
+            members = [m for _, m in chunk]
+            batches.append((index, Batch(members, route=self), sum(m.p.numel() for m in members), packing))
         return batches
 
     def prepared_here(self, batch: Batch) -> Batch:
@@ -138,10 +139,10 @@ class Owned(Assembly):
         """Of those that others own, a few at a time: their inputs are not needed for anything else."""
         own = self.prepared_here(batch)
         equations(own).update_buffers_(own, inputs)
-        for index, other, packing in self.others:
+        for index, other, entries, packing in self.others:
             if batch.flags is not None:
                 other.flags = replace(batch.flags, vector=batch.flags.vector.index_select(0, index))
-            flat = other.members[0].buffers[0].new_empty(sum(m.p.numel() for m in other.members))
+            flat = other.members[0].buffers[0].new_empty(entries)
             scratch = Packing.cut([flat], [packing])
             equations(other).lmo_inputs(other, scratch)
             equations(other).update_buffers_(other, scratch)
@@ -231,7 +232,8 @@ class Owned(Assembly):
         if not self.divided:
             own = self.counts[self.ranks.index(self.me)]
             flat = like.new_empty(max(self.counts) if self.padded else own, dtype=self.back)
-            self._copy_flat(self._split(zs), flat)
+            packed = self.solved is not None and self.solved.stacks.packings  # type: ignore[union-attr]
+            self._copy_flat(zs if packed else self._split(zs), flat)
             if self.padded:
                 return self.wire.gather(flat, self.group)
             ranks = len(self.ranks)

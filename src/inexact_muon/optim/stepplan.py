@@ -108,15 +108,13 @@ class StepPlan:
 
         Elsewhere flags mark them, for each batch.
         """
-        bad = []
         for member, agreed in zip(self.members, self.agreed, strict=True):
-            if agreed is None:
-                member.gradient = member.p.grad
-            else:
-                shared, k = agreed
-                member.gradient = shared.gradients[k]
-                if isinstance(shared.finite, list) and not shared.finite[k]:
-                    bad.append(member)
+            member.gradient = member.p.grad if agreed is None else agreed[0].gradients[agreed[1]]
+        bad = []
+        known = {id(s): s.finite for s in self.sets if isinstance(s.finite, list) and not all(s.finite)}
+        if known:
+            rows = [(m, *agreed) for m, agreed in zip(self.members, self.agreed, strict=True) if agreed is not None]
+            bad = [m for m, shared, k in rows if id(shared) in known and not shared.finite[k]]
         for members, dtypes in self.on_host:
             fine = usable([m.gradient for m in members], dtypes).tolist()  # type: ignore[misc]
             if not all(fine):
@@ -144,10 +142,10 @@ def dependencies(optimizer: Any, entries: Sequence[Entry]) -> tuple[list[Any], l
     for group in optimizer.param_groups:
         values += map(group.__getitem__, COMPOSING)
     for group, p in entries:
-        objects += (group, p)
-        values += (p.shape, p.dtype, p.device)
-        if optimizer.joined is not None:
-            objects += (getattr(p, "_spec", None), getattr(p, "_local_tensor", None))
+        objects += (group, p, p.dtype)
+        values += (p.shape, p.device)
+        if hasattr(p, "_spec"):
+            objects += (p._spec, p._local_tensor)  # type: ignore[attr-defined]
     for state in optimizer.state.values():
         objects.append(state)
         objects += state.values()
