@@ -30,7 +30,7 @@ def adamw_(batch: Batch, telemetry: Telemetry) -> None:
     sampled = [m for m in members if id(m.p) in telemetry.chosen and (m.place is None or m.place.copy == 0)]
     before = [m.piece.detach().clone() for m in sampled]
     if flags is None:
-        torch._foreach_add_([m.state["step"] for m in members], 1.0)
+        torch._foreach_add_(*batch.steps)
     else:
         torch._foreach_add_(flags.counters, flags.counts)
     rows: list[Any] = [(m.piece, m.gradient, *m.buffers) for m in members]

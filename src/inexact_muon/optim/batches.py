@@ -174,6 +174,12 @@ class Batch:
         return [Part([self.members[k] for k in index], index, whole, self.large) for index in alike.values()]
 
     @cached_property
+    def steps(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The step counts of the members, and ones to add: torch would make a tensor of a number for each of them."""
+        counts = [m.state["step"] for m in self.members]
+        return counts, [torch.ones_like(counts[0])] * len(counts) if counts else []
+
+    @cached_property
     def ball(self) -> Ball:
         """That of the members; with the oracle itself if `auto` has chosen one for all their shapes."""
         first = self.members[0]

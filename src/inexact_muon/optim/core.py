@@ -234,7 +234,7 @@ class LMOOptimizer(Groups):
             else:
                 batch.route.update_buffers_(batch, inputs)
             if batch.flags is None:
-                torch._foreach_add_([member.state["step"] for member in batch.members], 1.0)
+                torch._foreach_add_(*batch.steps)
             else:
                 torch._foreach_add_(batch.flags.counters, batch.flags.counts)
 
