@@ -173,7 +173,7 @@ def alone(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]
     for member in members:
         devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
     for device, kinds in devices.items():
-        ordered = [m for kind in kinds.values() for m in sorted(kind, key=lambda m: tuple(sorted(m.piece.shape)))]
+        ordered = [m for kind in kinds.values() for m in sorted(kind, key=_shape)]
         for chunk in within(((member, member.work) for member in ordered), limit_on(device, limit)):
             by_kind: dict[tuple[Any, ...], list[Member]] = {}
             for member in chunk:
@@ -182,6 +182,11 @@ def alone(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]
                 Batch(kind, Stacks(kind[0].ball, [m.here for m in kind], kind[0].buffers[0]))
                 for kind in by_kind.values()
             ]
+
+
+def _shape(m: Member) -> tuple[list[int], tuple[int, ...]]:
+    """Sorts matrices with the same sides to each other, and those of one stack without others between them."""
+    return sorted(m.piece.shape), tuple(m.piece.shape)
 
 
 def single(members: Iterable[Member], limit: int | None) -> StepPlan:
