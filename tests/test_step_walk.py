@@ -20,7 +20,7 @@ from inexact_muon_lab.plan.recorder import fake_h100
 from ranks import on_ranks
 
 FRAMES = 8
-ON_CPU, ON_ACCELERATOR, ON_RANKS = (13, 38), (16, 44), (20, 60)
+ON_CPU, ON_ACCELERATOR, ON_RANKS = (13, 38), (16, 44), (19, 59)
 """Most files and functions; on ranks where two of them share every matrix."""
 MODEL_FILES, MODEL_FUNCTIONS = 14, 60
 """Of `for_model` on a GPT of two blocks, whose code need not be read."""

@@ -23,14 +23,14 @@ def local_gradients(tensors: Sequence[Any], known: dict[int, Any]) -> list[Tenso
     gradients: list[Tensor | None] = []
     for k, p in enumerate(tensors):
         g = p.grad
-        if g is not None and hasattr(g, "_local_tensor"):
+        if type(g) is not Tensor and hasattr(g, "_local_tensor"):
             if g._spec is not p._spec and g._spec is not known.get(k):
                 if g.placements != p.placements:
                     g = g.redistribute(p.device_mesh, p.placements)
                 else:
                     known[k] = g._spec
             g = g._local_tensor
-            g = g.wait() if hasattr(g, "wait") else g
+            g = g.wait() if type(g) is not Tensor and hasattr(g, "wait") else g
         gradients.append(g)
     return gradients
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.rows import flattened, unflattened
+from inexact_muon.optim.rows import Rows
 from inexact_muon.optim.telemetry import Telemetry
 
 LARGE = 2**18
@@ -29,33 +29,36 @@ def adamw_(batch: Batch, telemetry: Telemetry) -> None:
     members, flags = batch.members, batch.flags
     sampled = [m for m in members if id(m.p) in telemetry.chosen and (m.place is None or m.place.copy == 0)]
     before = [m.piece.detach().clone() for m in sampled]
-    states = [m.state for m in members]
     if flags is None:
-        torch._foreach_add_([state["step"] for state in states], 1.0)
+        torch._foreach_add_(*batch.steps)
     else:
-        flags.count_(states)
-    pairs = [(m.piece, x) for m in members for x in (m.gradient, *m.buffers)]
+        torch._foreach_add_(flags.counters, flags.counts)
+    rows: list[Any] = [(m.piece, m.gradient, *m.buffers) for m in members]
     fused = (
         not isinstance(members[0].group["momentum"], Tensor)
         and members[0].piece.device.type in ("cpu", "cuda")
-        and all([p.dtype == x.dtype and p.stride() == x.stride() for p, x in pairs])  # type: ignore[union-attr]  # noqa: C419
-        and all([p.is_contiguous() or _is_channels_last(p) for p, _ in pairs])  # noqa: C419
+        and all([p.dtype == g.dtype == m.dtype == v.dtype for p, g, m, v in rows])  # noqa: C419
+        and all([p.stride() == g.stride() == m.stride() == v.stride() for p, g, m, v in rows])  # noqa: C419
+        and all([p.is_contiguous() or _is_channels_last(p) for p, *_ in rows])  # noqa: C419
     )  # the kernel iterates over memory and ignores strides
     if not fused:
-        on: Sequence[Tensor | None] = [None] * len(members) if flags is None else flags.on.unbind()
-        for member, flag in zip(members, on, strict=True):
+        on: Sequence[Tensor | None] = [None] * len(members) if flags is None else flags.counts
+        for member, flag in zip(members, on, strict=False):
             _single(member, flag)
     elif flags is None:
         _fused(members, None)
     else:
-        small: list[tuple[Member, Tensor]] = []
-        for member, finite, skip in zip(members, flags.vector.unbind(), flags.off.unbind(), strict=True):
-            if member.piece.numel() >= LARGE:
-                _fused([member], skip)
-            else:
-                small.append((member, finite))
-        if small:
-            _masked([member for member, _ in small], [finite for _, finite in small])
+        large = [k for k, m in enumerate(members) if m.piece.numel() >= LARGE]
+        for k in large:
+            _fused([members[k]], flags.counts[len(members) + k])
+        if len(large) < len(members):  # call the kernel, then restore those whose gradient is not finite
+            index = [k for k, m in enumerate(members) if m.piece.numel() < LARGE]
+            small = [members[k] for k in index]
+            written = [m.piece for m in small] + [m.buffers[i] for i in (0, 1) for m in small]
+            packed = batch.rows.get("adamw") or Rows.of(batch.rows, "adamw", index * 3, written)
+            old = packed.joined(written)
+            _fused(small, None)
+            packed.copy_to(written, torch.where(packed.spread(flags.vector), packed.joined(written), old))
     for m, old in zip(sampled, before, strict=True):
         update = old.double() * (1.0 - float(m.group["lr"]) * m.group["weight_decay"]) - m.piece.double()
         telemetry.record_sizes(id(m.p), update, old)
@@ -127,14 +130,3 @@ def _single(member: Member, on: Tensor | None = None) -> None:
     if group["weight_decay"]:
         p.mul_(1.0 - decay)
     p.sub_(direction * rate)
-
-
-def _masked(members: Sequence[Member], finite: Sequence[Tensor]) -> None:
-    """Call the kernel on all members, then restore those whose gradient is not finite."""
-    ps = [m.piece for m in members]
-    written = [*ps, *[m.buffers[i] for i in (0, 1) for m in members]]
-    before = flattened(written)
-    _fused(members, None)
-    after = flattened(written)
-    flag = torch.cat([f.expand(p.numel()) for f, p in zip(finite, ps, strict=True)] * 3)
-    torch._foreach_copy_(written, list(unflattened(torch.where(flag, after, before), written)))

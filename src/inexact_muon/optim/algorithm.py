@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from inexact_muon.lmo._base import inner, sides
-from inexact_muon.optim.batches import Batch, Member, in_slot
+from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.finite import Number
 from inexact_muon.optim.lengths import SCALES
+from inexact_muon.optim.stacks import in_slot
 
 
 def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:

@@ -15,8 +15,9 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.algorithm import step_factor, step_lengths
 from inexact_muon.optim.assembly import RankRoute, scaled
-from inexact_muon.optim.batches import Batch, Member, Stacks
+from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.owned import Owned, Run, uniform_factor
+from inexact_muon.optim.stacks import Stacks
 from inexact_muon.parallel.gram import GramPart, gram_reduced
 from inexact_muon.parallel.wire import Wire
 

@@ -145,13 +145,11 @@ class LMOOptimizer(Groups):
         entries = self._selected() if drops else [(group, p) for group in self.param_groups for p in group["params"]]
         if ranks is not None:
             ranks.agreement.agree(self, entries)
-        ready = []
-        for group, p in entries:
-            if p.grad is not None:
-                ready.append((group, p))
-                odd = self.on_nonfinite == "raise" or p.grad.layout != torch.strided
-                if odd and (ranks is None or not ranks.team.handles(p)):
-                    check_gradient(p, self.on_nonfinite, self.dtype_of(p))
+        ready = [(group, p) for group, p in entries if p.grad is not None]
+        raising = self.on_nonfinite == "raise"
+        for p in [p for _, p in ready] if ranks is None else ranks.agreement.alone:  # ranks have agreed on the others
+            if p.grad is not None and (raising or p.grad.layout != torch.strided):
+                check_gradient(p, self.on_nonfinite, self.dtype_of(p))
         plan, members = self._planned(ready, ranks)
         if self.telemetry.every or self.observers:
             self._begin(ready, plan)
@@ -196,8 +194,7 @@ class LMOOptimizer(Groups):
             for m in bad.values():
                 m.state["skipped"] += 1
             plan = self._plan_of([replace(m) for m in members if id(m) not in bad], ranks)  # owners may differ
-        if plan.flagged:
-            plan.set_flags()
+            plan.begin()
         return plan, members
 
     def _plan_of(self, members: list[Member], ranks: Ranks | None) -> StepPlan:
@@ -235,11 +232,10 @@ class LMOOptimizer(Groups):
                 equations.update_buffers_(batch, inputs)
             else:
                 batch.route.update_buffers_(batch, inputs)
-            states = [member.state for member in batch.members]
             if batch.flags is None:
-                torch._foreach_add_([state["step"] for state in states], 1.0)
+                torch._foreach_add_(*batch.steps)
             else:
-                batch.flags.count_(states)
+                torch._foreach_add_(batch.flags.counters, batch.flags.counts)
 
     def solve(
         self,

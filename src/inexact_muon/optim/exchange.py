@@ -20,8 +20,9 @@ from torch import Tensor
 
 from inexact_muon.optim.algorithm import update_weights_
 from inexact_muon.optim.assembly import Directions, RankRoute
-from inexact_muon.optim.batches import Batch, Member, Stacks
+from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.ranks import Ranks, assign, spread
+from inexact_muon.optim.stacks import Stacks
 from inexact_muon.optim.stepplan import StepPlan
 from inexact_muon.parallel.compressors import Compressor, LowRank
 from inexact_muon.parallel.wire import Wire, has_all_to_all

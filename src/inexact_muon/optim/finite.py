@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import attrgetter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +18,6 @@ from inexact_muon.dtensors import gathered
 Number = float | Tensor
 """A float if the host knows the value, else a tensor of one element."""
 
-
-DTYPE = attrgetter("dtype")
 
 HOST_READABLE = ("cpu",)
 """Device types whose values the host can read without a synchronisation."""
@@ -44,27 +40,14 @@ class Flags:
     Attributes:
         vector: whether each gradient is finite.
         on: 1 if it is, else 0; float32.
-        off: 1 - on.
+        counts: numbers of `on`, then of its opposite, as views.
+        counters: to which these are added: `step` of each parameter, then `skipped`.
     """
 
     vector: Tensor
     on: Tensor
-    off: Tensor
-
-    @classmethod
-    def from_vector(cls, vector: Tensor) -> Flags:
-        """Flags from a boolean vector."""
-        on = vector.to(torch.float32)
-        return cls(vector, on, 1.0 - on)
-
-    def narrow(self, first: int, count: int) -> Flags:
-        """The flags of consecutive gradients, as views."""
-        return Flags(*[x.narrow(0, first, count) for x in (self.vector, self.on, self.off)])
-
-    def count_(self, states: Sequence[dict[str, Any]]) -> None:
-        """Increment `step` of finite and `skipped` of other parameters."""
-        counts = [state[key] for key in ("step", "skipped") for state in states]
-        torch._foreach_add_(counts, [*self.on.unbind(), *self.off.unbind()])
+    counts: list[Tensor]
+    counters: list[Tensor]
 
 
 def usable(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> Tensor:
@@ -75,7 +58,7 @@ def usable(gradients: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> Tensor
         entries.append(cast if cast.numel() else cast.new_zeros(1))  # the largest entry needs one
     norms = torch._foreach_norm(entries, inf)
     share = 1.0 if norms[0].device.type in HOST_READABLE else 0.5
-    if len(set(dtypes)) == 1 and len(set(map(DTYPE, norms))) == 1:
+    if dtypes.count(dtypes[0]) == len(dtypes):
         return torch.stack(norms) <= share * torch.finfo(dtypes[0]).max
     limits = [share * torch.finfo(dtype).max for dtype in dtypes]
     return torch.stack(torch._foreach_div([norm.double() for norm in norms], limits)) <= 1.0

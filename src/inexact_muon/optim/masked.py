@@ -17,7 +17,7 @@ from inexact_muon.optim.batches import Batch, Part
 from inexact_muon.optim.decay import per_lr
 from inexact_muon.optim.finite import Number
 from inexact_muon.optim.group import Group
-from inexact_muon.optim.rows import Rows, few
+from inexact_muon.optim.rows import Packed
 
 
 def shared_factor(group: Group) -> float:
@@ -29,11 +29,26 @@ def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:
     """lerp(b, g, 1 - mu), or 1 - mu^2 with Nesterov."""
     assert batch.flags is not None
     vector = batch.flags.vector
-    large = batch.large
     for part in batch.parts:
-        group, outs = part.group, inputs if part.whole else [inputs[k] for k in part.index]
-        gradients = [batch.members[k].gradient for k in part.index]
-        small = few(part.sizes, large)
+        group, small = part.group, part.small
+        gradients = [m.gradient for m in part.members]
+        weight: Number = 1.0 - (1.0 - group["momentum"] ** (2 if group["nesterov"] else 1))
+        if group["momentum_init"] != "zero":
+            weight = _after_start(part, weight, 0.0)
+        if part.together and isinstance(inputs, Packed):
+            rows = part.rows
+            new, old = rows.joined(gradients), rows.joined(part.buffers)
+            new = torch.where(rows.spread(vector), -new if group["maximize"] else new, old).to(old.dtype)
+            if isinstance(weight, Tensor):
+                weight = (rows.spread(weight) if weight.ndim else weight).to(old.dtype)
+            out = inputs.parts[0].view(new.shape) if len(inputs.parts) == 1 else None
+            x = torch.lerp(new, old, weight, out=out)
+            if out is None:
+                sources = x.view(-1).split_with_sizes([part.numel() for part in inputs.parts])
+                views = [x.view(part.shape) for x, part in zip(sources, inputs.parts, strict=True)]
+                torch._foreach_copy_(list(inputs.parts), views)
+            continue
+        outs = inputs if part.whole else [inputs[k] for k in part.index]
         if len(small) < len(outs):
             flags, joined = vector.unbind(), set(small)
             for j, (k, b, out) in enumerate(zip(part.index, part.buffers, outs, strict=True)):
@@ -41,13 +56,11 @@ def lmo_inputs(batch: Batch, inputs: Sequence[Tensor]) -> None:
                     g = gradients[j].to(b.dtype)  # type: ignore[union-attr]
                     torch.where(flags[k], -g if group["maximize"] else g, b, out=out)
         if small:
-            rows = Rows.of(part.rows, "inputs", [part.index[j] for j in small], [outs[j] for j in small])
+            rows = part.rows
             new, old = rows.joined([gradients[j] for j in small]), rows.joined([part.buffers[j] for j in small])
             new = torch.where(rows.spread(vector), -new if group["maximize"] else new, old)
             rows.copy_to([outs[j] for j in small], new)
-        power = 2 if group["nesterov"] else 1
-        weight = 1.0 - (1.0 - group["momentum"] ** power)
-        _lerp_(outs, part.buffers, weight if group["momentum_init"] == "zero" else _after_start(part, weight, 0.0))
+        _lerp_(outs, part.buffers, weight)
 
 
 def update_weights_(batch: Batch, zs: Sequence[Tensor], _lengths: Sequence[float]) -> None:
@@ -58,21 +71,24 @@ def update_weights_(batch: Batch, zs: Sequence[Tensor], _lengths: Sequence[float
         decay = 1.0 if group["constrained"] else float(group["weight_decay"]) / group["decay_lr"]
         rate = lr * decay if decay else lr
         on = batch.flags.on.to(torch.promote_types(part.pieces[0].dtype, torch.float32))
-        rates, directions = (on * rate).to(part.pieces[0].dtype), zs if part.whole else [zs[k] for k in part.index]
-        small = few(part.sizes, batch.large)
+        rates, small = (on * rate).to(part.pieces[0].dtype), part.small
         if len(small) < len(part.pieces):
             scalars, joined = rates.unbind(), set(small)
-            for j, (k, p, z) in enumerate(zip(part.index, part.pieces, directions, strict=True)):
+            for j, (k, p) in enumerate(zip(part.index, part.pieces, strict=True)):
                 if j in joined:
                     continue
                 if decay:
-                    p.lerp_(z.to(p.dtype), scalars[k])
+                    p.lerp_(zs[k].to(p.dtype), scalars[k])
                 else:
-                    p.addcmul_(z, scalars[k], value=-1.0)
+                    p.addcmul_(zs[k], scalars[k], value=-1.0)
         if small:
-            ps = [part.pieces[j] for j in small]
-            rows = Rows.of(part.rows, "weights", [part.index[j] for j in small], ps)
-            w, z, t = rows.joined(ps), rows.joined([directions[j] for j in small]), rows.spread(rates)
+            rows, ps = part.rows, [part.pieces[j] for j in small]
+            w, t = rows.joined(ps), rows.spread(rates)
+            if part.together and isinstance(zs, Packed):
+                parts = [x.view(-1) for x in zs.parts]
+                z = (parts[0] if len(parts) == 1 else torch.cat(parts)).view(w.shape)
+            else:
+                z = rows.joined([zs[part.index[j]] for j in small])
             rows.copy_to(ps, w.lerp_(z.to(w.dtype), t) if decay else w.addcmul_(z, t, value=-1.0))
 
 
@@ -88,18 +104,17 @@ def update_buffers_(batch: Batch, inputs: Sequence[Tensor]) -> None:
             torch._foreach_copy_(part.buffers, list(sources))
 
 
-def _after_start(part: Part, weight: Number, start: float) -> Sequence[Tensor]:
+def _after_start(part: Part, weight: Number, start: float) -> Tensor:
     """A weight for each member: `start` where the buffer starts from the first gradient."""
     precise = torch.promote_types(part.buffers[0].dtype, torch.float32)
     later = (torch.stack(part.steps) > 0).to(precise)
-    return (start + later * (weight - start)).unbind()
+    return start + later * (weight - start)
 
 
-def _lerp_(xs: Sequence[Tensor], ys: Sequence[Tensor], weight: Number | Sequence[Tensor]) -> None:
-    """x <- x + weight (y - x), with one weight for all tensors or one for each."""
+def _lerp_(xs: Sequence[Tensor], ys: Sequence[Tensor], weight: Number) -> None:
+    """x <- x + weight (y - x), with one weight for all tensors or a vector of one for each."""
     if isinstance(weight, float):
         torch._foreach_lerp_(list(xs), list(ys), weight)
         return
-    weights = [weight] * len(xs) if isinstance(weight, Tensor) else weight
-    for x, y, w in zip(xs, ys, weights, strict=True):
+    for x, y, w in zip(xs, ys, weight.unbind() if weight.ndim else [weight] * len(xs), strict=True):
         x.lerp_(y, w.to(x.dtype))

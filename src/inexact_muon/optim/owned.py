@@ -17,9 +17,10 @@ from torch import Tensor
 
 from inexact_muon.optim.algorithm import step_factor
 from inexact_muon.optim.assembly import Assembly, Directions, equations, scaled
-from inexact_muon.optim.batches import Batch, Member, Stacks
+from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.masked import shared_factor
-from inexact_muon.optim.rows import Rows, unflattened
+from inexact_muon.optim.rows import Packed, Packing, Rows, packing_of
+from inexact_muon.optim.stacks import Stacks
 from inexact_muon.optim.stages.step import advance_
 from inexact_muon.parallel.wire import Pending, Wire
 from inexact_muon.polar.batching import within
@@ -73,8 +74,7 @@ class Owned(Assembly):
         self.sizes = [m.place.size for m in self.members]
         self.entries = [prod(size) for size in self.sizes]
         sends = [self.everywhere or m.place.copy_of(m.owner) == place.copy for m in self.members]
-        self.order = sorted(range(len(sends)), key=lambda k: not sends[k])
-        self.leaving = self.order[: sum(sends)]
+        self.leaving = [k for k, leaves in enumerate(sends) if leaves]
         self.counts = [
             sum(n for n, m in zip(self.entries, self.members, strict=True) if m.owner == r) for r in self.ranks
         ]
@@ -83,6 +83,10 @@ class Owned(Assembly):
         self.back_counts = [sum(prod(m.place.piece_shape(at[r])) for m in own) for r in self.ranks]
         # An all-gather needs parts of equal size: where it would send much more than there is, each rank sends its own.
         self.padded = max(self.counts) * len(self.ranks) <= PADDING * sum(self.counts)
+        self.segments = self.padded and not self.divided
+        self.row = gcd(max(self.counts) if self.segments else 0, *self.entries)
+        owners = [[k for k, m in enumerate(self.members) if m.owner == r] for r in self.ranks if self.segments]
+        self.packings = [packing_of([self.sizes[k] for k in ks]) for ks in owners] or [packing_of(self.sizes)]
         self.lengths = [uniform_factor(m) for m in self.members]
         narrow = torch.finfo(self.members[0].compute_dtype).bits < torch.finfo(self.dtype).bits
         oracle = self.members[0].compute_dtype if narrow else self.dtype
@@ -110,12 +114,16 @@ class Owned(Assembly):
                         incoming[at[rank]].append((prod(place.piece_shape(j)), k))
         return outgoing, incoming
 
-    def _others(self) -> list[tuple[Tensor, Batch]]:
-        """(indices, members that other ranks own), in batches of at most SCRATCH entries or one."""
+    def _others(self) -> list[tuple[Tensor, Batch, int, Packing]]:
+        """(indices, members that others own, their entries, packing), in batches of at most SCRATCH entries or one."""
         rows = [(k, m) for k, m in enumerate(self.members) if m.owner != self.me]
-        chunks = within((((k, m), m.p.numel()) for k, m in rows), SCRATCH)
-        device = self.members[0].piece.device
-        return [(torch.tensor([k for k, _ in c]).to(device), Batch([m for _, m in c], route=self)) for c in chunks]
+        batches = []
+        for chunk in within((((k, m), m.p.numel()) for k, m in rows), SCRATCH):
+            index = torch.tensor([k for k, _ in chunk]).to(self.members[0].piece.device)
+            packing = packing_of([self.sizes[k] for k, _ in chunk])
+            members = [m for _, m in chunk]
+            batches.append((index, Batch(members, route=self), sum(m.p.numel() for m in members), packing))
+        return batches
 
     def prepared_here(self, batch: Batch) -> Batch:
         """Of parameters that are whole on every rank, those that this one owns."""
@@ -124,39 +132,29 @@ class Owned(Assembly):
         if self.solved is None:
             return Batch([])
         if batch.flags is not None:
-            self.solved.flags = batch.flags.narrow(self.mine[0], len(self.mine))
+            self.solved.flags = replace(batch.flags, vector=batch.flags.vector.narrow(0, self.mine[0], len(self.mine)))
         return self.solved
 
     def update_buffers_(self, batch: Batch, inputs: Sequence[Tensor]) -> None:
         """Of those that others own, a few at a time: their inputs are not needed for anything else."""
         own = self.prepared_here(batch)
         equations(own).update_buffers_(own, inputs)
-        for index, other in self.others:
+        for index, other, entries, packing in self.others:
             if batch.flags is not None:
                 other.flags = replace(batch.flags, vector=batch.flags.vector.index_select(0, index))
-            scratch = [torch.empty_like(m.buffers[0]) for m in other.members]
+            flat = other.members[0].buffers[0].new_empty(entries)
+            scratch = Packing.cut([flat], [packing])
             equations(other).lmo_inputs(other, scratch)
             equations(other).update_buffers_(other, scratch)
             if other.members[0].before:
                 advance_(other)
 
     def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """(LMO inputs of `prepared_here`, uninitialised; stacks of whole ones). Pieces to send lie in their order."""
+        """(LMO inputs of `prepared_here`, uninitialised; stacks of whole ones)."""
         if not self.divided:
             return self.solved.stacks.allocate() if self.solved else ([], [])  # type: ignore[union-attr]
-        flat = like.new_empty(sum(self.entries))
-        pieces = self._cut(flat, self.order)
-        self._pieces = pieces[: len(self.leaving)]
-        self._flat = flat.narrow(0, 0, sum(self.entries[k] for k in self.leaving))
-        inputs = dict(zip(self.order, pieces, strict=True))
-        return [inputs[k] for k in range(len(self.entries))], []
-
-    def _cut(self, flat: Tensor, order: Sequence[int]) -> list[Tensor]:
-        """The pieces of members that lie one after another in this order, as views."""
-        if all(self.entries):  # by one call; it does not keep the shapes of empty ones
-            return list(unflattened(flat, [self.members[k].piece for k in order]))
-        parts = torch.split(flat, [self.entries[k] for k in order])
-        return [x.view(self.sizes[k]) for k, x in zip(order, parts, strict=True)]
+        self._inputs = Packing.cut([like.new_empty(sum(self.entries))], self.packings)
+        return self._inputs, []
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
         """Directions of this rank's pieces."""
@@ -179,8 +177,12 @@ class Owned(Assembly):
 
     def gather(self) -> Generator[None, None, tuple[list[Tensor], list[Tensor]]]:
         """(whole tensors that this rank computes with, their stacks), from the pieces that `allocate` gave."""
-        message = self._with_exponents() if self.scaled else self._flat.to(self.dtype)
-        self._flat, self._pieces = torch.empty(0), []
+        flat, all_leave = self._inputs.parts[0], len(self.leaving) == len(self.members)
+        pieces = [self._inputs[k] for k in self.leaving] if self.scaled or not all_leave else []
+        if not all_leave:  # other replicas send the rest
+            flat = torch.cat([x.reshape(-1) for x in pieces]) if pieces else flat.new_empty(0)
+        message = self._with_exponents(flat, pieces) if self.scaled else flat.to(self.dtype)
+        del flat, pieces, self._inputs
         message = torch.cat([message] * len(self.members[0].place.row)) if self.everywhere else message
         arrived, pending = self.wire.swap(message, self.sent, self.received, self.group)
         del message
@@ -204,21 +206,20 @@ class Owned(Assembly):
         wholes, _ = yield from way.gather()
         return {id(members[k].p): whole for k, whole in zip(way.mine, wholes, strict=True)}
 
-    def _with_exponents(self) -> Tensor:
+    def _with_exponents(self, flat: Tensor, pieces: list[Tensor]) -> Tensor:
         """For each rank its pieces in float16, scaled to largest entries near 2^TOP, then their exponents."""
-        pieces = self._pieces if all(self.entries) else [x if x.numel() else x.new_zeros(1) for x in self._pieces]
-        largest = torch.stack(torch._foreach_norm(pieces, inf))
+        full = pieces if all(self.entries) else [x if x.numel() else x.new_zeros(1) for x in pieces]
+        largest = torch.stack(torch._foreach_norm(full, inf))
         exponents = torch.frexp(largest).exponent
         shift = torch.where(largest > 0, TOP - exponents, 0)
         half = shift // 2  # 2^shift may overflow for subnormal entries: multiply twice
-        flat = self._flat
         for power in (half, shift - half):
             factors = torch.ldexp(torch.ones_like(largest), power)
-            rows = Rows.of(self.scales, "pieces", range(len(self._pieces)), self._pieces)
+            rows = Rows.of(self.scales, "pieces", range(len(pieces)), pieces)
             flat = (flat.view(-1, rows.length) * rows.spread(factors)).view(-1)
         codes = torch.where(largest > 0, exponents, ZERO_EXPONENT).to(self.dtype)
-        numbers = [len(pieces) for pieces in self.outgoing if pieces] if not self.everywhere else [len(codes)]
-        sizes = [sum(n for n, _ in pieces) for pieces in self.outgoing if pieces][: len(numbers)]
+        numbers = [len(sent) for sent in self.outgoing if sent] if not self.everywhere else [len(codes)]
+        sizes = [sum(n for n, _ in sent) for sent in self.outgoing if sent][: len(numbers)]
         parts = zip(torch.split(flat.to(self.dtype), sizes), torch.split(codes, numbers), strict=True)
         return torch.cat([x for pair in parts for x in pair])
 
@@ -231,7 +232,8 @@ class Owned(Assembly):
         if not self.divided:
             own = self.counts[self.ranks.index(self.me)]
             flat = like.new_empty(max(self.counts) if self.padded else own, dtype=self.back)
-            self._copy_flat(self._split(zs), flat)
+            packed = self.solved is not None and self.solved.stacks.packings  # type: ignore[union-attr]
+            self._copy_flat(zs if packed else self._split(zs), flat)
             if self.padded:
                 return self.wire.gather(flat, self.group)
             ranks = len(self.ranks)
@@ -252,29 +254,25 @@ class Owned(Assembly):
             flat.narrow(0, low, x.numel()).view(x.shape).copy_(x)
             low += x.numel()
 
-    def _arrived(self, flat: Tensor) -> list[Tensor]:
-        """The pieces of all members, in their order: by owner."""
-        if self.divided or not self.padded:
-            return self._cut(flat, range(len(self.members)))
-        pieces, low, segment = [], 0, flat.numel() // len(self.ranks)
-        for k, m in enumerate(self.members):
-            if k == 0 or self.members[k - 1].owner != m.owner:
-                low = self.ranks.index(m.owner) * segment
-            pieces.append(flat.narrow(0, low, self.entries[k]).view(self.sizes[k]))
-            low += self.entries[k]
-        return pieces
+    def _arrived(self, flat: Tensor) -> Packed:
+        """The pieces of all members, in their order: by owner, in segments of equal size if they are padded."""
+        if not self.segments:
+            return Packing.cut([flat], self.packings)
+        segments = zip(flat.view(len(self.ranks), -1).unbind(), self.counts, strict=True)
+        return Packing.cut([segment.narrow(0, 0, count) for segment, count in segments], self.packings)
 
     def _scaled(self, batch: Batch, flat: Tensor, lengths: list[float]) -> Directions:
         """The pieces of `flat`; on an accelerator times length / -decay in the dtype of W, by one operation."""
         if batch.flags is None or batch.staged:
             return self._arrived(flat), lengths
-        shared = [shared_factor(m.group) for m in batch.members]
-        numbers = [length / factor for length, factor in zip(lengths, shared, strict=True)]
-        dtype = torch.promote_types(batch.members[0].piece.dtype, torch.float32)
-        if self.scales.get("numbers") != numbers:
-            self.scales |= {"numbers": numbers, "tensor": torch.tensor(numbers, dtype=dtype).to(flat.device)}
-        factors = self.scales["tensor"]
-        length = gcd(max(self.counts) if self.padded and not self.divided else 0, *self.entries)
+        decays = [shared_factor(part.group) for part in batch.parts]
+        if self.scales.get("decays") != decays:
+            by_member = {k: decay for part, decay in zip(batch.parts, decays, strict=True) for k in part.index}
+            shared = [by_member[k] for k in range(len(lengths))]
+            numbers = [length / factor for length, factor in zip(lengths, shared, strict=True)]
+            factors = torch.tensor(numbers, dtype=torch.promote_types(batch.members[0].piece.dtype, torch.float32))
+            self.scales |= {"decays": decays, "shared": shared, "factors": factors.to(flat.device)}
+        factors, shared, length = self.scales["factors"], self.scales["shared"], self.row
         if length < Rows.SHORTEST:
             return [z * factor for z, factor in zip(self._arrived(flat), factors.unbind(), strict=True)], shared
         if "index" not in self.scales:

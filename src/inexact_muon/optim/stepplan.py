@@ -14,15 +14,51 @@ from torch import Tensor
 from inexact_muon.dtensors import local
 from inexact_muon.optim import finite
 from inexact_muon.optim.adamw import NUMBERS, by_options
-from inexact_muon.optim.batches import COMPOSING, Batch, Member, Stacks, settled
+from inexact_muon.optim.batches import COMPOSING, Batch, Member, settled
 from inexact_muon.optim.finite import Flags, usable
 from inexact_muon.optim.group import Group
 from inexact_muon.optim.options import BUFFERS
+from inexact_muon.optim.stacks import Stacks
 from inexact_muon.optim.telemetry import Entry
 from inexact_muon.polar.batching import limit_on, within
 
 if TYPE_CHECKING:
     from inexact_muon.optim.stages.step import Staged
+
+
+class Flagged:
+    """Batches on an accelerator whose flags are set together.
+
+    Their numbers stay where they are, so that the view of each, which counts it, is made once.
+    """
+
+    def __init__(self, batches: Sequence[Batch], shared: dict[int, tuple[Any, int]]) -> None:
+        members = [m for batch in batches for m in batch.members]
+        device, count = members[0].piece.device, len(members)
+        agreed = [shared[id(m.p)] for m in members if id(m.p) in shared]
+        self.members, self.batches = members, batches
+        self.set = agreed[0][0] if agreed else None
+        self.index = torch.tensor([k for _, k in agreed]).to(device)
+        self.numbers = torch.empty((2, count), device=device)
+        views, low = self.numbers.view(-1).unbind(), 0
+        for batch in batches:
+            high = low + len(batch.members)
+            counts = [*views[low:high], *views[count + low : count + high]]
+            counters = [m.state[key] for key in ("step", "skipped") for m in batch.members]
+            batch.flags = Flags(self.numbers[0], self.numbers[0, low:high], counts, counters)
+            low = high
+
+    def update(self) -> None:
+        """Set the flags, from those that ranks agreed on or from the gradients."""
+        if self.set is not None:
+            vector = self.set.finite.index_select(0, self.index)
+        else:
+            vector = usable([m.gradient for m in self.members], [m.buffers[0].dtype for m in self.members])  # type: ignore[misc]
+        self.numbers[0].copy_(vector)
+        torch.logical_not(vector, out=self.numbers[1])
+        vectors = vector.split_with_sizes([len(batch.members) for batch in self.batches])
+        for batch, flags in zip(self.batches, vectors, strict=True):
+            batch.flags.vector = flags  # type: ignore[union-attr]
 
 
 @dataclass
@@ -43,7 +79,6 @@ class StepPlan:
     kinds: list[Any] = field(default_factory=list)
     sets: list[Any] = field(default_factory=list)
     shared: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    indices: dict[int, Any] = field(default_factory=dict)
 
     @cached_property
     def agreed(self) -> list[tuple[Any, int] | None]:
@@ -60,50 +95,34 @@ class StepPlan:
         return [(members, [m.buffers[0].dtype for m in members]) for members in devices.values()]
 
     @cached_property
-    def flagged(self) -> list[Batch]:
-        """Batches on accelerators."""
-        batches = chain(*self.chunks, self.adamw)
-        return [b for b in batches if b.members[0].piece.device.type not in finite.HOST_READABLE]
+    def flagged(self) -> list[Flagged]:
+        """Batches on accelerators, by device and by the set of ranks that agree on their gradients."""
+        alike: dict[Any, list[Batch]] = {}
+        for batch in chain(*self.chunks, self.adamw):
+            first = batch.members[0]
+            if first.piece.device.type not in finite.HOST_READABLE:
+                alike.setdefault((first.piece.device, id(self.shared.get(id(first.p), [None])[0])), []).append(batch)
+        return [Flagged(batches, self.shared) for batches in alike.values()]
 
     def begin(self) -> list[Member]:
         """Let each member have its gradient of this step; returns those on the host that is not finite.
 
         Elsewhere flags mark them, for each batch.
         """
-        bad = []
         for member, agreed in zip(self.members, self.agreed, strict=True):
-            if agreed is None:
-                member.gradient = member.p.grad
-            else:
-                shared, k = agreed
-                member.gradient = shared.gradients[k]
-                if isinstance(shared.finite, list) and not shared.finite[k]:
-                    bad.append(member)
+            member.gradient = member.p.grad if agreed is None else agreed[0].gradients[agreed[1]]
+        bad = []
+        known = {id(s): s.finite for s in self.sets if isinstance(s.finite, list) and not all(s.finite)}
+        if known:
+            rows = [(m, *agreed) for m, agreed in zip(self.members, self.agreed, strict=True) if agreed is not None]
+            bad = [m for m, shared, k in rows if id(shared) in known and not shared.finite[k]]
         for members, dtypes in self.on_host:
             fine = usable([m.gradient for m in members], dtypes).tolist()  # type: ignore[misc]
             if not all(fine):
                 bad += [m for m, ok in zip(members, fine, strict=True) if not ok]
+        for flagged in self.flagged:
+            flagged.update()
         return bad
-
-    def set_flags(self) -> None:
-        """Flags of the batches on accelerators: one vector for each device, and those that ranks agreed on."""
-        own: dict[torch.device, list[Batch]] = {}
-        for batch in self.flagged:
-            if id(batch.members[0].p) not in self.shared:
-                own.setdefault(batch.members[0].piece.device, []).append(batch)
-                continue
-            rows = [self.shared[id(m.p)] for m in batch.members]
-            if id(batch) not in self.indices:
-                self.indices[id(batch)] = torch.tensor([k for _, k in rows]).to(batch.members[0].piece.device)
-            batch.flags = Flags.from_vector(rows[0][0].finite.index_select(0, self.indices[id(batch)]))
-        for batches in own.values():
-            members = [m for b in batches for m in b.members]
-            vector = usable([m.gradient for m in members], [m.buffers[0].dtype for m in members])  # type: ignore[misc]
-            flags, low = Flags.from_vector(vector), 0
-            for batch in batches:
-                parts = [x.narrow(0, low, len(batch.members)) for x in (flags.vector, flags.on, flags.off)]
-                batch.flags = Flags(*parts)
-                low += len(batch.members)
 
     def finite_ids(self) -> set[int]:
         """Ids of the parameters that are updated; reads the flags."""
@@ -124,10 +143,10 @@ def dependencies(optimizer: Any, entries: Sequence[Entry]) -> tuple[list[Any], l
     for group in optimizer.param_groups:
         values += map(group.__getitem__, COMPOSING)
     for group, p in entries:
-        objects += (group, p)
-        values += (p.shape, p.dtype, p.device)
-        if optimizer.joined is not None:
-            objects += (getattr(p, "_spec", None), getattr(p, "_local_tensor", None))
+        objects += (group, p, p.dtype)
+        values += (p.shape, p.device)
+        if hasattr(p, "_spec"):
+            objects += (p._spec, p._local_tensor)  # type: ignore[attr-defined]
     for state in optimizer.state.values():
         objects.append(state)
         objects += state.values()
@@ -155,7 +174,7 @@ def alone(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]
     for member in members:
         devices.setdefault(member.p.device, {}).setdefault(member.kind, []).append(member)
     for device, kinds in devices.items():
-        ordered = [m for kind in kinds.values() for m in sorted(kind, key=lambda m: tuple(sorted(m.piece.shape)))]
+        ordered = [m for kind in kinds.values() for m in sorted(kind, key=_shape)]
         for chunk in within(((member, member.work) for member in ordered), limit_on(device, limit)):
             by_kind: dict[tuple[Any, ...], list[Member]] = {}
             for member in chunk:
@@ -164,6 +183,11 @@ def alone(members: Iterable[Member], limit: int | None) -> Iterator[list[Batch]]
                 Batch(kind, Stacks(kind[0].ball, [m.here for m in kind], kind[0].buffers[0]))
                 for kind in by_kind.values()
             ]
+
+
+def _shape(m: Member) -> tuple[list[int], tuple[int, ...]]:
+    """Sorts matrices with the same sides to each other, and those of one stack without others between them."""
+    return sorted(m.piece.shape), tuple(m.piece.shape)
 
 
 def single(members: Iterable[Member], limit: int | None) -> StepPlan:
