@@ -122,7 +122,7 @@ class Owned(Assembly):
         if self.divided or self.everywhere:
             return batch
         if self.solved is None:
-            return Batch([])
+            return Batch([], flags=batch.flags)
         if batch.flags is not None:
             self.solved.flags = batch.flags.narrow(self.mine[0], len(self.mine))
         return self.solved
