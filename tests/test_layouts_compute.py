@@ -24,6 +24,7 @@ EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bigcode by head": ("GPTBigCodeForCausalLM", "GPTBigCodeConfig", {**CODE, "multi_query": False}),
     "deepseek 2": ("DeepseekV2ForCausalLM", "DeepseekV2Config", {**DEEPSEEK, "first_k_dense_replace": 2}),
     "lfm 2": ("Lfm2ForCausalLM", "Lfm2Config", {**LLAMA, "full_attn_idxs": [1]}),
+    "deberta": ("DebertaModel", "DebertaConfig", TEXT),
 }
 
 FALCON = ("transformer.h.0.self_attention.query_key_value.weight", "transformer.h.0.self_attention.dense", "qkv")
@@ -48,6 +49,12 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     ),
     "bigcode": ("bigcode", "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_proj", "qkv"),
     "bigcode by head": ("bigcode by head", "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_proj", "qkv"),
+    "deberta": (
+        "deberta",
+        "encoder.layer.0.attention.self.in_proj.weight",
+        "encoder.layer.0.attention.output.dense",
+        "qkv",
+    ),
     "deepseek up": ("deepseek 2", "model.layers.0.self_attn.kv_b_proj.weight", "model.layers.0.self_attn.o_proj", "-v"),
     "jetmoe key, value": (
         "jetmoe",

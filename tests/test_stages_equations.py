@@ -133,6 +133,19 @@ def test_ranks_with_accelerators() -> None:
     compare(2, [("rows", "owner-rank"), ("ddp", "owner-rank")], masked=True)
 
 
+def one_matrix(rank: int, world: int) -> list[Tensor]:
+    """A replicated matrix after some steps on accelerators, with a stage and without: all ranks but one own nothing."""
+    finite.HOST_READABLE = ()
+    cases: tuple[dict[str, Any], ...] = (CASES["row moment"], {})
+    return [trained(torch.clone, only=(0,), strategy="owner-rank", **case)[0][0].detach() for case in cases]
+
+
+def test_ranks_that_own_no_matrix() -> None:
+    for found in on_ranks(one_matrix, 2):
+        for x, case in zip(found, (CASES["row moment"], {}), strict=True):
+            close([x], written_out(case), 1e-12, only=(0,))
+
+
 def messages(rank: int, world: int, cases: list[dict[str, Any]]) -> list[int]:
     """Messages of a later step, of matrices that are one chunk."""
     place, found = laid_out(world, (0,)), []

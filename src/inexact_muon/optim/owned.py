@@ -130,7 +130,7 @@ class Owned(Assembly):
         if self.divided or self.everywhere:
             return batch
         if self.solved is None:
-            return Batch([])
+            return Batch([], flags=batch.flags)
         if batch.flags is not None:
             self.solved.flags = replace(batch.flags, vector=batch.flags.vector.narrow(0, self.mine[0], len(self.mine)))
         return self.solved

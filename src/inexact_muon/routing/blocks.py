@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def tiled(uses: Iterable[WeightRows], rows: int) -> list[Block]:
             if (first, size) not in blocks or not blocks[first, size].role:
                 blocks[first, size] = Block(first, size, use.role, parts, use.normed)
     ordered = sorted(blocks, key=lambda block: (block[0], -block[1]))
-    finest = [a for a, b in zip(ordered, [*ordered[1:], (rows, 0)], strict=True) if sum(a) <= b[0]]
+    finest = [a for a, b in pairwise([*ordered, (rows, 0)]) if sum(a) <= b[0]]
     ends = [0, *(sum(block) for block in finest)]
     whole = [block[0] for block in finest] == ends[:-1] and ends[-1] == rows
     return [blocks[block] for block in finest] if whole else []

@@ -86,6 +86,11 @@ def thirds(site: Site, rows: int, columns: int) -> Split | None:
     return Split(3) if rows == 3 * columns or (heads and rows % (3 * heads) == 0) else None
 
 
+def attended(site: Site, rows: int, columns: int) -> Split | None:
+    """[q; k; v] of a layer whose name does not tell."""
+    return thirds(site, rows, columns) if "attention" in type(site.parent).__name__.lower() else None
+
+
 def by_head(site: Site, rows: int, columns: int) -> Split | None:
     """[q; k; v] of each head in turn: GPT-NeoX, BLOOM."""
     heads, _, _ = _heads(site, columns)
@@ -163,7 +168,7 @@ def halves(site: Site, rows: int, columns: int) -> Split | None:
 
 
 def state_space(site: Site, rows: int, columns: int) -> Split | None:
-    """Mamba's [x; z], Mamba 2's [z; x; B; C; dt], attention's [q; k; v], or the module's own `in_split`."""
+    """Mamba's [x; z], Mamba 2's [z; x; B; C; dt], a short convolution's thirds, or the module's own `in_split`."""
     split = getattr(site.parent, "in_split", None)
     if isinstance(split, list | tuple) and sum(split) == rows:
         return Split(tuple(split))
@@ -176,7 +181,7 @@ def state_space(site: Site, rows: int, columns: int) -> Split | None:
         if groups and heads and rows == 2 * (inner + groups * state) + heads:
             return Split((inner, inner, groups * state, groups * state, heads))
         return None
-    return Split(3) if rows == 3 * columns and ("attention" in kind or "shortconv" in kind) else None
+    return Split(3) if rows == 3 * columns and "shortconv" in kind else None
 
 
 def selection(site: Site, rows: int, columns: int) -> Split | None:
@@ -213,6 +218,7 @@ LAYOUTS = (
         must=False,
     ),
     Known(("in_proj",), state_space, ("parts of the input projection",), must=False),
+    Known(("in_proj",), attended, QKV, must=False),
     Known(("x_proj",), selection, ("dt", "B", "C"), must=False),
     Known(("in_proj_qkvz", "in_proj_ba", "in_proj_qkv"), delta_net, ("query", "key", "value and gates")),
 )

@@ -70,10 +70,12 @@ class Pieces:
         """Numbers for the lines of each stack as one vector."""
         return numbers[0] if len(numbers) == 1 else torch.cat([*numbers, self.columns.new_empty(0)])
 
-    def sums(self, values: Tensor, several: int = 1) -> list[Tensor]:
-        """Sums over whole matrices of `several` numbers for each line of this rank, by one message."""
-        total = self._reduce(self.layout.places(values, several).sum(1, True))
-        return list(total.view(several, -1, 1).unbind())
+    def sums(self, values: Tensor, several: int = 1) -> Tensor:
+        """Sums over whole matrices of `several` numbers for each line of this rank, (several, matrices, 1).
+
+        By one message.
+        """
+        return self._reduce(self.layout.places(values, several).sum(1, True)).view(several, -1, 1)
 
     def multiply(self, factors: Tensor, side: Side = "rows") -> None:
         """Multiply by a number for each row, or for each matrix."""
@@ -121,33 +123,21 @@ class Pieces:
     @cached_property
     def finite(self) -> Tensor | None:
         """On an accelerator, whether each matrix is updated: (matrices, 1)."""
-        if self.flags is None:
-            return None
-        vector = self.flags.vector
-        return (vector if self.layout.single else vector.index_select(0, self.layout.owners)).unsqueeze(1)
+        return None if self.flags is None else self._of_matrices(self.flags.vector)
 
     @cached_property
-    def _on(self) -> Tensor:
-        """1 where a matrix is updated, else 0."""
-        assert self.finite is not None
-        return self.finite.to(self.dtype)
+    def on(self) -> Number:
+        """1 where a matrix is updated, else 0; on the host, which leaves out the others, the number 1."""
+        return 1.0 if self.flags is None else self._of_matrices(self.flags.on).to(self.dtype)
 
-    @cached_property
-    def _off(self) -> Tensor:
-        """Whether each matrix is not updated."""
-        assert self.finite is not None
-        return self.finite.logical_not()
+    def _of_matrices(self, flags: Tensor) -> Tensor:
+        return (flags if self.layout.single else flags.index_select(0, self.layout.owners)).unsqueeze(1)
 
-    def numbers(self, value: Number, idle: float) -> Sequence[Tensor]:
-        """A number for all matrices, or for each, as factors of the stacks; `idle` where a matrix is not updated."""
-        whole = value if isinstance(value, Tensor) and value.ndim == 2 else None
-        if self.finite is None:
-            one = torch.as_tensor(value, dtype=self.dtype, device=self.columns.device)
-            return [one] * len(self.stacks) if whole is None else self.spread(one)
-        if whole is not None:
-            return self.spread(whole.masked_fill(self._off, idle))
-        on = self._on  # nothing is copied from the host: lr may be a tensor that a graph captured
-        return self.spread(on * value if idle == 0.0 else on * (value - idle) + idle)
+    def factors(self, value: Number) -> Sequence[Tensor]:
+        """A number for all matrices, or for each, as factors of the stacks."""
+        if isinstance(value, Tensor) and value.ndim == 2:
+            return self.spread(value)
+        return [torch.as_tensor(value, dtype=self.dtype, device=self.columns.device)] * len(self.stacks)
 
     def commit(self) -> None:
         """Write the new states."""

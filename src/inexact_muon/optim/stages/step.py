@@ -137,40 +137,42 @@ def _update_weights_(batch: Batch, z: Pieces, lengths: Sequence[float], optimize
     """The weights of all members, from their answers."""
     group, layout = batch.members[0].group, batch.layout
     w = layout.gathered([m.piece for m in batch.members], z.dtype)
-    lr, factor = group["lr"], _factors(batch, lengths, z)
-    shrink: Number = 1.0 - lr * per_lr(group)
-    rate: Number = lr * factor
+    rate, decay = z.on * (group["lr"] * _factors(batch, lengths, z)), group["lr"] * per_lr(group)
+    shrink: Number | None = None
     if group["fixed_norm"]:
-        shrink, rate = _on_spheres(z, w, lr, rate)
-    rates = z.numbers(rate, 0.0)
+        shrink, rate = _on_spheres(z, w, z.on * group["lr"], rate)
+    elif group["weight_decay"] and not is_cautious(group):
+        shrink = 1.0 - z.on * decay
+    rates = z.factors(rate)
     optimizer.record_stacks(batch, z.stacks, rates, w)
-    if is_cautious(group) and group["weight_decay"]:
-        share = z.numbers(lr * per_lr(group), 0.0)
-        for x, y, number in zip(w, z.stacks, share, strict=True):
-            x.addcmul_(torch.where(x * y >= 0.0, x, 0.0), number, value=-1.0)
-    elif group["fixed_norm"] or group["weight_decay"]:
-        for x, number in zip(w, z.numbers(shrink, 1.0), strict=True):
+    if shrink is not None:
+        for x, number in zip(w, z.factors(shrink), strict=True):
             x.mul_(number)
+    elif group["weight_decay"]:
+        for x, y, number in zip(w, z.stacks, z.factors(z.on * decay), strict=True):
+            x.addcmul_(torch.where(x * y >= 0.0, x, 0.0), number, value=-1.0)
     for x, y, number in zip(w, z.stacks, rates, strict=True):
         x.addcmul_(y, number, value=-1.0)
     layout.copy_to([m.piece for m in batch.members], w)
 
 
 def _on_spheres(z: Pieces, w: Stacks, lr: Number, rate: Number) -> tuple[Tensor, Tensor]:
-    """(a, b) of W <- a W - b z for each matrix, with c = lr R/||z||.
+    """(a, b) of W <- a W - b z for each matrix, with c = lr R/||z||, a = R/||W - c z|| and b = a c.
 
-    ||W - c z||^2 = ||W||^2 + c (c ||z||^2 - 2 <W, z>), a = R/||W - c z||, b = a c. Without z a = 1, without R b = rate.
+    ||W - c z||^2 = ||W||^2 + (lr R)^2 - 2 c <W, z>. If lr, R or z is zero, a = 1 and b = rate.
     """
     norms = [torch.linalg.vector_norm(x, dim=-1) for x in (*w, *z.stacks)]
     values = z.flat([*norms, *((x * y).sum(-1) for x, y in zip(w, z.stacks, strict=True))])
     values.narrow(0, 0, 2 * len(values) // 3).square_()
-    ww, zz, wz = z.sums(values, 3)
+    ww, zz, wz = sums = z.sums(values, 3)
+    w_norm, z_norm = sums[:2].sqrt()
     radius = z.old_matrices(RADIUS)
-    radius = torch.where(radius < 0.0, ww.sqrt(), radius)
+    radius = torch.where(radius < 0.0, w_norm, radius)
     z.new_numbers(RADIUS, radius)
-    c = lr * radius / zz.clamp_min(z.tiny).sqrt_()
-    plain = radius * zz <= 0.0
-    norm = torch.addcmul(ww, c, (c * zz).sub_(wz, alpha=2.0)).clamp_min_(z.tiny).sqrt_()
+    length = lr * radius
+    c = length / z_norm
+    plain = length * zz <= 0.0
+    norm = torch.addcmul(ww, length, length).addcmul_(c, wz, value=-2.0).clamp_min_(z.tiny).sqrt_()
     shrink = (radius / norm).masked_fill_(plain, 1.0)  # where() takes a launch more for the number
     return shrink, torch.where(plain, rate, shrink * c)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from inexact_muon.routing.reading.values import PLAIN, Value, attribute, carried, joined, listed, of
+from inexact_muon.routing.reading.values import LONG, PLAIN, Value, attribute, carried, joined, listed, of
 
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -39,6 +39,8 @@ def computed(kind: ast.AST, *operands: Value) -> Value | None:
         a, b = operands  # known if an object is compared with None
         known = b.objects == (None,) and a.single
         return of((a.objects[0] is None) == isinstance(kind, ast.Is)) if known else None
+    if isinstance(kind, ast.Mult) and any(value.items for value in operands):
+        return _repeated(*operands) or _repeated(*operands[::-1])
     apply = OPERATORS.get(type(kind))
     if apply is None or not all(value.known for value in operands):
         return None
@@ -47,6 +49,14 @@ def computed(kind: ast.AST, *operands: Value) -> Value | None:
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         return None
     return of(result) if isinstance(result, PLAIN) and len(str(result)) < 1000 else None
+
+
+def _repeated(items: Value, times: Value) -> Value | None:
+    """A list times a number."""
+    number = times.objects[0] if times.known else None
+    if not isinstance(number, int) or items.items is None or not 0 < number * len(items.items) < LONG:
+        return None
+    return listed(items.items * number)
 
 
 def truth(value: Value) -> bool | None:

@@ -178,16 +178,22 @@ def _viewed(index: Index, sizes: Sequence[int | None]) -> Index:
     known size that fits. The first unknown one after it takes what is missing, or the one before it if there is none.
     """
     sizes = [None if size == -1 else size for size in sizes]
+    leading = 0 if sizes and 1 < len(index) == sizes[0] else LEADING  # query, key and value may come first
     for start in reversed(range(len(sizes))):
         if None not in sizes[start:] and prod(size or 0 for size in sizes[start:]) == index.size:
-            return index.reshape(*(1,) * (start or LEADING), *sizes[start:])
+            return index.reshape(*(1,) * (start or leading), *sizes[start:])
     for start, first in enumerate(sizes):
         known = prod(size for size in sizes[start:] if size is not None)
         if first is None or index.size % known:
             continue
         shape, missing = sizes[start:], index.size // known
         if None in shape:
-            shape[shape.index(None)] = missing
+            unknown = [i for i, size in enumerate(shape) if size is None]
+            inner = [side for side in index.shape if side > 1][-2:]
+            if len(unknown) > 1 and len(inner) == 2 and prod(inner) == missing:  # (3, batch heads, time, size)
+                shape[unknown[0]], shape[unknown[-1]] = inner
+            else:
+                shape[unknown[0]] = missing
         else:  # before it; dimensions without rows between the two stay there
             outer = index.shape[:-1] if index.shape[-1] == known else ()
             between = next((i for i, side in enumerate(reversed(outer)) if side > 1), 0)
@@ -195,7 +201,7 @@ def _viewed(index: Index, sizes: Sequence[int | None]) -> Index:
             if start < 0 or any(size is not None for size in sizes[start : start + 1 + between]):
                 break
             shape = [missing, *(1,) * between, *shape]
-        return index.reshape(*(1,) * (start or LEADING), *(size or 1 for size in shape))
+        return index.reshape(*(1,) * (start or leading), *(size or 1 for size in shape))
     raise ValueError(sizes)
 
 

@@ -68,6 +68,7 @@ class Statements(Expressions):
     def _branches(self, bodies: Sequence[Sequence[ast.stmt]], frame: Frame, test: ast.expr | None = None) -> bool:
         """Any of these bodies; those that end the function do not continue after it.
 
+        Rows that a variable holds in one of them alone count as used: they are not known after it.
         Where the condition is `x is None`, x is None in the first body; in the second if it is `x is not None`.
         """
         going = []
@@ -81,6 +82,9 @@ class Statements(Expressions):
                 going.append(branch)
         if going:
             frame.merge(going)
+            lost = [name for name, value in frame.names.items() if value.rows is None]
+            values = [branch.names[name] for branch in going for name in lost if name in branch.names]
+            self.used(value for value in values if value.rows is not None)
         return not going
 
     def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:

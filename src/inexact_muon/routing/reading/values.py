@@ -16,6 +16,9 @@ from inexact_muon.routing.reading.rows import WeightRows
 PLAIN = (int, float, bool, str, type(None))
 """Types of values that are computed with, such as the number of layers."""
 
+INDICES = (*PLAIN, slice, type(Ellipsis))
+"""Types of values that say how a tensor is rearranged."""
+
 SHARED = ("T", "mT", "H", "data")
 """Attributes of a parameter that are the parameter as far as routing is concerned."""
 
@@ -86,7 +89,7 @@ class Value:
                 return part
             chain = len(self.objects) == 1 and isinstance(self.objects[0], nn.Sequential)
             return of(nn.Sequential(*(x for v in part for x in v.objects))) if chain else listed(part)
-        if key == 0 and self.fields:
+        if isinstance(key, int) and key == 0 and self.fields:
             return next(iter(self.fields.values()))
         for x in self.objects:
             inside = x._modules if isinstance(x, nn.ModuleDict) else x if type(x) is dict else {}
@@ -101,8 +104,14 @@ def of(x: Any) -> Value:
 
 
 def plain(values: Iterable[Value]) -> list[Any]:
-    """Numbers, text, slices and lists of them; None for what is not known."""
-    return [plain(v.items) if v.items is not None else v.objects[0] if v.single else None for v in values]
+    """Numbers, text, slices and lists of them; None for what is not known, such as the entries of a buffer."""
+
+    def one(value: Value) -> Any:
+        if value.items is not None:
+            return plain(value.items)
+        return value.objects[0] if value.single and isinstance(value.objects[0], INDICES) else None
+
+    return [one(value) for value in values]
 
 
 def listed(values: Iterable[Value]) -> Value:
