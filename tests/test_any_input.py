@@ -142,7 +142,7 @@ ARGUMENTS = [
     ({"betas": (0.9,)}, {}, r"betas must be two numbers in \[0, 1\), got \(0.9,\)"),
     ({"eps": None}, {}, "eps of AdamW must be positive and finite, got None"),
     ({"eps": float("nan")}, {}, "eps of AdamW must be positive and finite, got nan"),
-    ({"eps": "1e-8"}, {}, "eps of AdamW must be positive and finite, got 1e-8"),
+    ({"eps": "1e-8"}, {}, "eps of AdamW must be positive and finite, got '1e-8'"),
     ({}, {"state_dtype": torch.int64}, "state_dtype must be None or one of"),
 ]
 

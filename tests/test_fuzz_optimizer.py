@@ -28,7 +28,7 @@ BALLS = ("spectral(polar=jordan(steps=3))", "spectral(polar=polar-express(steps=
 LENGTHS = ("fixed", "steepest", "clipped", "smooth(l0=0.5, l1=2.0)")
 VIEWS = {"whole": (6, 4), "flatten": (4, 2, 3), "split(rows=2)": (6, 4), "split(rows=(1, 5))": (6, 3)}
 TOLERANCE = 1e-9
-pytestmark = pytest.mark.filterwarnings("ignore:all groups now have lr")  # what OneCycleLR with one rate is told
+pytestmark = pytest.mark.filterwarnings("ignore:.*groups.* now have lr")  # what OneCycleLR with one rate is told
 
 
 @dataclass

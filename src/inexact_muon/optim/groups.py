@@ -137,9 +137,7 @@ class Groups(Observed):
         check_settings(on_nonfinite, state_dtype, telemetry.every, telemetry.share)
         self.memory_limit, self.on_nonfinite, self.state_dtype = memory_limit, on_nonfinite, state_dtype
         if isinstance(params, nn.Module):
-            raise TypeError(
-                f"expected parameters, got a {type(params).__name__}: let Muon.for_model(model, lr) route them"
-            )
+            raise TypeError(f"parameters needed, got the model {type(params).__name__}: use Muon.for_model(model, lr)")
         choices = {"ball": ball, "length": length, "view": Whole(), **{k: options.get(k) for k in ("before", "after")}}
         texts = {option: self._register(option, choice) for option, choice in choices.items()}
         super().__init__(params, {**GROUP_ONLY, **options, **texts, "turn": 0})
