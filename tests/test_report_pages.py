@@ -179,7 +179,7 @@ def test_odd_stores_give_a_sensible_page(name: str, tmp_path: Path) -> None:
     assert str(len(STORES[name])) in page
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_thousand_runs(tmp_path: Path) -> None:
     """Under 6 MB; the time is printed, and bounded generously: the promise of 20 s is for a quiet machine."""
     rates = [0.001 * 1.2**k for k in range(20)]

@@ -201,7 +201,7 @@ def test_bad_names_and_files(tmp_path: Path) -> None:
         record({"fc": torch.full((3, 3), torch.nan)}, tmp_path / "run.npz")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_shipped_file_can_be_made_again(tmp_path: Path) -> None:
     """Loosely: the text is the standard library of this Python, and sums differ by machine."""
     pytest.importorskip("sklearn", reason="the CNN's images are scikit-learn's")
