@@ -17,6 +17,7 @@ from inexact_muon_lab import data
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.spec.spec import RunSpec, Text
 from inexact_muon_lab.store import pack, packing, store
+from inexact_muon_lab.sweep.commands import run_file
 from inexact_muon_lab.sweep.execute import execute
 from inexact_muon_lab.train import checkpoint
 from lab_cases import run_spec
@@ -257,3 +258,16 @@ def test_what_changes_between_sweeps_is_said(tmp_path: Path, module: Callable[..
     for name, spec in specs.items():
         (said,) = run_all(tmp_path / name, plan(spec, 4))
         assert f"3 runs ended with other {name} than there is now" in said
+
+
+def test_what_changed_since_a_run_ended_is_said(tmp_path: Path) -> None:
+    """`run` does not train again what has ended: the result is that of the earlier text."""
+    path = tmp_path / "run.toml"
+    model = 'problem = {name = "nanogpt", layers = 1, width = 16, heads = 2, context = 16}'
+    path.write_text(f'steps = 1\nbatch = 2\n{model}\ndata = {{name = "text", path = "{tmp_path / "text"}"}}\n')
+    text(tmp_path / "text", "words ")
+    for _ in range(2):
+        run_file(path, tmp_path / "out", (), 1, "")
+    text(tmp_path / "text", "and now others ")
+    with pytest.warns(UserWarning, match="1 runs ended with other data than there is now"):
+        run_file(path, tmp_path / "out", (), 1, "")

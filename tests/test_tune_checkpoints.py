@@ -11,9 +11,10 @@ from torch import nn
 
 from inexact_muon import Muon, Scion, lmo, measure, polar, predict
 from inexact_muon.optim.sources import translated
+from inexact_muon.polar import Auto
 from inexact_muon.schedules.published import JORDAN
 from inexact_muon_lab.checkpoints.momenta import Momentum, cut, momenta, read
-from inexact_muon_lab.tune import advice
+from inexact_muon_lab.tune import advice, spectra
 from torch_features import HAS_MUON, NO_MUON
 
 NAMES = ("0.weight", "1.weight")
@@ -209,7 +210,7 @@ def test_an_oracle_of_ones_own_is_not_named() -> None:
 def test_layers_are_judged_as_the_matrices_are(method: polar.PolarMethod) -> None:
     """The prediction from singular values against the oracle itself, measured by a decomposition."""
     for entry in momenta(stepped("ours")[1]):
-        report = advice.examine(entry, method)
+        report = advice.examine([entry], method)[0]
         ball, m = lmo.Spectral(polar=method), entry.matrix.double()
         exact = measure(ball, m, ball(m), exact=True)
         assert report.in_use is not None
@@ -219,11 +220,29 @@ def test_layers_are_judged_as_the_matrices_are(method: polar.PolarMethod) -> Non
 
 def test_a_report() -> None:
     entry = momenta(stepped("torch")[1])[1]
-    report = advice.examine(entry)
+    report = advice.examine([entry])[0]
     values = torch.linalg.svdvals(entry.matrix.double())
     assert report.oracle == polar.Jordan(5)
     assert report.in_use == predict(polar.Jordan(5), [*report.layer.values, *[0.0] * (16 - report.layer.values.size)])
     assert len(report.layer.values) <= len(values)
+
+
+def test_many_small_layers_are_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint may have thousands of tiny matrices: oracles are chosen and judged once for each shape."""
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(Auto, "at", lambda self, n, m, device=None: calls.append((n, m)) or polar.Zolotarev(2))
+    generator = torch.Generator().manual_seed(0)
+    matrices = [torch.randn(2, 2 + i % 2, generator=generator) for i in range(200)]
+    matrices[7][1] = matrices[7][0]  # of rank 1: judged apart
+    entries = [Momentum(str(i), m, polar.PolarExpress(4), parameter=str(i)) for i, m in enumerate(matrices)]
+    answer = advice.advise_on(entries)
+    assert len(calls) < 20
+    assert [len(r.layer.values) for r in answer.reports[6:9]] == [2, 1, 2]
+    for one in answer.candidates:
+        assert list(one.each) == [spectra.judge_layer(one.oracle, r.layer) for r in answer.reports]
+    for report in answer.reports:
+        null = [0.0] * (2 - report.layer.values.size)
+        assert report.in_use == predict(polar.PolarExpress(4), [*report.layer.values, *null])
 
 
 def test_wrong_files(tmp_path: Path) -> None:

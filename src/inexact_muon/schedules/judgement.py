@@ -38,25 +38,29 @@ def judge(scalar_map: ScalarMap, singular_values: ArrayLike, normalise: str = "f
     """
     values = np.asarray(singular_values, dtype=np.float64)
     s = values[values > 0.0]
-    if s.size == 0:
+    return judge_rows(scalar_map, s.reshape(1, -1), values.size, normalise)[0]
+
+
+def judge_rows(scalar_map: ScalarMap, spectra: Array, size: int, normalise: str) -> list[Judgement]:
+    """Inexactness on each row of positive singular values, of matrices with `size` singular directions."""
+    if spectra.size == 0:
         raise ValueError("singular_values has no positive entry: at least one is needed")
-    f = scalar_map.scalar(s / normaliser(s, normalise))
-    return Judgement(
-        delta=float(np.abs(1.0 - f).max()),
-        gap=float(1.0 - (s * f).sum() / s.sum()),
-        overshoot=float(np.abs(f).max()),
-        rms=float(np.sqrt(np.mean((1.0 - f) ** 2))),
-        lifted=float((f >= HALF).sum() / values.size),
-    )
+    f = scalar_map.scalar(spectra / np.expand_dims(normaliser(spectra, normalise), -1))
+    error, length = np.abs(1.0 - f), np.abs(f)
+    gap = 1.0 - (spectra * f).sum(-1) / spectra.sum(-1)
+    rms, lifted = np.sqrt(np.mean(error**2, axis=-1)), (f >= HALF).sum(-1) / size
+    columns = error.max(-1), gap, length.max(-1), rms, lifted
+    return [Judgement(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def normaliser(singular_values: Array, normalise: str) -> float:
-    """Schatten norm of a spectrum: frobenius (p = 2), schatten4 or spectral (the largest singular value)."""
-    top = float(singular_values.max())
+def normaliser(singular_values: Array, normalise: str) -> Array | float:
+    """Schatten norm of a spectrum, or of each row: frobenius (p = 2), schatten4 or spectral (the largest singular
+    value)."""
+    top = singular_values.max(-1)
     if normalise == "spectral":
         return top
     power = {"frobenius": 2, "schatten4": 4}[normalise]
-    return top * float(((singular_values / top) ** power).sum()) ** (1.0 / power)
+    return top * ((singular_values / np.expand_dims(top, -1)) ** power).sum(-1) ** (1.0 / power)
 
 
 NORMALISERS = ("frobenius", "schatten4")

@@ -24,7 +24,7 @@ from inexact_muon_lab.store.store import Outcome, Store
 from inexact_muon_lab.sweep.board import Board, best, figures, label, summary
 from inexact_muon_lab.sweep.engines import ENGINES, Engine
 from inexact_muon_lab.sweep.execute import check, execute, interrupts
-from inexact_muon_lab.sweep.sweep import sweep
+from inexact_muon_lab.sweep.sweep import notice_changes, sweep
 from inexact_muon_lab.terminal import console as open_console
 
 
@@ -42,6 +42,7 @@ def run_file(path: Path, out: Path | None, changes: Sequence[str], threads: int,
         return
     console = open_console(120)
     with closing(Store(folder, plan)) as opened:
+        notice_changes(_single_run(spec, plan.name), folder)
         outcome = _train(spec, opened, console)
     sentence = f"{outcome.state} at step {outcome.step}: {summary(outcome)}"
     console.print(sentence, highlight=False, soft_wrap=True)

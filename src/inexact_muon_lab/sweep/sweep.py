@@ -50,7 +50,7 @@ def sweep(
         for spec in _distinct(plan):
             check(spec)
         opened = stack.enter_context(closing(Store(folder, plan)))
-        _notice_changes(plan, folder)
+        notice_changes(plan, folder)
         return Sweep(plan, opened, engine, console).run(stop, retry, enough)
 
 
@@ -147,7 +147,7 @@ class Sweep:
         self.queue.appendleft(spec)
 
 
-def _notice_changes(plan: StudyRuns, folder: Path) -> None:
+def notice_changes(plan: StudyRuns, folder: Path) -> None:
     """Warn if runs of the plan ended on other data, or with other code of a custom problem, than there is now."""
     ended = {run.id: run.outcome.environment for run in store.runs(folder) if run.outcome}
     now = {key: inputs(spec) for spec in _distinct(plan) if (key := (str(spec.problem), str(spec.data)))}

@@ -6,6 +6,7 @@ OVERSHOOT. The answer is the cheapest candidate that is exact enough for every l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Zolotarev, parse
 from inexact_muon.schedules.prices import ACCELERATOR, CPU, Costs
 from inexact_muon_lab.checkpoints.momenta import Momentum, momenta, read
 from inexact_muon_lab.tune import rules
-from inexact_muon_lab.tune.spectra import Layer, judge_layer, spectrum_of, together
+from inexact_muon_lab.tune.spectra import Layer, judge_each, spectrum_of, together
 
 GAP, OVERSHOOT = 0.05, 1.15
 """Tolerances on a layer's own spectrum. Five Polar Express steps, which trained as well as eight, meet both."""
@@ -50,8 +51,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Kind:
-    """Equal layers under one name, such as "layers.0-11.attn.qkv", with the largest gap, the largest overshoot and the
-    smallest share of lifted directions among them."""
+    """Equal layers under one name, such as "layers.0-11.attn.qkv"."""
 
     name: str
     reports: tuple[LayerReport, ...]
@@ -130,8 +130,9 @@ class Advice:
 
     def by_parameter(self) -> dict[str, Inexactness]:
         """The oracle in use on each parameter: of the parts of a fused weight the worst, as in `kinds`."""
-        known = [(r.parameter, r.in_use) for r in self.reports if r.in_use is not None]
-        parts = {name: [i for other, i in known if other == name] for name, _ in known}
+        parts: dict[str, list[Inexactness]] = {}
+        for report in self.reports:
+            parts.setdefault(report.parameter, []).extend(() if report.in_use is None else (report.in_use,))
         return {name: i for name, each in parts.items() if (i := worst(each)) is not None}
 
     @property
@@ -226,12 +227,10 @@ def advise(momentum: Any, oracle: PolarMethod | str | None = None) -> Advice:
 
 
 def advise_on(
-    matrices: Sequence[Momentum],
-    oracle: PolarMethod | None = None,
-    progress: Callable[[Sequence[Momentum]], Iterable[Momentum]] = iter,
+    matrices: Sequence[Momentum], oracle: PolarMethod | None = None, progress: Callable[..., Iterable[Momentum]] = iter
 ) -> Advice:
     """The advice on momentum matrices. `oracle` replaces the one they name."""
-    reports = tuple(examine(m, oracle) for m in progress(matrices))
+    reports = examine(matrices, oracle, progress)
     layers = [r.layer for r in reports]
     table = CPU if matrices[0].matrix.device.type == "cpu" else ACCELERATOR
     used = [r.oracle for r in reports if r.oracle is not None]
@@ -245,13 +244,21 @@ def advise_on(
     return Advice(reports, candidates, best, paid, lr)
 
 
-def examine(momentum: Momentum, oracle: PolarMethod | None = None) -> LayerReport:
-    """A layer under the given oracle, or else the one that its optimizer names."""
-    layer, used = spectrum_of(momentum.name, momentum.matrix), oracle or momentum.oracle
-    if used is None:
-        return LayerReport(momentum.parameter, layer, None, None)
-    used = used.at(*layer.shape, momentum.matrix.device)
-    return LayerReport(momentum.parameter, layer, used, judge_layer(used, layer))
+def examine(
+    matrices: Sequence[Momentum], oracle: PolarMethod | None = None, progress: Callable[..., Iterable[Momentum]] = iter
+) -> tuple[LayerReport, ...]:
+    """Each layer under the given oracle, or else the one that its optimizer names."""
+    layers = [spectrum_of(m.name, m.matrix) for m in progress(matrices)]
+    alike: dict[tuple[PolarMethod | None, Any], list[int]] = {}
+    for i, (m, layer) in enumerate(zip(matrices, layers, strict=True)):
+        alike.setdefault((oracle or m.oracle, (*layer.shape, m.matrix.device)), []).append(i)
+    reports: dict[int, LayerReport] = {}
+    for (named, key), indices in alike.items():
+        used = None if named is None else named.at(*key)
+        judged = [None] * len(indices) if used is None else judge_each(used, [layers[i] for i in indices])
+        each = zip(indices, judged, strict=True)
+        reports |= {i: LayerReport(matrices[i].parameter, layers[i], used, one) for i, one in each}
+    return tuple(reports[i] for i in range(len(layers)))
 
 
 def is_exact_enough(inexactness: Inexactness) -> bool:
@@ -263,16 +270,14 @@ def compared(table: Costs, layers: Sequence[Layer]) -> list[JudgedOracle]:
     """Every candidate that the device supports on every layer, by cost."""
     priced = [(_price(table, [method] * len(layers), layers), method) for method in CANDIDATES]
     supported = sorted((p for p in priced if p[0] < inf), key=itemgetter(0))
-    return [
-        JudgedOracle(method, price, tuple(judge_layer(method, one) for one in layers)) for price, method in supported
-    ]
+    return [JudgedOracle(method, price, tuple(judge_each(method, layers))) for price, method in supported]
 
 
 def _price(table: Costs, methods: Sequence[PolarMethod], layers: Sequence[Layer]) -> float:
     """Cost of one step, in multiplications of a product."""
-    device = torch.device("cpu" if table is CPU else "cuda")
-    each = zip(methods, layers, strict=True)
-    return sum(table.of(method.at(*one.shape, device), *one.shape) * min(one.shape) ** 3 for method, one in each)
+    kind = "cpu" if table is CPU else "cuda"
+    alike = Counter((method, one.shape) for method, one in zip(methods, layers, strict=True)).items()
+    return sum(count * table.of(method.at(*s, kind), *s) * min(s) ** 3 for (method, s), count in alike)
 
 
 def _percent(gap: float) -> str:

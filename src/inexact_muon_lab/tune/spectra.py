@@ -22,9 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from inexact_muon._text import nearest
-from inexact_muon.inexactness import Inexactness, predict
+from inexact_muon.inexactness import Inexactness
 from inexact_muon.polar import PolarMethod
 from inexact_muon.polar.exact import rank_threshold
+from inexact_muon.schedules.judgement import judge_rows
 from inexact_muon_lab.checkpoints.momenta import matrices, momenta, read
 from inexact_muon_lab.store.files import replace
 
@@ -96,15 +97,31 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
     return Layer(name, (n, m), positive.numpy(force=True) * size)
 
 
+def judge_each(method: PolarMethod, layers: Sequence[Layer]) -> list[Inexactness]:
+    """Inexactness of a method on each layer; directions at rounding level count as null ones.
+
+    Layers of equal shape and rank are judged together: a checkpoint may have thousands of small ones.
+    """
+    positive = [layer.values[layer.values > 0.0] for layer in layers]
+    alike: dict[tuple[tuple[int, int], int], list[int]] = {}
+    for i, (layer, values) in enumerate(zip(layers, positive, strict=True)):
+        alike.setdefault((layer.shape, values.size), []).append(i)
+    results: dict[int, Inexactness] = {}
+    for (shape, rank), indices in alike.items():
+        used, stack = method.at(*shape), np.stack([positive[i] for i in indices])
+        rows = judge_rows(used.map, stack, max(rank, min(shape)), used.normaliser)
+        results |= {i: Inexactness(j.delta, j.gap, j.overshoot, j.lifted) for i, j in zip(indices, rows, strict=True)}
+    return [results[i] for i in range(len(layers))]
+
+
 def judge_layer(method: PolarMethod, layer: Layer) -> Inexactness:
-    """Inexactness of a method on a layer; directions at rounding level count as null ones."""
-    null = max(0, min(layer.shape) - layer.values.size)
-    return predict(method.at(*layer.shape), np.pad(layer.values, (0, null)))
+    """Inexactness of a method on a layer."""
+    return judge_each(method, [layer])[0]
 
 
 def judge_layers(method: PolarMethod, layers: Sequence[Layer]) -> Inexactness:
     """Inexactness of a method on all layers, as one point of the product of their balls."""
-    return together(layers, [judge_layer(method, layer) for layer in layers])
+    return together(layers, judge_each(method, layers))
 
 
 def together(layers: Sequence[Layer], each: Sequence[Inexactness]) -> Inexactness:
