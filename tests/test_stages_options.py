@@ -23,7 +23,7 @@ from inexact_muon.optim import (
     to_torch,
 )
 from inexact_muon.optim.stages import AFTER, BEFORE, After, Before
-from inexact_muon_lab.plan.models import KNOWN, from_config
+from inexact_muon_lab.plan.models import KNOWN, Weight, from_config
 from inexact_muon_lab.plan.step import Case, Layout, record
 from torch_features import needs_fake_collectives
 
@@ -147,8 +147,12 @@ def test_explain_names_the_stages() -> None:
 _LLAMA = {"hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 4, "vocab_size": 1000}
 _HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2}
 LLAMA = from_config({"model_type": "llama", **_LLAMA, **_HEADS}, "llama", 1000, "Llama 2's ratio of widths").weights
-MODELS = {"gpt2": (KNOWN["gpt2-124m"].weights, 3), "llama": (LLAMA, 4)}
+ALIKE = [Weight("transformer.h.#.mlp.c_fc.weight", (256, 256), count=24)]
+MODELS = {"gpt2": (KNOWN["gpt2-124m"].weights, 3), "llama": (LLAMA, 4), "alike": (ALIKE, 1)}
 """Name -> (weights, shapes of its matrices: of GPT-2 768 x 768, 3072 x 768, 768 x 3072)"""
+
+MOST = {"row moment": 18, "longer side": 18, "fixed norm": 25}
+"""Launches of stages that take more than 12 for a single shape: most of them work on a number for a row or a matrix."""
 
 LAYOUTS: dict[str, tuple[Layout, str]] = {
     "alone": (Layout(1), "auto"),
@@ -184,6 +188,15 @@ def test_a_stage_adds_few_launches_for_each_kind_of_matrix(model: str, name: str
     plain = launches(model, name)
     for stage, options in OPTIONS.items():
         assert launches(model, name, **options) - plain <= 12 * MODELS[model][1], stage
+
+
+@pytest.mark.slow
+@needs_fake_collectives
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_stage_adds_few_launches_for_a_single_kind(name: str) -> None:
+    plain = launches("alike", name)
+    for stage, options in OPTIONS.items():
+        assert launches("alike", name, **options) - plain <= MOST.get(stage, 12), stage
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -190,6 +190,7 @@ class Batch:
         # Entries from which a tensor gets operations of its own; more where every rank updates all parameters.
         self.large = Rows.LARGE if self.route is None else Rows.MANY
         self.staged = bool(self.members) and self.members[0].staged  # all or none are
+        self.before = self.members[0].before if self.staged else ()
 
 
 def settled(ball: Ball, shapes: Iterable[Sequence[int]], like: Tensor) -> Ball:

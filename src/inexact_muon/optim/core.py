@@ -206,16 +206,19 @@ class LMOOptimizer(Groups):
         for batch in chunk:
             equations = algorithm if batch.flags is None else masked
             if batch.route is None:
-                inputs, stacks = batch.stacks.allocate()  # type: ignore[union-attr]
-                equations.lmo_inputs(batch, inputs)
-                staged = staged_in(batch, batch, inputs) if batch.staged else None
+                momenta, stacks = batch.stacks.allocate()  # type: ignore[union-attr]
+                inputs, stacks = batch.stacks.allocate() if batch.before else (momenta, stacks)  # type: ignore[union-attr]
+                equations.lmo_inputs(batch, momenta)
+                staged = staged_in(batch, batch, momenta, inputs) if batch.staged else None
                 directions, lengths = self.solve(batch, inputs, stacks, batch.flags is not None and staged is None)
                 zs = batch.stacks.split(directions)  # type: ignore[union-attr]
             else:
-                inputs, stacks = batch.route.allocate(batch.members[0].buffers[0])
+                like = batch.members[0].buffers[0]
+                momenta, stacks = batch.route.allocate(like)
+                inputs, stacks = batch.route.allocate(like) if batch.before else (momenta, stacks)
                 prepared = batch.route.prepared_here(batch)
-                equations.lmo_inputs(prepared, inputs)
-                staged = staged_in(batch, prepared, inputs) if batch.staged else None
+                equations.lmo_inputs(prepared, momenta)
+                staged = staged_in(batch, prepared, momenta, inputs) if batch.staged else None
                 zs, lengths = yield from batch.route.directions(batch, inputs, stacks, self)
             if staged is not None:
                 yield from staged.finish(zs, lengths, self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -72,12 +72,10 @@ class Observed(Optimizer):
             if id(m.p) in self.telemetry.chosen and (m.place is None or m.place.copy == 0):
                 self.telemetry.record_sizes(id(m.p), z, m.piece, float(m.group["lr"]) * length)
 
-    def record_stacks(
-        self, batch: Batch, zs: Sequence[Tensor], rates: Sequence[Tensor], weights: Sequence[Tensor]
-    ) -> None:
-        """The same from the stacks of stages, with the factors of their directions."""
+    def record_stacks(self, batch: Batch, scaled: Callable[[], Sequence[Tensor]], weights: Sequence[Tensor]) -> None:
+        """The same from the stacks of stages; `scaled` gives their steps."""
         chosen = [k for k, m in enumerate(batch.members) if id(m.p) in self.telemetry.chosen]
-        steps = [z * rate for z, rate in zip(zs, rates, strict=True)] if chosen else []
+        steps = scaled() if chosen else []
         for k in chosen:
             m = batch.members[k]
             if m.place is None or m.place.copy == 0:

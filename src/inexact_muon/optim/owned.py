@@ -21,7 +21,6 @@ from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.masked import shared_factor
 from inexact_muon.optim.rows import Packed, Packing, Rows, packing_of
 from inexact_muon.optim.stacks import Stacks
-from inexact_muon.optim.stages.step import advance_
 from inexact_muon.parallel.wire import Pending, Wire
 from inexact_muon.polar.batching import within
 
@@ -146,8 +145,6 @@ class Owned(Assembly):
             scratch = Packing.cut([flat], [packing])
             equations(other).lmo_inputs(other, scratch)
             equations(other).update_buffers_(other, scratch)
-            if other.members[0].before:
-                advance_(other)
 
     def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """(LMO inputs of `prepared_here`, uninitialised; stacks of whole ones)."""

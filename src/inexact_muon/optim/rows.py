@@ -7,16 +7,13 @@ view takes the host as long as launching a kernel, so tensors are joined and cut
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-
-unflattened: Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, ...]] = torch._utils._unflatten_dense_tensors
-"""Views of a flat tensor, one after another, with the shapes of tensors that are not empty, by one call."""
 
 
 @dataclass(frozen=True)

@@ -261,8 +261,8 @@ def _stage_states(state: dict[str, Any], stages: Sequence[Any], fixed_norm: bool
     return initialise(state, stages, fixed_norm, shapes)
 
 
-def staged_in(batch: Batch, prepared: Batch, inputs: list[Tensor]) -> Staged:
+def staged_in(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> Staged:
     """The stages of a batch in this step; imported with the first batch that has some."""
     from inexact_muon.optim.stages.step import Staged
 
-    return Staged(batch, prepared, inputs)
+    return Staged(batch, prepared, momenta, inputs)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from inexact_muon.dtensors import piece_of, whole_of
 from inexact_muon.optim.batches import Member
-from inexact_muon.optim.rows import Rows
+from inexact_muon.optim.rows import Packed, Rows
 from inexact_muon.optim.stages.places import Index, Places, Side, columns_of, numbered, on_device, placed, three
 from inexact_muon.views.blocks import Cut
 
@@ -60,7 +60,8 @@ class Arrangement:
         shapes: (lines, entries of a line) of each stack.
         parts: in the order of their lines: in each stack wide ones last, and those with equal sides together; parts
             without entries are left out.
-        matrices: the matrix that each line is of; places: the lines of each matrix.
+        segments: shapes of `by_matrix`: a row for each matrix if all have equally many lines, in order; else the lines.
+        matrices: the matrix that each segment is of, None if they are in order; places: the segments of each matrix.
         factors: cached `whole_factor` of each member's matrices; numbers: those of all matrices, on the device.
     """
 
@@ -76,7 +77,10 @@ class Arrangement:
         self.where = {(part.member, part.index): part for part in self.parts}
         lines = [np.repeat(part.matrices, part.lines // len(part.matrices)) for part in self.parts]
         matrices = np.concatenate([*lines, np.empty(0, dtype=np.int64)])
-        self.matrices = torch.from_numpy(matrices).to(self.device)
+        self.segments, order = self.shapes, np.arange(self.count)
+        if len(self.shapes) == 1 and np.array_equal(matrices, order.repeat(len(matrices) // self.count)):
+            self.segments, matrices = [(self.count, prod(self.shapes[0]) // self.count)], order
+        self.matrices = on_device(matrices, self.count, self.device)
         self.places = Places.of(matrices, self.count, self.device)
         counts = [sum(n for n, _, _ in triples) for triples in self.whole]
         self.owners = torch.from_numpy(np.arange(len(counts)).repeat(counts)).to(self.device)
@@ -84,6 +88,7 @@ class Arrangement:
         sizes = torch.tensor([[c, r * c] for r, c in self.sides], dtype=torch.float64).view(-1, 2)
         self._sizes = sizes.clamp_(min=1.0).to(self.device)
         self._rows: dict[Side, Sides] = {}
+        self.packed = self._is_packed()
         self.factors: list[list[float]] | None = None
         self.numbers: tuple[list[float], Tensor] | None = None
 
@@ -120,6 +125,16 @@ class Arrangement:
             return 0
         return length if min(columns) == max(columns) or all(map(_consecutive, self.cuts)) else 0
 
+    def _is_packed(self) -> bool:
+        """Whether the lines of the stack are the entries of the members' pieces, one after another."""
+        order = [(part.member, part.index) for part in self.parts]
+        plain = order == sorted(order) and all(_source(m) is None for m in self.members)
+        return len(self.shapes) == 1 and plain and all(map(_consecutive, self.cuts))
+
+    def by_matrix(self, stacks: Stacks) -> Stacks:
+        """The stacks by their segments."""
+        return [x.view(shape) for x, shape in zip(stacks, self.segments, strict=True)]
+
     def rows(self, side: Side) -> Sides:
         """Rows, or columns where these are the longer side and asked for."""
         if side not in self._rows:
@@ -144,7 +159,11 @@ class Arrangement:
         return [part.reshape(n * rows, columns) for part, (n, rows, columns) in zip(parts, self.threes(k), strict=True)]
 
     def gathered(self, xs: Sequence[Tensor], dtype: torch.dtype) -> Stacks:
-        """The stacks of tensors that are laid out as the members' pieces."""
+        """The stacks of tensors that are laid out as the members' pieces: copies."""
+        if self.packed and isinstance(xs, Packed):
+            line, parts = self.shapes[0][1], [x.reshape(-1) for x in xs.parts]
+            flat = parts[0].to(dtype, copy=True) if len(parts) == 1 else torch.cat(parts).to(dtype)
+            return [flat.view(-1, line)]
         cut = [self.cut(k, x) for k, x in enumerate(xs)]
         stacks: list[Stacks] = [[] for _ in self.shapes]
         for (stack, columns), run in groupby(self.parts, lambda part: (part.stack, part.columns)):

@@ -36,7 +36,8 @@ class Pieces:
         self.tiny = sqrt(torch.finfo(self.dtype).tiny)
         self.columns, self.sizes = layout.sizes_in(self.dtype)
         self.stacks = layout.gathered(zs, self.dtype)
-        self._entries: dict[str, Stacks] = {}
+        self._old_entries: dict[str, Stacks] = {}
+        self._new_entries: dict[str, Stacks] = {}
         self._old: dict[str, tuple[Tensor, Sides | None]] = {}
         self._new: dict[str, Tensor] = {}
 
@@ -63,24 +64,25 @@ class Pieces:
         return self.layout.rows(side).lengths_in(self.dtype)
 
     def norms(self, stacks: Stacks) -> Tensor:
-        """Norms of this rank's lines, for `sums`."""
-        return self.flat([torch.linalg.vector_norm(x, dim=-1) for x in stacks])
+        """Norms of this rank's segments, for `sums`."""
+        return self.flat([torch.linalg.vector_norm(x, dim=-1) for x in self.layout.by_matrix(stacks)])
 
     def flat(self, numbers: Sequence[Tensor]) -> Tensor:
-        """Numbers for the lines of each stack as one vector."""
+        """Numbers for the lines or segments of each stack as one vector."""
         return numbers[0] if len(numbers) == 1 else torch.cat([*numbers, self.columns.new_empty(0)])
 
     def sums(self, values: Tensor, several: int = 1) -> Tensor:
-        """Sums over whole matrices of `several` numbers for each line of this rank, (several, matrices, 1).
+        """Sums over whole matrices of `several` numbers for each segment of this rank, (several, matrices, 1).
 
         By one message.
         """
-        return self._reduce(self.layout.places(values, several).sum(1, True)).view(several, -1, 1)
+        sums = self.layout.places(values, several)
+        return self._reduce(sums if sums.shape[1] == 1 else sums.sum(1, True)).view(several, -1, 1)
 
     def multiply(self, factors: Tensor, side: Side = "rows") -> None:
         """Multiply by a number for each row, or for each matrix."""
         if factors.shape[1] == 1:
-            views, spread = self.stacks, self.spread(factors)
+            views, spread = self.layout.by_matrix(self.stacks), self.spread(factors)
         else:
             rows = self.layout.rows(side)
             views = rows.views(self.stacks)
@@ -89,17 +91,24 @@ class Pieces:
             x.mul_(factor)
 
     def spread(self, numbers: Tensor) -> Stacks:
-        """Numbers for matrices as factors of the stacks."""
-        flat = numbers.index_select(0, self.layout.matrices)
-        return list(torch.split(flat, [lines for lines, _ in self.layout.shapes])) if self.layout.shapes else []
+        """Numbers for matrices as factors of the segments."""
+        index, counts = self.layout.matrices, [count for count, _ in self.layout.segments]
+        flat = numbers if index is None else numbers.index_select(0, index)
+        return list(torch.split(flat, counts)) if counts else []
+
+    def times(self, number: Number) -> Stacks:
+        """The answers times a number for all matrices, or for each."""
+        pairs = zip(self.layout.by_matrix(self.stacks), self.factors(number), self.stacks, strict=True)
+        return [(view * factor).view_as(x) for view, factor, x in pairs]
 
     def old_entries(self, key: str) -> Stacks:
         """The state of this name, as the stacks are."""
-        return self.layout.gathered(self._states(key), self.dtype)
+        self._old_entries[key] = old = self.layout.gathered(self._states(key), self.dtype)
+        return old
 
     def new_entries(self, key: str, stacks: Stacks) -> None:
         """Its new value."""
-        self._entries[key] = stacks
+        self._new_entries[key] = stacks
 
     def old_rows(self, key: str, side: Side = "rows") -> Tensor:
         """The state of this name, a number for each row: (matrices, rows)."""
@@ -134,17 +143,25 @@ class Pieces:
         return (flags if self.layout.single else flags.index_select(0, self.layout.owners)).unsqueeze(1)
 
     def factors(self, value: Number) -> Sequence[Tensor]:
-        """A number for all matrices, or for each, as factors of the stacks."""
+        """A number for all matrices, or for each, as factors of the segments."""
         if isinstance(value, Tensor) and value.ndim == 2:
             return self.spread(value)
         return [torch.as_tensor(value, dtype=self.dtype, device=self.columns.device)] * len(self.stacks)
 
+    def subtract_(self, xs: Stacks, ys: Stacks, number: Number) -> None:
+        """x <- x - number y where a matrix is updated, with a number for all matrices, or for each."""
+        on, value = (self.on * number, -1.0) if isinstance(number, Tensor) else (self.on, -number)
+        factors = self.factors(on)
+        for x, y, factor in zip(self.layout.by_matrix(xs), self.layout.by_matrix(ys), factors, strict=True):
+            x.addcmul_(y, factor, value=value)
+
     def commit(self) -> None:
         """Write the new states."""
-        for key, stacks in self._entries.items():
+        by_matrix = self.layout.by_matrix
+        for key, stacks in self._new_entries.items():
             if self.finite is not None:
-                rows = zip(self.spread(self.finite), stacks, self.old_entries(key), strict=True)
-                stacks = [torch.where(flag, x, y) for flag, x, y in rows]
+                rows = zip(self.spread(self.finite), by_matrix(stacks), by_matrix(self._old_entries[key]), strict=True)
+                stacks = [torch.where(*row).view_as(x) for row, x in zip(rows, stacks, strict=True)]
             self.layout.copy_to(self._states(key), stacks)
         for key, numbers in self._new.items():
             old, sides = self._old[key]

@@ -21,7 +21,7 @@ from inexact_muon.optim.algorithm import whole_factor
 from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.decay import is_cautious, per_lr
 from inexact_muon.optim.finite import Number
-from inexact_muon.optim.rows import Rows, unflattened
+from inexact_muon.optim.rows import Packed, Rows
 from inexact_muon.optim.stages.layout import Arrangement, Stacks
 from inexact_muon.optim.stages.pieces import Pieces
 from inexact_muon.optim.stages.places import three
@@ -38,16 +38,16 @@ class Staged:
     """Runs the stages of a batch around the oracle, and writes weights and states once all directions are known.
 
     Args:
-        prepared: the members whose LMO inputs this rank has prepared.
-        inputs: those; the stages before the oracle change them in place.
+        prepared: the members whose momenta this rank has prepared.
+        momenta: those; for Nesterov, mixed with the gradient.
+        inputs: LMO inputs, written here if there are stages before the oracle; else the same as `momenta`.
     """
 
-    def __init__(self, batch: Batch, prepared: Batch, inputs: list[Tensor]) -> None:
-        self.batch, self.prepared, self.inputs = batch, prepared, inputs
+    def __init__(self, batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> None:
+        self.batch, self.prepared, self.momenta = batch, prepared, momenta
         self.commits: list[Commit] = []
-        if batch.members[0].before:
-            self.inputs, commit = _change_inputs(prepared, inputs)
-            self.commits.append(commit)
+        if batch.before:
+            self.commits.append(_write_inputs(batch, prepared, momenta, inputs))
 
     def finish(self, zs: list[Tensor], lengths: list[float], optimizer: Any) -> Generator[None, None, None]:
         """The stages after the oracle, on its answers; measured if they are sampled."""
@@ -58,64 +58,53 @@ class Staged:
         for stage in self.batch.members[0].after:
             stage(self.z)
         if norms is not None:
-            yield from _measure_applied(self.batch, self.prepared, self.inputs, self.z, norms, optimizer)
+            yield from _measure_applied(self.batch, self.prepared, self.momenta, self.z, norms, optimizer)
 
     def write(self, optimizer: Any) -> list[Tensor]:
-        """Update the weights and the states of stages; returns the LMO inputs as they were before the stages."""
+        """Update the weights and the states of stages; returns the momenta of `prepared`."""
         _update_weights_(self.batch, self.z, self.lengths, optimizer)
         for commit in (*self.commits, self.z.commit):
             commit()
-        return self.inputs
+        return self.momenta
 
 
-def _change_inputs(batch: Batch, inputs: list[Tensor]) -> tuple[list[Tensor], Commit]:
-    """Apply the stages before the oracle to `inputs` in place; returns what they were, and what writes the states."""
-    full = [k for k, x in enumerate(inputs) if x.numel()]
-    raw = list(inputs)
-    if not full:
-        return raw, lambda: None
-    m, changed, commit = _changed(batch, full, [inputs[k] for k in full])
-    for k, x in zip(full, unflattened(m.view(-1), [inputs[k] for k in full]), strict=True):
-        raw[k] = x
-    _copy([inputs[k] for k in full], changed)
-    return raw, commit
+def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> Commit:
+    """The stages before the oracle: writes the LMO inputs; returns what writes the states of all members.
 
-
-def advance_(batch: Batch) -> None:
-    """Update the states of stages before the oracle, of members whose inputs this rank does not need."""
+    States are those of the whole batch, and this rank may have prepared only the members that it owns. Tensors are
+    joined as rows of one matrix each.
+    """
     full = [k for k, m in enumerate(batch.members) if m.piece.numel()]
-    if full:
-        _changed(batch, full, [batch.members[k].buffers[0] for k in full])[2]()
-
-
-def _changed(batch: Batch, index: list[int], inputs: list[Tensor]) -> tuple[Tensor, Tensor, Commit]:
-    """(momenta of some members, LMO inputs made of them, what writes the new states), as rows of one matrix each."""
-    members = [batch.members[k] for k in index]
-    rows = Rows.of(batch.rows, "before", index, inputs)
-    m = torch.cat([x.reshape(-1) for x in inputs]).view(-1, rows.length)
-    wide = torch.promote_types(m.dtype, torch.float32)
-    x, new = m.to(wide), dict[str, tuple[Tensor, Tensor]]()
-    finite = None if batch.flags is None else rows.spread(batch.flags.vector)
-    g = m
-    if any(stage.state for stage in members[0].before):
+    if not full:
+        return lambda: None
+    members = [batch.members[k] for k in full]
+    rows = Rows.of(batch.rows, "before", full, [m.piece for m in members])
+    wide = torch.promote_types(members[0].buffers[0].dtype, torch.float32)
+    moments = dict[Stage, tuple[Tensor, Tensor]]()
+    if any(stage.state for stage in batch.before):
         g = rows.joined([m.gradient for m in members]).to(wide)
-        g = g if finite is None else torch.where(finite, g, 0.0)
-    for stage in members[0].before:
-        key = next(iter(stage.state), "")
-        old = rows.joined([m.stage_state[key] for m in members]).to(wide) if key else None
-        x, state = stage(x, g, old)
-        if old is not None and state is not None:
-            new[key] = (old, state)
+        g = g if batch.flags is None else g.nan_to_num_(0.0, 0.0, 0.0)
+        for stage in (stage for stage in batch.before if stage.state):
+            old = rows.joined([m.stage_state[next(iter(stage.state))] for m in members]).to(wide)
+            moments[stage] = (old, stage.moment(g, old))
+    if any(x.numel() for x in momenta):
+        own = Rows.of(prepared.rows, "before", *zip(*((k, x) for k, x in enumerate(inputs) if x.numel()), strict=True))
+        one = isinstance(momenta, Packed) and len(momenta.parts) == 1
+        x = momenta.parts[0] if one else own.joined([x for x in momenta if x.numel()])  # type: ignore[attr-defined]
+        x = x.reshape(-1, rows.length).to(wide)
+        before = batch.members[: batch.members.index(prepared.members[0])]
+        first, count = sum(m.piece.numel() for m in before) // rows.length, len(x)
+        for stage in batch.before:
+            x = stage(x, moments[stage][1].narrow(0, first, count) if stage in moments else None)
+        own.copy_to([x for x in inputs if x.numel()], x)
 
     def commit() -> None:
-        for key, (old, state) in new.items():
-            _copy([m.stage_state[key] for m in members], state if finite is None else torch.where(finite, state, old))
+        finite = None if batch.flags is None or not moments else rows.spread(batch.flags.vector)
+        for stage, (old, new) in moments.items():
+            states = [m.stage_state[next(iter(stage.state))] for m in members]
+            rows.copy_to(states, new if finite is None else torch.where(finite, new, old))
 
-    return m, x, commit
-
-
-def _copy(xs: list[Tensor], rows: Tensor) -> None:
-    torch._foreach_copy_(xs, list(unflattened(rows.view(-1), xs)))
+    return commit
 
 
 def _pieces_of(batch: Batch, zs: Sequence[Tensor], optimizer: Any) -> Pieces:
@@ -137,22 +126,21 @@ def _update_weights_(batch: Batch, z: Pieces, lengths: Sequence[float], optimize
     """The weights of all members, from their answers."""
     group, layout = batch.members[0].group, batch.layout
     w = layout.gathered([m.piece for m in batch.members], z.dtype)
-    rate, decay = z.on * (group["lr"] * _factors(batch, lengths, z)), group["lr"] * per_lr(group)
-    shrink: Number | None = None
+    rate = group["lr"] * _factors(batch, lengths, z)
     if group["fixed_norm"]:
-        shrink, rate = _on_spheres(z, w, z.on * group["lr"], rate)
-    elif group["weight_decay"] and not is_cautious(group):
-        shrink = 1.0 - z.on * decay
-    rates = z.factors(rate)
-    optimizer.record_stacks(batch, z.stacks, rates, w)
-    if shrink is not None:
-        for x, number in zip(w, z.factors(shrink), strict=True):
-            x.mul_(number)
-    elif group["weight_decay"]:
-        for x, y, number in zip(w, z.stacks, z.factors(z.on * decay), strict=True):
-            x.addcmul_(torch.where(x * y >= 0.0, x, 0.0), number, value=-1.0)
-    for x, y, number in zip(w, z.stacks, rates, strict=True):
-        x.addcmul_(y, number, value=-1.0)
+        shrink, rate = _on_spheres(z, w, z.on * group["lr"], z.on * rate)
+        optimizer.record_stacks(batch, lambda: z.times(rate), w)
+        views = zip(layout.by_matrix(w), layout.by_matrix(z.stacks), z.spread(shrink), z.spread(rate), strict=True)
+        for x, y, a, b in views:
+            x.mul_(a).addcmul_(y, b, value=-1.0)
+    else:
+        optimizer.record_stacks(batch, lambda: z.times(z.on * rate), w)
+        if group["weight_decay"]:
+            decayed = w
+            if is_cautious(group):
+                decayed = [torch.where(x * y >= 0.0, x, 0.0) for x, y in zip(w, z.stacks, strict=True)]
+            z.subtract_(w, decayed, group["lr"] * per_lr(group))
+        z.subtract_(w, z.stacks, rate)
     layout.copy_to([m.piece for m in batch.members], w)
 
 
@@ -161,8 +149,9 @@ def _on_spheres(z: Pieces, w: Stacks, lr: Number, rate: Number) -> tuple[Tensor,
 
     ||W - c z||^2 = ||W||^2 + (lr R)^2 - 2 c <W, z>. If lr, R or z is zero, a = 1 and b = rate.
     """
-    norms = [torch.linalg.vector_norm(x, dim=-1) for x in (*w, *z.stacks)]
-    values = z.flat([*norms, *((x * y).sum(-1) for x, y in zip(w, z.stacks, strict=True))])
+    ws, zs = z.layout.by_matrix(w), z.layout.by_matrix(z.stacks)
+    norms = [torch.linalg.vector_norm(x, dim=-1) for x in (*ws, *zs)]
+    values = z.flat([*norms, *((x * y).sum(-1) for x, y in zip(ws, zs, strict=True))])
     values.narrow(0, 0, 2 * len(values) // 3).square_()
     ww, zz, wz = sums = z.sums(values, 3)
     w_norm, z_norm = sums[:2].sqrt()
@@ -195,23 +184,22 @@ def _factors(batch: Batch, lengths: Sequence[float], z: Pieces) -> Number:
 
 
 def _measure_applied(
-    batch: Batch, prepared: Batch, inputs: Sequence[Tensor], z: Pieces, norms: Tensor, optimizer: Any
+    batch: Batch, prepared: Batch, momenta: Sequence[Tensor], z: Pieces, norms: Tensor, optimizer: Any
 ) -> Generator[None, None, None]:
     """Measure directions after their stages, with the Frobenius norms that they had before, on the owners.
 
     Args:
-        prepared: members whose LMO inputs this rank has prepared.
-        inputs: those, before the stages.
+        prepared: members whose momenta this rank has prepared.
+        momenta: those.
         norms: squares of the norms before the stages.
     """
-    ratio = z.spread((norms / z.squares().clamp_min(z.tiny)).sqrt_())
-    stacks = [x * factor for x, factor in zip(z.stacks, ratio, strict=True)]
+    stacks = z.times((norms / z.squares().clamp_min(z.tiny)).sqrt_())
     chosen = [k for k, m in enumerate(batch.members) if id(m.p) in optimizer.telemetry.chosen]
     if not chosen:
         return
     members = [batch.members[k] for k in chosen]
     directions = [batch.layout.joined(k, stacks) for k in chosen]
-    known = {id(m.p): x for m, x in zip(prepared.members, inputs, strict=True)}
+    known = {id(m.p): x for m, x in zip(prepared.members, momenta, strict=True)}
     place = members[0].place
     if place is not None and len(place.pieces) > 1:
         wholes = yield from optimizer.ranks().on_owners(members, ([known[id(m.p)] for m in members], directions))

@@ -45,8 +45,12 @@ class Before(Stage):
     """Changes the LMO's input, entry by entry. Its state, if any, is one tensor of entries."""
 
     @abstractmethod
-    def __call__(self, m: Tensor, g: Tensor, old: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(LMO input, new state) from the momentum, the gradient and the old state of several parameters."""
+    def __call__(self, m: Tensor, moment: Tensor | None) -> Tensor:
+        """The LMO input from the momentum and the new state, if any, of several parameters."""
+
+    def moment(self, g: Tensor, old: Tensor) -> Tensor:
+        """The new state from the gradient and the old state."""
+        raise NotImplementedError(f"{self.name} names a state: define moment(g, old)")
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,14 @@ class SecondMoment(Before):
     def __post_init__(self) -> None:
         check_beta(self, self.beta2, self.eps)
 
-    def __call__(self, m: Tensor, g: Tensor, old: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        assert old is not None
+    def moment(self, g: Tensor, old: Tensor) -> Tensor:
         # Squares of large finite numbers overflow, and infinity less infinity would be NaN.
-        v = torch.lerp(old, g.square().clamp_(max=torch.finfo(g.dtype).max), 1.0 - self.beta2)
+        return torch.lerp(old, g.square().clamp_(max=torch.finfo(g.dtype).max), 1.0 - self.beta2)
+
+    def __call__(self, m: Tensor, moment: Tensor | None) -> Tensor:
+        assert moment is not None
         # With eps = 0 an entry that never had a gradient is 0/0.
-        return m / v.sqrt().add_(self.eps or torch.finfo(v.dtype).tiny), v
+        return m / moment.sqrt().add_(self.eps or torch.finfo(moment.dtype).tiny)
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,8 @@ class Signed(Before):
 
     name: ClassVar[str] = "sign"
 
-    def __call__(self, m: Tensor, g: Tensor, old: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        return m.sign(), None
+    def __call__(self, m: Tensor, moment: Tensor | None) -> Tensor:
+        return m.sign()
 
 
 @dataclass(frozen=True)
