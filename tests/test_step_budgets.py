@@ -7,6 +7,7 @@ matrix; Python calls are counted on real ones.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
@@ -100,10 +101,9 @@ def test_tensor_parallelism_costs_what_fsdp_does() -> None:
     assert (both.launches, both.calls, both.sent, both.flops) == (rows.launches, rows.calls, rows.sent, rows.flops)
 
 
-def dispatches(rank: int, world: int, counts: tuple[int, ...], sharded: bool) -> list[int]:
-    """Operations of a later step that the host dispatches as on an accelerator, for each number of matrices."""
-    finite.HOST_READABLE = ()
-    mesh, found = init_device_mesh("cpu", (world,)), []
+def stepped(world: int, counts: tuple[int, ...], sharded: bool) -> Iterator[Muon]:
+    """An optimizer of so many matrices after three steps, for each number."""
+    mesh = init_device_mesh("cpu", (world,))
     for count in counts:
         draws = [torch.randn(64, 64, generator=torch.Generator().manual_seed(i)) for i in range(count)]
         whole = [distribute_tensor(x, mesh, [Shard(0)], src_data_rank=None) if sharded else x for x in draws]
@@ -113,6 +113,14 @@ def dispatches(rank: int, world: int, counts: tuple[int, ...], sharded: bool) ->
         optimizer = Muon(ps, lr=0.02, polar="jordan:1", strategy="owner-rank")
         for _ in range(3):
             optimizer.step()
+        yield optimizer
+
+
+def dispatches(rank: int, world: int, counts: tuple[int, ...], sharded: bool) -> list[int]:
+    """Operations of a later step that the host dispatches as on an accelerator, for each number of matrices."""
+    finite.HOST_READABLE = ()
+    found = []
+    for optimizer in stepped(world, counts, sharded):
         with Dispatches() as seen:
             optimizer.step()
         found.append(seen.count)
@@ -137,16 +145,8 @@ def test_a_matrix_more_costs_the_host_no_dispatch(sharded: bool) -> None:
 
 def python_calls(rank: int, world: int, counts: tuple[int, ...], sharded: bool) -> list[int]:
     """Calls of Python functions in a later step, of any package, for each number of matrices."""
-    mesh, found = init_device_mesh("cpu", (world,)), []
-    for count in counts:
-        draws = [torch.randn(64, 64, generator=torch.Generator().manual_seed(i)) for i in range(count)]
-        whole = [distribute_tensor(x, mesh, [Shard(0)], src_data_rank=None) if sharded else x for x in draws]
-        ps = [nn.Parameter(x.clone()) for x in whole]
-        for p, g in zip(ps, whole, strict=True):
-            p.grad = g
-        optimizer = Muon(ps, lr=0.02, polar="jordan:1", strategy="owner-rank")
-        for _ in range(3):
-            optimizer.step()
+    found = []
+    for optimizer in stepped(world, counts, sharded):
         calls = 0
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
