@@ -93,6 +93,24 @@ def test_seeds_without_the_whole_grid_take_no_part_in_tuning(tmp_path: Path) -> 
         table.best(runs(tmp_path / "none", (0.02, 0.001), missing=17))
 
 
+@pytest.mark.parametrize(("alpha", "edge"), [(0.22, False), (0.05, True), (0.6, True)])
+def test_the_best_alpha_is_that_of_step_sizes_at_their_best(alpha: float, edge: bool) -> None:
+    """The best lr moves with alpha, and each alpha has step sizes of its own."""
+    cells = {
+        (0.1 * a * factor, 1.0 - a): 1.0 + 0.2 * log(factor / 0.8) ** 2 + 0.1 * log(a / alpha) ** 2
+        for a in (0.1, 0.2, 0.3, 0.5)
+        for factor in (0.4, 0.64, 1.0, 1.6)
+    }
+    lowest = table.best_alpha(cells)
+    assert lowest.edge is edge
+    assert edge or lowest == (pytest.approx(alpha), pytest.approx(0.016), pytest.approx(1.0), False)
+
+
+def test_the_best_alpha_is_open_where_its_step_size_is_at_an_end() -> None:
+    cells = {(lr, 1.0 - a): lr + log(a / 0.2) ** 2 for a in (0.1, 0.2, 0.4) for lr in (0.01, 0.02, 0.04)}
+    assert table.best_alpha(cells).edge
+
+
 def test_no_seed_takes_part_in_choosing_its_own_rates(tmp_path: Path) -> None:
     """One seed of four has another best lr: it is judged at that of the others, and they at their own."""
     lowest = {0: 0.016, 1: 0.0256, 2: 0.0256, 3: 0.0256}

@@ -28,7 +28,7 @@ from inexact_muon_lab.report.grid_claims import lr_moves_down, region_at_one_los
 from inexact_muon_lab.report.ladders import grids
 from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord, load
 from inexact_muon_lab.spec.arms import DECAY, trained
-from inexact_muon_lab.statistics import Interval, interval, optimum, paired
+from inexact_muon_lab.statistics import Cell, Interval, interval, optimum, paired
 
 COMMAND = "python studies/controls/table.py"
 AXES = {"lr": "optimizer.lr", "decay": DECAY, "momentum": "optimizer.momentum", "AdamW's lr": "optimizer.adamw_lr"}
@@ -126,12 +126,17 @@ def best(runs: list[RunRecord]) -> Best:
 
 def _lowest(means: dict[tuple[float, ...], float], cell: tuple[float, ...], edge: bool) -> float:
     """lr at the lowest point of the parabola through the best cell and its nearest two; that of the cell at an end."""
-    rates = sorted((c[0] for c in means if c[1:] == cell[1:]), key=lambda rate: abs(log(rate / cell[0])))[:3]
-    if edge or len(rates) < 3:
-        return cell[0]
-    losses = [means[(rate, *cell[1:])] for rate in rates]
-    bend, slope, _ = np.polyfit([log(rate / cell[0]) for rate in rates], losses, 2)
-    return cell[0] * (exp(-0.5 * slope / bend) if bend > 0 else 1.0)
+    losses = {c[0]: loss for c, loss in means.items() if c[1:] == cell[1:]}
+    return cell[0] if edge else bottom(losses, cell[0])[0]
+
+
+def bottom(losses: Mapping[float, float], at: float) -> tuple[float, float]:
+    """(rate, loss) at the lowest point of the parabola in log rate through the rate `at` and its nearest two."""
+    nearest = sorted(losses, key=lambda rate: abs(log(rate / at)))[:3]
+    if len(nearest) < 3:
+        return at, losses[at]
+    bend, slope, level = np.polyfit([log(rate / at) for rate in nearest], [losses[rate] for rate in nearest], 2)
+    return (at * exp(-0.5 * slope / bend), level - 0.25 * slope**2 / bend) if bend > 0 else (at, losses[at])
 
 
 def variant(run: RunRecord) -> str:
@@ -176,7 +181,7 @@ def iterations(results: Results) -> list[str]:
     lines = []
     for grid in grids(results, momenta=1):
         few, many = (grid.counts[0], grid.counts[-1])
-        if few == many or len(grid.rates) < LEAST_RATES or grid.runs[0].tied:
+        if few == many or len(grid.momenta) > 1 or len(grid.rates) < LEAST_RATES or grid.runs[0].tied:
             continue
         lowest = {n: {s: optimum(grid.table(n, s, "loss")).value for s in grid.seeds} for n in (few, many)}
         more = grid.interval({s: lowest[few][s] - lowest[many][s] for s in grid.seeds})
@@ -189,6 +194,54 @@ def iterations(results: Results) -> list[str]:
             (f"share within 5 % of the lower best of both, {many} minus {few}", signed(common.interval)),
         ]
         lines += [f"| {what} | {value} |" for what, value in rows]
+    return lines
+
+
+class Bottom(NamedTuple):
+    """Where a seed is best over alpha = 1 - momentum, lr at its best for every alpha; edge: at an end of either."""
+
+    alpha: float
+    lr: float
+    loss: float
+    edge: bool
+
+
+def best_alpha(cells: Mapping[Cell, float]) -> Bottom:
+    """The lowest point over alpha of the lowest losses over lr, parabolas through three points each."""
+    lines: dict[float, dict[float, float]] = defaultdict(dict)
+    for (lr, momentum), loss in cells.items():
+        lines[1.0 - momentum][lr] = loss
+    lowest = {alpha: min(line, key=lambda lr: line[lr]) for alpha, line in lines.items()}
+    profile = {alpha: bottom(lines[alpha], lr) for alpha, lr in lowest.items()}
+    losses = {alpha: loss for alpha, (_, loss) in profile.items()}
+    cell = min(losses, key=lambda alpha: losses[alpha])
+    edge = cell in (min(lines), max(lines)) or lowest[cell] in (min(lines[cell]), max(lines[cell]))
+    alpha, loss = bottom(losses, cell)
+    return Bottom(alpha, profile[cell][0], loss, edge)
+
+
+def momenta(results: Results) -> list[str]:
+    """Rows of few against many iterations, over momentum and step size, where no decay is tied to the step size."""
+    lines = []
+    for grid in grids(results):
+        few, many = grid.counts[0], grid.counts[-1]
+        if few == many or grid.runs[0].tied:
+            continue
+        seeds = [seed for seed in grid.seeds if grid.whole(seed, few, many)]
+        pairs = {s: [best_alpha(grid.table(n, s, "loss")) for n in (few, many)] for s in seeds}
+        edges = sum(a.edge or b.edge for a, b in pairs.values())
+        moved = grid.interval({s: log(a.alpha / b.alpha) for s, (a, b) in pairs.items()})
+        more = grid.interval({s: a.loss - b.loss for s, (a, b) in pairs.items()})
+        ratio = "{:.2f} ({:.2f} to {:.2f})".format(*map(exp, (moved.mean, moved.low, moved.high)))
+        of = f"{edges} of {len(seeds)} seeds at an end of the grid" if edges else f"{len(seeds)} seeds"
+        lines += [
+            f"| best alpha at {few} iterations over that at {many}, lr at its best for every alpha | {ratio}; {of} |",
+            f"| loss at {few} minus at {many}, each at its own lr and momentum | {signed(more)} |",
+        ]
+        for count in (few, many):
+            best = [pair[count == many] for pair in pairs.values()]
+            alpha, lr = (exp(fmean(map(log, values))) for values in zip(*(one[:2] for one in best), strict=True))
+            lines.append(f"| best momentum and its best lr at {count} iterations | {1.0 - alpha:.2f} and {lr:.3f} |")
     return lines
 
 
@@ -210,7 +263,7 @@ def made(*folders: Path) -> dict[str, str]:
     for study in studies:
         if study.name == ENOUGH:
             parts["enough, tuned"] = enough(study, [one for one in arms if one.study == ENOUGH])
-    if regions := [row for part in results for row in iterations(part)]:
+    if regions := [row for part in results for row in (*iterations(part), *momenta(part))]:
         parts["iterations without decay"] = "\n".join(["| what | value |", "|---|---:|", *regions]) + "\n"
     if any(study.name in carried.SOURCES for study in studies):
         parts["lr without decay moving"] = carried.table(studies, best)
