@@ -151,9 +151,6 @@ ALIKE = [Weight("transformer.h.#.mlp.c_fc.weight", (256, 256), count=24)]
 MODELS = {"gpt2": (KNOWN["gpt2-124m"].weights, 3), "llama": (LLAMA, 4), "alike": (ALIKE, 1)}
 """Name -> (weights, shapes of its matrices: of GPT-2 768 x 768, 3072 x 768, 768 x 3072)"""
 
-MOST = {"row moment": 18, "longer side": 18, "fixed norm": 25}
-"""Launches of stages that take more than 12 for a single shape: most of them work on a number for a row or a matrix."""
-
 LAYOUTS: dict[str, tuple[Layout, str]] = {
     "alone": (Layout(1), "auto"),
     "ddp 8": (Layout(8, copies=8), "owner-rank"),
@@ -196,7 +193,7 @@ def test_a_stage_adds_few_launches_for_each_kind_of_matrix(model: str, name: str
 def test_a_stage_adds_few_launches_for_a_single_kind(name: str) -> None:
     plain = launches("alike", name)
     for stage, options in OPTIONS.items():
-        assert launches("alike", name, **options) - plain <= MOST.get(stage, 12), stage
+        assert launches("alike", name, **options) - plain <= 12, stage
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -6,10 +6,10 @@ and what stages do takes the same launches for one shape as for many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import gcd, prod
+from math import gcd, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 from inexact_muon.dtensors import piece_of, whole_of
 from inexact_muon.optim.batches import Member
 from inexact_muon.optim.rows import Packed, Rows
-from inexact_muon.optim.stages.places import Index, Places, Side, columns_of, numbered, on_device, placed, three
+from inexact_muon.optim.stages.places import Index, Places, Side, columns_of, numbered, on_device, three
 from inexact_muon.views.blocks import Cut
 
 Stacks = list[Tensor]
@@ -61,11 +61,14 @@ class Arrangement:
         parts: in the order of their lines: in each stack wide ones last, and those with equal sides together; parts
             without entries are left out.
         segments: shapes of `by_matrix`: a row for each matrix if all have equally many lines, in order; else the lines.
-        matrices: the matrix that each segment is of, None if they are in order; places: the segments of each matrix.
+        matrices: the segments of each matrix.
+        columns, sizes: columns and entries of each whole matrix, (matrices, 1).
+        tiny: a number that keeps 0/0 away; its square is not zero.
         factors: cached `whole_factor` of each member's matrices; numbers: those of all matrices, on the device.
+        spheres: cached numbers of fixed norms.
     """
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], dtype: torch.dtype) -> None:
         self.members, self.cuts = members, [_cut(m) for m in members]
         self.whole = [[three(shape) for shape in m.whole.shapes] for m in members]
         self.sides = [(r, c) for triples in self.whole for n, r, c in triples for _ in range(n)]
@@ -80,17 +83,18 @@ class Arrangement:
         self.segments, order = self.shapes, np.arange(self.count)
         if len(self.shapes) == 1 and np.array_equal(matrices, order.repeat(len(matrices) // self.count)):
             self.segments, matrices = [(self.count, prod(self.shapes[0]) // self.count)], order
-        self.matrices = on_device(matrices, self.count, self.device)
-        self.places = Places.of(matrices, self.count, self.device)
+        self.matrices = Places.of(matrices, self.count, self.device)
         counts = [sum(n for n, _, _ in triples) for triples in self.whole]
-        self.owners = torch.from_numpy(np.arange(len(counts)).repeat(counts)).to(self.device)
-        self.single = all(n == 1 for n in counts)
-        sizes = torch.tensor([[c, r * c] for r, c in self.sides], dtype=torch.float64).view(-1, 2)
-        self._sizes = sizes.clamp_(min=1.0).to(self.device)
+        self.owners = on_device(np.arange(len(counts)).repeat(counts), len(counts), self.device)
+        sizes = torch.tensor([[c, r * c] for r, c in self.sides], dtype=torch.float64).view(-1, 2).clamp_(min=1.0)
+        self.columns, self.sizes = torch.split(sizes.to(dtype).to(self.device), 1, 1)
+        self.tiny = torch.full((1,), sqrt(torch.finfo(dtype).tiny), dtype=dtype, device=self.device)
+        self.dtype = dtype
         self._rows: dict[Side, Sides] = {}
         self.packed = self._is_packed()
         self.factors: list[list[float]] | None = None
         self.numbers: tuple[list[float], Tensor] | None = None
+        self.spheres: tuple[Tensor, Tensor] | None = None
 
     def _listed(self) -> list[PiecePart]:
         """The parts of all members."""
@@ -141,11 +145,6 @@ class Arrangement:
             self._rows[side] = Sides(self, side == "longer")
         return self._rows[side]
 
-    def sizes_in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """(columns, entries) of each whole matrix, (matrices, 1) each."""
-        self._sizes = self._sizes.to(dtype)
-        return self._sizes[:, :1], self._sizes[:, 1:]
-
     def threes(self, k: int) -> list[tuple[int, int, int]]:
         """(count, rows, columns) of the parts of member k's piece."""
         cut = self.cuts[k]
@@ -158,12 +157,11 @@ class Arrangement:
         parts = [x.reshape(cut.block)] if cut.block else cut(x)
         return [part.reshape(n * rows, columns) for part, (n, rows, columns) in zip(parts, self.threes(k), strict=True)]
 
-    def gathered(self, xs: Sequence[Tensor], dtype: torch.dtype) -> Stacks:
-        """The stacks of tensors that are laid out as the members' pieces: copies."""
+    def gathered(self, xs: Sequence[Tensor]) -> Stacks:
+        """The stacks of tensors that are laid out as the members' pieces: copies, unless they are the stack."""
         if self.packed and isinstance(xs, Packed):
-            line, parts = self.shapes[0][1], [x.reshape(-1) for x in xs.parts]
-            flat = parts[0].to(dtype, copy=True) if len(parts) == 1 else torch.cat(parts).to(dtype)
-            return [flat.view(-1, line)]
+            parts = [x.reshape(-1) for x in xs.parts]
+            return [(parts[0] if len(parts) == 1 else torch.cat(parts)).view(-1, self.shapes[0][1])]
         cut = [self.cut(k, x) for k, x in enumerate(xs)]
         stacks: list[Stacks] = [[] for _ in self.shapes]
         for (stack, columns), run in groupby(self.parts, lambda part: (part.stack, part.columns)):
@@ -171,7 +169,7 @@ class Arrangement:
             if line < columns and not all(x.is_contiguous() for x in rows):
                 rows = [torch.cat(rows)]  # or each that is transposed would be copied
             stacks[stack] += [x.reshape(-1, line) for x in rows]
-        return [torch.cat(lines).to(dtype) for lines in stacks]  # cat alone casts one by one
+        return [torch.cat(lines) for lines in stacks]
 
     def of_member(self, k: int, stacks: Stacks) -> list[Tensor]:
         """The parts of member k in stacks; those without entries are left out."""
@@ -187,22 +185,15 @@ class Arrangement:
             return next(parts).reshape(cut.size)
         return cut.join([next(parts).reshape(s) if prod(s) else stacks[0].new_empty(s) for s in cut.shapes])
 
-    def copy_to(self, xs: Sequence[Tensor], stacks: Stacks) -> None:
-        """Copy stacks to tensors that are laid out as the members' pieces, by one call where parts are views."""
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
+    def writes(self, xs: Sequence[Tensor], stacks: Stacks) -> Iterator[tuple[Tensor, Tensor]]:
+        """(target, source) of what must be copied to tensors that are laid out as the members' pieces."""
         for k, x in enumerate(xs):
-            if not x.numel():
-                continue
             parts = [part for part in self.cut(k, x) if part.numel()]
             if all(_shares(part, x) for part in parts):
-                targets += parts
-                sources += self.of_member(k, stacks)
+                yield from zip(parts, self.of_member(k, stacks), strict=True)
             else:
                 new, source = self.joined(k, stacks), _source(self.members[k])
-                x.copy_(new if source is None else piece_of(new, source))
-        if targets:
-            torch._foreach_copy_(targets, sources)
+                yield x, new if source is None else piece_of(new, source)
 
 
 class Sides:
@@ -213,7 +204,9 @@ class Sides:
 
     Attributes:
         count, most: number of matrices; rows of the longest.
-        lines: the lines of each row, where rows are lines.
+        lines: the lines of each row of this rank, where rows are lines.
+        own: the rows of this rank among those of all; states: the numbers of a state among them.
+        lengths: entries of the rows of each matrix, (matrices, 1).
         regions: (stack, first line, lines, None or sides of each matrix) of `views`.
     """
 
@@ -234,21 +227,20 @@ class Sides:
             for part in alike:
                 if sides is None:
                     matrix, row, several = part.matrices, part.numbers, part.lines // len(part.numbers)
-                    spans.append(np.full_like(row, several))
                 else:
                     several, matrices = 1, part.matrices.reshape(part.count, part.rows)[:, 0]
                     matrix, row = columns_of(layout.cuts[part.member], part.index, matrices)
                 own.append((matrix * self.most + row).flatten())
                 lines.append(own[-1].repeat(several))
-        span = np.concatenate(spans)
+                spans.append(np.full_like(own[-1], several))
+        span, every = np.concatenate(spans), self.count * self.most
         self.lines = Places.of(np.arange(len(span)).repeat(span), len(span), device)
-        self._own, self._lines = (
-            on_device(np.concatenate(ids), self.count * self.most, device) for ids in (own, lines)
-        )
+        self.own = Places.of(np.concatenate(own), every, device)
+        self._lines = on_device(np.concatenate(lines), every, device)
         pads = [np.arange(i * self.most, i * self.most + r) for i, (r, _) in enumerate(pairs)]
-        self._pads = on_device(np.concatenate([*pads, none]), self.count * self.most, device)
-        lengths = torch.tensor([c for _, c in pairs], dtype=torch.float64)
-        self._lengths = lengths.clamp_(min=1.0).unsqueeze(1).to(device)
+        self.states = Places.of(np.concatenate([*pads, none]), every, device)
+        lengths = torch.tensor([c for _, c in pairs], dtype=torch.float64).clamp_(min=1.0).unsqueeze(1)
+        self.lengths = lengths.to(layout.dtype).to(device)
 
     def views(self, stacks: Sequence[Tensor]) -> list[Tensor]:
         """Stacks as (lines, length) or (matrices, rows, columns): entries along dimension 1 are those of a row."""
@@ -257,26 +249,10 @@ class Sides:
 
     def spread(self, numbers: Tensor, views: Sequence[Tensor]) -> list[Tensor]:
         """Numbers for rows as factors of the views."""
-        flat = numbers.reshape(-1) if self._lines is None else numbers.reshape(-1).index_select(0, self._lines)
+        flat = numbers.reshape(-1)
+        flat = flat if self._lines is None else flat.index_select(0, self._lines)
         parts = torch.split(flat, [x.numel() // x.shape[1] for x in views]) if views else ()
         return [part.view(x.shape[0], 1, *x.shape[2:]) for part, x in zip(parts, views, strict=True)]
-
-    def placed(self, values: Tensor) -> Tensor:
-        """Numbers for the rows of this rank among those of all, zero elsewhere."""
-        return placed(values, self._own, self.count * self.most).view(self.count, self.most)
-
-    def padded(self, values: Tensor) -> Tensor:
-        """Numbers for all rows, one matrix after another, as (matrices, rows)."""
-        return placed(values, self._pads, self.count * self.most).view(self.count, self.most)
-
-    def unpadded(self, numbers: Tensor) -> Tensor:
-        """Inverse of `padded`."""
-        return numbers.reshape(-1) if self._pads is None else numbers.reshape(-1).index_select(0, self._pads)
-
-    def lengths_in(self, dtype: torch.dtype) -> Tensor:
-        """Entries of the rows of each matrix, (matrices, 1)."""
-        self._lengths = self._lengths.to(dtype)
-        return self._lengths
 
 
 def _source(m: Member) -> Any:

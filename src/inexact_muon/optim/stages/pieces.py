@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import sqrt
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,36 +17,44 @@ from inexact_muon.optim.stages.places import Side
 Reduce = Callable[[Tensor], Tensor]
 """Adds a tensor up over the ranks that hold the batch, each piece once."""
 
+State = TypeVar("State", Tensor, Stacks)
+"""A number for each row, (matrices, rows); or entries, as the stacks of answers."""
+
 
 class Pieces:
-    """Answers, and the old and new states of their stages; nothing is written until `commit`.
-
-    A stage reads the old value of a state before it gives the new one.
+    """Answers, and the new states of their stages; nothing is written before `writes`.
 
     Attributes:
-        stacks: this rank's pieces of the answers, in float32 or wider; a stage may replace them.
         columns, sizes: columns and entries of each whole matrix, (matrices, 1).
         tiny: a number that keeps 0/0 away.
+        on: 1 where a matrix is updated, else 0, (matrices, 1); on the host, which leaves out the others, the number 1.
     """
 
     def __init__(self, layout: Arrangement, zs: Sequence[Tensor], flags: Flags | None, reduce: Reduce) -> None:
-        self.layout, self.flags, self._reduce = layout, flags, reduce
-        member = layout.members[0]
-        wide = torch.promote_types(member.piece.dtype, torch.float32)
-        self.dtype = torch.promote_types(wide, zs[0].dtype) if zs else wide
+        self.layout, self._flags, self._reduce = layout, flags, reduce
+        self.columns, self.sizes, self.dtype = layout.columns, layout.sizes, layout.dtype
         self.tiny = sqrt(torch.finfo(self.dtype).tiny)
-        self.columns, self.sizes = layout.sizes_in(self.dtype)
-        self.stacks = layout.gathered(zs, self.dtype)
-        self._old_entries: dict[str, Stacks] = {}
-        self._new_entries: dict[str, Stacks] = {}
-        self._old: dict[str, tuple[Tensor, Sides | None]] = {}
-        self._new: dict[str, Tensor] = {}
+        self._answers = layout.gathered(zs)
+        self._factor: tuple[Tensor, Side] | None = None
+        self._old: dict[str, Tensor | Stacks] = {}
+        self._new: dict[str, Tensor | Stacks] = {}
+        self._sides: dict[str, Sides] = {}
 
     # What stages use.
 
+    @property
+    def stacks(self) -> Stacks:
+        """This rank's pieces of the answers, in float32 or wider; a stage may set others."""
+        self._answers = [x.to(self.dtype) for x in self.answers]
+        return self._answers
+
+    @stacks.setter
+    def stacks(self, stacks: Stacks) -> None:
+        self._answers, self._factor = stacks, None
+
     def squares(self) -> Tensor:
-        """||z||_F^2 of each whole matrix."""
-        return self.sums(self.norms(self.stacks).square_())[0]
+        """||z||_F^2 of each whole matrix, (matrices, 1)."""
+        return self.sums()[0]
 
     def row_squares(self, side: Side = "rows") -> Tensor:
         """sum_j z_ij^2 of each row of each whole matrix: (matrices, rows), zero where a matrix has fewer rows.
@@ -54,121 +63,145 @@ class Pieces:
             side: "longer" takes columns for the rows where a matrix has more of them.
         """
         rows = self.layout.rows(side)
-        norms = [torch.linalg.vector_norm(x, dim=1).view(-1) for x in rows.views(self.stacks)]
-        if rows.lines.width > 1:  # then one stack has all of these rows
-            norms[0] = torch.linalg.vector_norm(rows.lines(norms[0]), dim=1)
-        return self._reduce(rows.placed(self.flat(norms).square_()))
+        norms, low = rows.own.room(self.columns), 0
+        lines = norms if rows.lines.width == 1 else rows.lines.room(self.columns)
+        for x in rows.views(self.answers):
+            size = x.numel() // x.shape[1]
+            out = lines[0].narrow(0, low, size).view(x.shape[0], *x.shape[2:])
+            torch.linalg.vector_norm(x, dim=1, dtype=self.dtype, out=out)
+            low += size
+        if lines is not norms:
+            torch.linalg.vector_norm(rows.lines(lines)[0], dim=1, out=norms[0].narrow(0, 0, rows.own.values))
+        return self._reduce(rows.own(norms.square_()).view(rows.count, rows.most))
 
     def lengths(self, side: Side = "rows") -> Tensor:
         """Entries of the rows of each whole matrix, (matrices, 1)."""
-        return self.layout.rows(side).lengths_in(self.dtype)
-
-    def norms(self, stacks: Stacks) -> Tensor:
-        """Norms of this rank's segments, for `sums`."""
-        return self.flat([torch.linalg.vector_norm(x, dim=-1) for x in self.layout.by_matrix(stacks)])
-
-    def flat(self, numbers: Sequence[Tensor]) -> Tensor:
-        """Numbers for the lines or segments of each stack as one vector."""
-        return numbers[0] if len(numbers) == 1 else torch.cat([*numbers, self.columns.new_empty(0)])
-
-    def sums(self, values: Tensor, several: int = 1) -> Tensor:
-        """Sums over whole matrices of `several` numbers for each segment of this rank, (several, matrices, 1).
-
-        By one message.
-        """
-        sums = self.layout.places(values, several)
-        return self._reduce(sums if sums.shape[1] == 1 else sums.sum(1, True)).view(several, -1, 1)
+        return self.layout.rows(side).lengths
 
     def multiply(self, factors: Tensor, side: Side = "rows") -> None:
-        """Multiply by a number for each row, or for each matrix."""
-        if factors.shape[1] == 1:
-            views, spread = self.layout.by_matrix(self.stacks), self.spread(factors)
-        else:
-            rows = self.layout.rows(side)
-            views = rows.views(self.stacks)
-            spread = rows.spread(factors, views)
-        for x, factor in zip(views, spread, strict=True):
-            x.mul_(factor)
-
-    def spread(self, numbers: Tensor) -> Stacks:
-        """Numbers for matrices as factors of the segments."""
-        index, counts = self.layout.matrices, [count for count, _ in self.layout.segments]
-        flat = numbers if index is None else numbers.index_select(0, index)
-        return list(torch.split(flat, counts)) if counts else []
-
-    def times(self, number: Number) -> Stacks:
-        """The answers times a number for all matrices, or for each."""
-        pairs = zip(self.layout.by_matrix(self.stacks), self.factors(number), self.stacks, strict=True)
-        return [(view * factor).view_as(x) for view, factor, x in pairs]
+        """Multiply by a number for each row, or for each matrix: at once, or where the weights are updated."""
+        if self._factor is not None:
+            self._answers = self.answers
+        self._factor = factors, side
 
     def old_entries(self, key: str) -> Stacks:
         """The state of this name, as the stacks are."""
-        self._old_entries[key] = old = self.layout.gathered(self._states(key), self.dtype)
+        self._old[key] = old = [x.to(self.dtype) for x in self.layout.gathered(self._states(key))]
         return old
-
-    def new_entries(self, key: str, stacks: Stacks) -> None:
-        """Its new value."""
-        self._new_entries[key] = stacks
 
     def old_rows(self, key: str, side: Side = "rows") -> Tensor:
         """The state of this name, a number for each row: (matrices, rows)."""
-        rows = self.layout.rows(side)
-        old = rows.padded(torch.cat(self._states(key)).to(self.dtype))
-        self._old[key] = old, rows
+        self._sides[key] = rows = self.layout.rows(side)
+        states = self._states(key)
+        zero = [] if rows.states.source is None else [self.columns.new_zeros(1, dtype=states[0].dtype)]
+        old = rows.states(torch.cat([*states, *zero]).to(self.dtype).unsqueeze(0)).view(rows.count, rows.most)
+        self._old[key] = old
         return old
 
-    def old_matrices(self, key: str) -> Tensor:
-        """The state of this name, a number for each matrix: (matrices, 1)."""
-        old = torch.cat(self._states(key)).to(self.dtype).view(-1, 1)
-        self._old[key] = old, None
-        return old
-
-    def new_numbers(self, key: str, numbers: Tensor) -> None:
-        """The new value of what `old_rows` or `old_matrices` gave."""
-        self._new[key] = numbers
+    def moved(self, key: str, difference: State, weight: float) -> State:
+        """The new value of what `old_rows` or `old_entries` gave: old - weight difference where a matrix is updated."""
+        old = self._old[key]
+        if isinstance(difference, Tensor):
+            new: Tensor | Stacks = self._less(old, difference, self.on, weight)  # type: ignore[arg-type]
+        else:
+            views = self.layout.by_matrix
+            ons: list[Any] = self.spread(self.on) if isinstance(self.on, Tensor) else [1.0] * len(difference)
+            rows = zip(views(old), views(difference), ons, difference, strict=True)  # type: ignore[arg-type]
+            new = [self._less(x, y, on, weight).view_as(like) for x, y, on, like in rows]
+        self._new[key] = new
+        return new  # type: ignore[return-value]
 
     # What the step uses.
 
-    @cached_property
-    def finite(self) -> Tensor | None:
-        """On an accelerator, whether each matrix is updated: (matrices, 1)."""
-        return None if self.flags is None else self._of_matrices(self.flags.vector)
+    @property
+    def answers(self) -> Stacks:
+        """The answers in the dtype that they came in, or in that of a factor."""
+        if self._factor is not None:
+            self._answers, self._factor = self._times(*self._factor), None
+        return self._answers
 
     @cached_property
     def on(self) -> Number:
-        """1 where a matrix is updated, else 0; on the host, which leaves out the others, the number 1."""
-        return 1.0 if self.flags is None else self._of_matrices(self.flags.on).to(self.dtype)
+        if self._flags is None:
+            return 1.0
+        owners, on = self.layout.owners, self._flags.on.to(self.dtype)
+        return (on if owners is None else on.index_select(0, owners)).unsqueeze(1)
 
-    def _of_matrices(self, flags: Tensor) -> Tensor:
-        return (flags if self.layout.single else flags.index_select(0, self.layout.owners)).unsqueeze(1)
+    def sums(self, ws: Stacks | None = None) -> Tensor:
+        """||z||_F^2 of each whole matrix; with ws also ||w||_F^2 and <w, z>. (numbers, matrices, 1), by one message."""
+        layout, low = self.layout, 0
+        numbers = layout.matrices.room(self.columns, 1 if ws is None else 3)
+        views = [layout.by_matrix(xs) for xs in (self.answers, *([] if ws is None else [ws]))]
+        for xs in zip(*views, strict=True):
+            outs = numbers.narrow(1, low, len(xs[0]))
+            for x, out in zip(xs, outs, strict=False):
+                torch.linalg.vector_norm(x, dim=-1, dtype=self.dtype, out=out)
+            if ws is not None:
+                torch.sum(xs[0] * xs[1], -1, out=outs[2])
+            low += len(xs[0])
+        numbers.narrow(0, 0, len(views)).square_()
+        sums = layout.matrices(numbers)
+        return self._reduce(sums if layout.matrices.width == 1 else sums.sum(-1, True))
 
-    def factors(self, value: Number) -> Sequence[Tensor]:
-        """A number for all matrices, or for each, as factors of the segments."""
-        if isinstance(value, Tensor) and value.ndim == 2:
-            return self.spread(value)
-        return [torch.as_tensor(value, dtype=self.dtype, device=self.columns.device)] * len(self.stacks)
+    def spread(self, numbers: Tensor) -> Stacks:
+        """Numbers for matrices, (..., matrices, 1), as factors of the segments."""
+        counts = [count for count, _ in self.layout.segments]
+        return list(torch.split(self.layout.matrices.spread(numbers, -2), counts, -2)) if counts else []
 
-    def subtract_(self, xs: Stacks, ys: Stacks, number: Number) -> None:
-        """x <- x - number y where a matrix is updated, with a number for all matrices, or for each."""
-        on, value = (self.on * number, -1.0) if isinstance(number, Tensor) else (self.on, -number)
-        factors = self.factors(on)
-        for x, y, factor in zip(self.layout.by_matrix(xs), self.layout.by_matrix(ys), factors, strict=True):
-            x.addcmul_(y, factor, value=value)
+    def times(self, number: Number) -> Stacks:
+        """The answers times a number for all matrices, or for each."""
+        self._answers = self.answers
+        return self._times(self._numbers(number))
 
-    def commit(self) -> None:
-        """Write the new states."""
-        by_matrix = self.layout.by_matrix
-        for key, stacks in self._new_entries.items():
-            if self.finite is not None:
-                rows = zip(self.spread(self.finite), by_matrix(stacks), by_matrix(self._old_entries[key]), strict=True)
-                stacks = [torch.where(*row).view_as(x) for row, x in zip(rows, stacks, strict=True)]
-            self.layout.copy_to(self._states(key), stacks)
-        for key, numbers in self._new.items():
-            old, sides = self._old[key]
-            new = numbers if self.finite is None else torch.where(self.finite, numbers, old)
-            flat = new.reshape(-1) if sides is None else sides.unpadded(new)
+    def subtract_(self, xs: Stacks, number: Number, ys: Stacks | None = None) -> None:
+        """x <- x - number y where a matrix is updated, with a number for all matrices, or for each; y: the answers."""
+        value, factor = -1.0, self.on
+        side: Side = "rows"
+        if ys is None and self._factor is not None:
+            scale, side = self._factor
+            factor = scale * factor if isinstance(factor, Tensor) else scale
+        if isinstance(number, Tensor):
+            factor = factor * number
+        else:
+            value = -number
+        views, factors = self._along(self._numbers(factor), side)
+        for x, y, along in zip(views(xs), views(self._answers if ys is None else ys), factors, strict=True):
+            x.addcmul_(y, along, value=value)
+
+    def writes(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(target, source) of the new states."""
+        for key, new in self._new.items():
             states = self._states(key)
-            torch._foreach_copy_(states, list(torch.split(flat, [x.numel() for x in states])))
+            if isinstance(new, Tensor):
+                numbers = self._sides[key].states.spread(new.reshape(-1))
+                yield from zip(states, torch.split(numbers, [x.numel() for x in states]), strict=True)
+            else:
+                yield from self.layout.writes(states, new)
 
     def _states(self, key: str) -> list[Tensor]:
         return [m.stage_state[key] for m in self.layout.members]
+
+    def _numbers(self, number: Number) -> Tensor:
+        """A number for all matrices as one for each; a tensor of them as it is."""
+        if isinstance(number, Tensor) and number.ndim == 2:
+            return number
+        return torch.as_tensor(number, dtype=self.dtype, device=self.columns.device).expand(len(self.columns), 1)
+
+    def _along(self, factors: Tensor, side: Side = "rows") -> tuple[Callable[[Stacks], Stacks], Stacks]:
+        """(how stacks are viewed, a factor of each view) for numbers of matrices or of their rows."""
+        if factors.shape[1] == 1:
+            return self.layout.by_matrix, self.spread(factors)
+        rows = self.layout.rows(side)
+        return rows.views, rows.spread(factors, rows.views(self._answers))
+
+    def _times(self, factors: Tensor, side: Side = "rows") -> Stacks:
+        (views, along), xs = self._along(factors, side), self._answers
+        out = [torch.empty_like(x, dtype=self.dtype) for x in xs]
+        for x, factor, target in zip(views(xs), along, views(out), strict=True):
+            torch.mul(x, factor, out=target)
+        return out
+
+    def _less(self, x: Tensor, y: Tensor, on: Number, weight: float) -> Tensor:
+        if isinstance(on, Tensor):
+            return torch.addcmul(x, y, on, value=-weight)
+        return torch.sub(x, y, alpha=weight)

@@ -33,42 +33,57 @@ class Places:
     """Where values go so that those of one owner are the row of a matrix (owners, width), with zeros after them.
 
     Attributes:
-        index: of each value; None if they are in place.
+        owner: of each value; None if they are those of 0, 1, 2, ...
+        source: the value at each place, or what follows the last one: zero; None if the values are in place.
     """
 
     owners: int
     width: int
-    index: Tensor | None
-    repeated: dict[int, Tensor] = field(default_factory=dict)
+    values: int
+    owner: Tensor | None
+    source: Tensor | None
+    rooms: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, owner: Index, owners: int, device: torch.device) -> Places:
         """The places of values by the owner of each."""
         counts = np.bincount(owner, minlength=owners)
-        width = int(max(1, counts.max(initial=1)))
+        width, values = int(max(1, counts.max(initial=1))), np.arange(len(owner))
         order = owner.argsort(kind="stable")
-        index = np.empty_like(owner)
-        index[order] = np.arange(len(owner)) - (counts.cumsum() - counts)[owner[order]] + owner[order] * width
-        return cls(owners, width, on_device(index, owners * width, device))
+        place = np.empty_like(owner)
+        place[order] = values - (counts.cumsum() - counts)[owner[order]] + owner[order] * width
+        source = np.full(owners * width, len(owner))
+        source[place] = values
+        in_place = np.array_equal(place, np.arange(owners * width))
+        return cls(
+            *(owners, width, len(owner), on_device(owner, owners, device)),
+            None if in_place else torch.from_numpy(source).to(device),
+        )
 
-    def __call__(self, values: Tensor, several: int = 1) -> Tensor:
-        """The matrix of values; with several for each place, one after another, (several owners, width)."""
-        if self.index is not None:
-            if several not in self.repeated:
-                size = self.owners * self.width
-                self.repeated[several] = torch.cat([self.index + i * size for i in range(several)])
-            values = placed(values, self.repeated[several], several * self.owners * self.width)
-        return values.view(several * self.owners, self.width)
+    def room(self, like: Tensor, several: int = 1) -> Tensor:
+        """Room for `several` numbers of each value, (several, values), with a zero after them if some place needs one.
+
+        It is used again in the next step, so that the zeros need no launch, unless the values stay in it.
+        """
+        if self.source is None:
+            return like.new_empty((several, self.values))
+        if several not in self.rooms:
+            self.rooms[several] = like.new_zeros((several, self.values + 1))
+        return self.rooms[several]
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """(several, owners, width), from what was written into `room`."""
+        values = values if self.source is None else values.index_select(1, self.source)
+        return values.view(-1, self.owners, self.width)
+
+    def spread(self, numbers: Tensor, dim: int = 0) -> Tensor:
+        """The number of each value's owner."""
+        return numbers if self.owner is None else numbers.index_select(dim, self.owner)
 
 
 def on_device(index: Index, size: int, device: torch.device) -> Tensor | None:
     """An index copied there; None if it is 0, 1, ..., size - 1."""
     return None if np.array_equal(index, np.arange(size)) else torch.from_numpy(index).to(device)
-
-
-def placed(values: Tensor, index: Tensor | None, size: int) -> Tensor:
-    """Values at these places of a vector of this size, zero elsewhere."""
-    return values if index is None else values.new_zeros(size).index_copy_(0, index, values)
 
 
 def three(shape: Sequence[int]) -> tuple[int, int, int]:

@@ -10,7 +10,8 @@ A matrix that is zero at the first step has no sphere: it is updated without one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -31,7 +32,8 @@ from inexact_muon.views.base import Shape
 RADIUS = "sphere_radius"
 """State of fixed_norm: R of each matrix; negative before the first step."""
 
-Commit = Callable[[], None]
+Writes = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+"""(target, source) of what is copied once all directions are known."""
 
 
 class Staged:
@@ -45,9 +47,7 @@ class Staged:
 
     def __init__(self, batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> None:
         self.batch, self.prepared, self.momenta = batch, prepared, momenta
-        self.commits: list[Commit] = []
-        if batch.before:
-            self.commits.append(_write_inputs(batch, prepared, momenta, inputs))
+        self.before = _write_inputs(batch, prepared, momenta, inputs) if batch.before else tuple
 
     def finish(self, zs: list[Tensor], lengths: list[float], optimizer: Any) -> Generator[None, None, None]:
         """The stages after the oracle, on its answers; measured if they are sampled."""
@@ -62,13 +62,18 @@ class Staged:
 
     def write(self, optimizer: Any) -> list[Tensor]:
         """Update the weights and the states of stages; returns the momenta of `prepared`."""
-        _update_weights_(self.batch, self.z, self.lengths, optimizer)
-        for commit in (*self.commits, self.z.commit):
-            commit()
+        copies: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+        weights = _new_weights(self.batch, self.z, self.lengths, optimizer)
+        for target, source in chain(weights, self.z.writes(), self.before()):
+            targets, sources = copies.setdefault((target.dtype, source.dtype), ([], []))
+            targets.append(target)
+            sources.append(source)
+        for targets, sources in copies.values():
+            torch._foreach_copy_(targets, sources)
         return self.momenta
 
 
-def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> Commit:
+def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> Writes:
     """The stages before the oracle: writes the LMO inputs; returns what writes the states of all members.
 
     States are those of the whole batch, and this rank may have prepared only the members that it owns. Tensors are
@@ -76,7 +81,7 @@ def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: 
     """
     full = [k for k, m in enumerate(batch.members) if m.piece.numel()]
     if not full:
-        return lambda: None
+        return tuple
     members = [batch.members[k] for k in full]
     rows = Rows.of(batch.rows, "before", full, [m.piece for m in members])
     wide = torch.promote_types(members[0].buffers[0].dtype, torch.float32)
@@ -98,19 +103,21 @@ def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: 
             x = stage(x, moments[stage][1].narrow(0, first, count) if stage in moments else None)
         own.copy_to([x for x in inputs if x.numel()], x)
 
-    def commit() -> None:
+    def writes() -> Iterator[tuple[Tensor, Tensor]]:
         finite = None if batch.flags is None or not moments else rows.spread(batch.flags.vector)
         for stage, (old, new) in moments.items():
             states = [m.stage_state[next(iter(stage.state))] for m in members]
-            rows.copy_to(states, new if finite is None else torch.where(finite, new, old))
+            new = new if finite is None else torch.where(finite, new, old)
+            yield from zip(states, rows.cut([new], [rows]), strict=True)
 
-    return commit
+    return writes
 
 
 def _pieces_of(batch: Batch, zs: Sequence[Tensor], optimizer: Any) -> Pieces:
     """The answers of a batch; sums go over all ranks that hold it, with copies counted once."""
     if batch.layout is None:
-        batch.layout = Arrangement(batch.members)
+        dtype = torch.promote_types(batch.members[0].piece.dtype, torch.float32)
+        batch.layout = Arrangement(batch.members, torch.promote_types(dtype, zs[0].dtype) if zs else dtype)
     place = batch.members[0].place
     if place is None or not place.shared or place.source is not None:
         return Pieces(batch.layout, zs, batch.flags, lambda x: x)
@@ -122,48 +129,59 @@ def _pieces_of(batch: Batch, zs: Sequence[Tensor], optimizer: Any) -> Pieces:
     return Pieces(batch.layout, zs, batch.flags, reduce)
 
 
-def _update_weights_(batch: Batch, z: Pieces, lengths: Sequence[float], optimizer: Any) -> None:
-    """The weights of all members, from their answers."""
+def _new_weights(batch: Batch, z: Pieces, lengths: Sequence[float], optimizer: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """(target, source) of the weights of all members, from their answers, and of radii in the first step."""
     group, layout = batch.members[0].group, batch.layout
-    w = layout.gathered([m.piece for m in batch.members], z.dtype)
-    rate = group["lr"] * _factors(batch, lengths, z)
+    weights = [m.piece for m in batch.members]
+    w = [x.to(z.dtype) for x in layout.gathered(weights)]
+    factors = _factors(batch, lengths, z)
     if group["fixed_norm"]:
-        shrink, rate = _on_spheres(z, w, z.on * group["lr"], z.on * rate)
-        optimizer.record_stacks(batch, lambda: z.times(rate), w)
-        views = zip(layout.by_matrix(w), layout.by_matrix(z.stacks), z.spread(shrink), z.spread(rate), strict=True)
-        for x, y, a, b in views:
-            x.mul_(a).addcmul_(y, b, value=-1.0)
+        yield from _on_spheres_(batch, z, w, factors, optimizer)
     else:
+        rate = group["lr"] * factors
         optimizer.record_stacks(batch, lambda: z.times(z.on * rate), w)
         if group["weight_decay"]:
             decayed = w
             if is_cautious(group):
-                decayed = [torch.where(x * y >= 0.0, x, 0.0) for x, y in zip(w, z.stacks, strict=True)]
-            z.subtract_(w, decayed, group["lr"] * per_lr(group))
-        z.subtract_(w, z.stacks, rate)
-    layout.copy_to([m.piece for m in batch.members], w)
+                decayed = [torch.where(x * y >= 0.0, x, 0.0) for x, y in zip(w, z.answers, strict=True)]
+            z.subtract_(w, group["lr"] * per_lr(group), decayed)
+        z.subtract_(w, rate)
+    yield from layout.writes(weights, w)
 
 
-def _on_spheres(z: Pieces, w: Stacks, lr: Number, rate: Number) -> tuple[Tensor, Tensor]:
-    """(a, b) of W <- a W - b z for each matrix, with c = lr R/||z||, a = R/||W - c z|| and b = a c.
+def _on_spheres_(
+    batch: Batch, z: Pieces, w: Stacks, factors: Number, optimizer: Any
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """W <- R unit(W - lr r z) with r = R/||z||, or W - lr factor z without a sphere; gives the radii to be written.
 
-    ||W - c z||^2 = ||W||^2 + (lr R)^2 - 2 c <W, z>. If lr, R or z is zero, a = 1 and b = rate.
+    ||W - lr r z||^2 = ||W||^2 - 2 lr r (<W, z> - lr r ||z||^2 / 2). Where that or z is zero, only finite numbers count:
+    W - lr r z is not scaled, and zero is not added.
     """
-    ws, zs = z.layout.by_matrix(w), z.layout.by_matrix(z.stacks)
-    norms = [torch.linalg.vector_norm(x, dim=-1) for x in (*ws, *zs)]
-    values = z.flat([*norms, *((x * y).sum(-1) for x, y in zip(ws, zs, strict=True))])
-    values.narrow(0, 0, 2 * len(values) // 3).square_()
-    ww, zz, wz = sums = z.sums(values, 3)
-    w_norm, z_norm = sums[:2].sqrt()
-    radius = z.old_matrices(RADIUS)
-    radius = torch.where(radius < 0.0, w_norm, radius)
-    z.new_numbers(RADIUS, radius)
-    length = lr * radius
-    c = length / z_norm
-    plain = length * zz <= 0.0
-    norm = torch.addcmul(ww, length, length).addcmul_(c, wz, value=-2.0).clamp_min_(z.tiny).sqrt_()
-    shrink = (radius / norm).masked_fill_(plain, 1.0)  # where() takes a launch more for the number
-    return shrink, torch.where(plain, rate, shrink * c)
+    layout, lr = batch.layout, batch.members[0].group["lr"]
+    states = [m.stage_state[RADIUS] for m in batch.members]
+    radius = torch.cat(states).to(z.dtype).view(-1, 1)
+    zz, ww, wz = z.sums(w)
+    if layout.spheres is None:  # the first step of this plan: no other launches these
+        radius = torch.where(radius < 0.0, ww.sqrt(), radius)
+        sphere = radius > 0.0
+        layout.spheres = torch.where(sphere, 0.0, factors).to(z.dtype), -sphere.to(z.dtype)
+        yield from zip(states, torch.split(radius.view(-1), [x.numel() for x in states]), strict=True)
+    factor, minus_one = layout.spheres  # both zero in the other case
+    numbers = torch.empty((2, *radius.shape), dtype=z.dtype, device=radius.device)
+    grown, rate = numbers
+    torch.addcdiv(factor, radius, zz.sqrt(), out=rate)
+    if isinstance(lr, Tensor):
+        rate, lr = rate.mul_(lr), 1.0
+    half = torch.addcmul(wz, rate, zz, value=-0.5 * lr)
+    norm = torch.addcmul(ww, rate, half, value=-2.0 * lr).sqrt_()
+    torch.addcdiv(minus_one, radius, norm, out=grown)  # R/norm - 1
+    numbers.nan_to_num_(0.0, 0.0, 0.0)
+    if not lr or isinstance(z.on, Tensor):
+        numbers.mul_(z.on if lr else 0.0)  # W is then the same to the last bit
+    optimizer.record_stacks(batch, lambda: z.times(lr * rate * (1.0 + grown)), w)
+    for x, y, (a, b) in zip(layout.by_matrix(w), layout.by_matrix(z.answers), z.spread(numbers), strict=True):
+        x.addcmul_(y, b, value=-lr)
+        x.addcmul_(x, a)
 
 
 def _factors(batch: Batch, lengths: Sequence[float], z: Pieces) -> Number:
@@ -178,8 +196,7 @@ def _factors(batch: Batch, lengths: Sequence[float], z: Pieces) -> Number:
     if len(set(numbers)) == 1:
         return numbers[0]
     if layout.numbers is None or layout.numbers[0] != numbers:
-        column = torch.tensor(numbers, dtype=z.dtype).view(-1, 1)
-        layout.numbers = (numbers, column.to(z.columns.device))
+        layout.numbers = (numbers, torch.tensor(numbers, dtype=z.dtype).view(-1, 1).to(layout.device))
     return layout.numbers[1]
 
 

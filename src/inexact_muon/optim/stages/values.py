@@ -134,13 +134,15 @@ class RowMoment(After):
         return {"row_moment": self.side}
 
     def __call__(self, z: Pieces) -> None:
-        squares = z.row_squares(self.side)
-        v = torch.lerp(z.old_rows("row_moment", self.side), squares / z.lengths(self.side), 1.0 - self.beta2)
-        z.new_numbers("row_moment", v)
-        divided = v.sqrt().add_(self.eps or z.tiny)
-        norms = squares.sqrt()  # of rows; not by a product of matrices, which TF32 would round
-        before, after = (torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in (norms, norms / divided))
-        z.multiply(before / after.clamp_min_(z.tiny) / divided, self.side)
+        squares, old = z.row_squares(self.side), z.old_rows("row_moment", self.side)
+        difference = torch.addcdiv(old, squares, z.lengths(self.side), value=-1.0)
+        v = z.moved("row_moment", difference, 1.0 - self.beta2)
+        # Of rows; norms of matrices are made of them, not by a product of matrices, which TF32 would round.
+        root, norms = torch._foreach_sqrt([v, squares])
+        divisor = root.add_(self.eps or z.tiny)
+        divided = torch.addcdiv(z.layout.tiny, norms, divisor)  # zero stays zero
+        before, after = (torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in (norms, divided))
+        z.multiply(before / after / divisor, self.side)
 
 
 @dataclass(frozen=True)
@@ -161,10 +163,10 @@ class EntryMoment(After):
         check_beta(self, self.beta2, self.eps)
 
     def __call__(self, z: Pieces) -> None:
-        old = z.old_entries("entry_moment")
-        new = [torch.lerp(v, x.square(), 1.0 - self.beta2) for v, x in zip(old, z.stacks, strict=True)]
-        z.new_entries("entry_moment", new)
-        z.stacks = [x / v.sqrt().add_(self.eps or z.tiny) for v, x in zip(new, z.stacks, strict=True)]
+        old, stacks = z.old_entries("entry_moment"), z.stacks
+        difference = [torch.addcmul(v, x, x, value=-1.0) for v, x in zip(old, stacks, strict=True)]
+        new = z.moved("entry_moment", difference, 1.0 - self.beta2)
+        z.stacks = [x / v.sqrt().add_(self.eps or z.tiny) for v, x in zip(new, stacks, strict=True)]
 
 
 @dataclass(frozen=True)
