@@ -63,7 +63,7 @@ class AgnosticSchedule(LRScheduler):
 
 
 def _set_momentum(group: dict[str, Any], value: float) -> None:
-    """Set the momentum; a tensor is written in place, since a captured step reads its memory."""
+    """Set the momentum; a tensor is written in place, since whoever made it may hold it."""
     if isinstance(group["momentum"], Tensor):
         group["momentum"].fill_(value)
     else:
