@@ -84,12 +84,6 @@ class Line:
     stages: str = ""
     role: str = ""
 
-    @property
-    def equal(self) -> tuple[Any, ...]:
-        """What layers of one row have in common."""
-        numbers = (self.lr, self.weight_decay, self.scale, self.oracle, self.runs, self.stages)
-        return self.shape, self.matrices, self.algorithm, self.why, self.sure, *numbers
-
     def cells(self) -> list[str]:
         """The cells of COLUMNS as text."""
         error = self.inexactness
@@ -134,7 +128,8 @@ class Explanation:
     def rows(self) -> tuple[Line, ...]:
         """Equal layers as one row, such as "layers.0-11.attn.qkv": costs added, the worst of their numbers."""
         rows = []
-        for name, places in grouped([(line.parameter, line.equal) for line in self.lines]):
+        alike = [replace(line, parameter="", cost=0.0, inexactness=None, role="") for line in self.lines]
+        for name, places in grouped([(line.parameter, key) for line, key in zip(self.lines, alike, strict=True)]):
             group = [self.lines[i] for i in places]
             largest = worst([line.inexactness for line in group if line.inexactness is not None])
             flops, cost = sum(line.flops for line in group), sum(line.cost for line in group)
@@ -204,15 +199,14 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
 
 def unwrap(optimizer: Any) -> LMOOptimizer:
     """The optimizer of this library inside wrappers of training frameworks."""
-    inner: Any = optimizer
-    while inner is not None:
-        current = inner
-        inside = (getattr(current, name, None) for name in INNER)
-        inner = next((value for value in inside if isinstance(value, Optimizer) and value is not current), None)
-    if not isinstance(current, LMOOptimizer):
-        name = type(current).__name__
+    for name in INNER:
+        inner = getattr(optimizer, name, None)
+        if isinstance(inner, Optimizer) and inner is not optimizer:
+            return unwrap(inner)
+    if not isinstance(optimizer, LMOOptimizer):
+        name = type(optimizer).__name__
         raise TypeError(f"explain needs an optimizer of this library, got {name}; advise(optimizer) answers for others")
-    return current
+    return optimizer
 
 
 def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: Inexactness | None) -> Line:
@@ -233,7 +227,7 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: In
         matrices=" + ".join(_times(shape) for shape in shapes) if lmo else "",
         algorithm=ball.name if lmo else "adamw",
         why=optimizer.why.get(name, "given"),
-        sure=name not in getattr(optimizer, "unsure", ()),
+        sure=name not in optimizer.unsure,
         lr=float(group["lr"]),
         weight_decay=float(group["weight_decay"]),
         scale=SCALES[group["scale"]](*sides(shapes[0])) * group["radius"] if lmo else 1.0,
@@ -244,7 +238,7 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: In
         bound=bound,
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
         stages=stages_of(group),
-        role=getattr(optimizer, "roles", {}).get(name, ""),
+        role=optimizer.roles.get(name, ""),
     )
 
 
@@ -260,14 +254,13 @@ def _runs(polar: PolarMethod, shape: tuple[int, ...], device: torch.device) -> s
 
 
 def _suspicious(lines: list[Line]) -> Iterator[str]:
-    entries = {line.parameter: prod(line.shape) for line in lines}
-    lmo = sum(entries[line.parameter] for line in lines if line.algorithm != "adamw")
-    if lines and lmo < 0.05 * sum(entries.values()):
-        yield f"only {lmo / max(1, sum(entries.values())):.1%} of the entries get an LMO: is this the model you meant?"
+    total = sum(prod(line.shape) for line in lines)
+    lmo = sum(prod(line.shape) for line in lines if line.algorithm != "adamw")
+    if lines and lmo < 0.05 * total:
+        yield f"only {lmo / max(1, total):.1%} of the entries get an LMO: is this the model you meant?"
     for line in lines:
-        count = entries[line.parameter]
-        if line.algorithm == "adamw" and line.role == "vector" and len(line.shape) == 1 and count > 10**6:
-            yield f"{line.parameter} is 1-D with {count} entries: a flattened (FSDP1) parameter gets no LMO"
+        if line.algorithm == "adamw" and line.role == "vector" and len(line.shape) == 1 and line.shape[0] > 10**6:
+            yield f"{line.parameter} is 1-D with {line.shape[0]} entries: a flattened (FSDP1) parameter gets no LMO"
 
 
 def _times(shape: tuple[int, ...]) -> str:
