@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from math import prod
@@ -30,12 +30,6 @@ from inexact_muon.sheet import Row, Sheet
 
 WIDTH = 200
 """Width of the printed table if neither a terminal nor COLUMNS defines one."""
-
-COLUMNS = (
-    *("parameter", "shape", "matrices", "algorithm", "why", "lr", "weight_decay", "scale", "oracle", "flops", "cost"),
-    *("gap", "overshoot", "lifted"),
-)
-"""Columns of the table: fields of `Line`."""
 
 WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle")
 LATER = "Which oracle: optimizer.advice(), after some steps, says what is lost on this momentum and what to use."
@@ -85,24 +79,29 @@ class Line:
     role: str = ""
 
     def cells(self) -> list[str]:
-        """The cells of COLUMNS as text."""
-        error = self.inexactness
-        return [
-            self.parameter,
-            _times(self.shape),
-            self.matrices,
-            self.algorithm if self.sure else f"{self.algorithm} ?",
-            self.why,
-            f"{self.lr:.6g}",
-            f"{self.weight_decay:.6g}",
-            "" if self.algorithm == "adamw" else f"{self.scale:.3g}",
-            self.oracle,
-            f"{self.flops:.2g}" if self.flops else "",
-            f"{self.cost:.0%}" if self.flops else "",
-            "" if error is None else f"{error.gap:.4f}",
-            "" if error is None else f"{error.overshoot:.4f}",
-            "" if error is None or error.lifted is None else f"{error.lifted:.3f}",
-        ]
+        """The cells of `COLUMNS` as text."""
+        return [text(self) for text in COLUMNS.values()]
+
+
+COLUMNS: dict[str, Callable[[Line], str]] = {
+    "parameter": lambda line: line.parameter,
+    "shape": lambda line: _times(line.shape),
+    "matrices": lambda line: line.matrices,
+    "algorithm": lambda line: line.algorithm if line.sure else f"{line.algorithm} ?",
+    "why": lambda line: line.why,
+    "lr": lambda line: f"{line.lr:.6g}",
+    "weight_decay": lambda line: f"{line.weight_decay:.6g}",
+    "scale": lambda line: "" if line.algorithm == "adamw" else f"{line.scale:.3g}",
+    "oracle": lambda line: line.oracle,
+    "flops": lambda line: f"{line.flops:.2g}" if line.flops else "",
+    "cost": lambda line: f"{line.cost:.0%}" if line.flops else "",
+    "gap": lambda line: "" if line.inexactness is None else f"{line.inexactness.gap:.4f}",
+    "overshoot": lambda line: "" if line.inexactness is None else f"{line.inexactness.overshoot:.4f}",
+    "lifted": lambda line: (
+        f"{line.inexactness.lifted:.3f}" if line.inexactness and line.inexactness.lifted is not None else ""
+    ),
+}
+"""Column of the table -> its cell of a line; fields of `Line` and of its inexactness."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class Explanation:
     def __str__(self) -> str:
         width = shutil.get_terminal_size((WIDTH, 24)).columns
         rows = [Row(line.cells()) for line in self.rows]
-        sheet = Sheet("What each parameter gets", COLUMNS, rows, WORDS, prose=("why",), optional=OPTIONAL)
+        sheet = Sheet("What each parameter gets", tuple(COLUMNS), rows, WORDS, prose=("why",), optional=OPTIONAL)
         return sheet.text(width) + "".join(f"{note}\n" for note in self.notes)
 
     def _repr_html_(self) -> str:

@@ -16,7 +16,7 @@ from inexact_muon.optim.decay import PLAIN_STAGES
 from inexact_muon.optim.lengths import FIXED
 from inexact_muon.optim.loading import Loaded, merged, partners, restore_buffers
 from inexact_muon.optim.options import BUFFERS, shown, warn
-from inexact_muon.optim.sources import is_ours, keeps_sums, rows_of
+from inexact_muon.optim.sources import is_ours, keeps_sums, saved_parameters
 from inexact_muon.optim.structure import check_structure
 from inexact_muon.polar.polynomial import Composition
 from inexact_muon.schedules.published import JORDAN
@@ -76,7 +76,7 @@ def load_foreign(
                 "the checkpoint does not say whether its momentum is a sum (mu b + g, as in early versions of Muon) or "
                 "an average: pass sums=True or False"
             )
-        entries = [(row.group, row.state(summed)) for row in rows_of(group, states)]
+        entries = [(saved.group, saved.state(summed)) for saved in saved_parameters(group, states)]
         group_names = list(islice(remaining, len(entries)))
         by_size = False if sorted_by_size is None and "ns_steps" in group else sorted_by_size  # torch's never sorts
         by_name |= zip(_in_order(group_names, entries, mine, by_size), entries, strict=True)

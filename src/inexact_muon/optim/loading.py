@@ -14,7 +14,7 @@ from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.options import ALGORITHM, BUFFERS, SCHEDULED, SCHEDULERS, check_options, shown, warn
-from inexact_muon.optim.sources import Row, is_number, is_ours, keeps_sums, rows_of
+from inexact_muon.optim.sources import SavedParameter, is_number, is_ours, keeps_sums, saved_parameters
 from inexact_muon.optim.structure import check_structure
 from inexact_muon.polar import Auto
 from inexact_muon.wrappers import WRAPPERS, bare_name
@@ -43,23 +43,21 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
             "the momentum of the checkpoint is a sum, or may be one (ns_steps without coefficients): load it with "
             "inexact_muon.optim.load_foreign(optimizer, state_dict, sums=True), or False if it is an average"
         )
-    rows = [row for group in groups for row in rows_of(group, states)]
-    by_index = _by_index(optimizer, rows)
-    entries = {index: (row.group, row.state()) for index, row in by_index.items()}
+    parameters = [parameter for group in groups for parameter in saved_parameters(group, states)]
+    by_index = _by_index(optimizer, parameters)
+    entries = {index: (parameter.group, parameter.state()) for index, parameter in by_index.items()}
     state, laid, others = merged(optimizer, entries, {})
     names = [name for name, *_ in optimizer.named()]
-    used = {id(row) for row in by_index.values()}
-    for listed, what in (
-        ([name for i, name in enumerate(names) if i not in entries], "not in the checkpoint start with empty state"),
-        (
-            [f"{names[i]} ({entries[i][0].get('algorithm')})" for i in others],
-            "with the state of another algorithm in the checkpoint start with empty state",
-        ),
-        (
-            [shown(row.name or row.key) for row in rows if id(row) not in used],
-            "in the checkpoint but not in the optimizer are dropped",
-        ),
-    ):
+    used = {id(parameter) for parameter in by_index.values()}
+    for what, listed in {
+        "not in the checkpoint start with empty state": [name for i, name in enumerate(names) if i not in entries],
+        "with the state of another algorithm in the checkpoint start with empty state": [
+            f"{names[i]} ({entries[i][0]['algorithm']})" for i in others
+        ],
+        "in the checkpoint but not in the optimizer are dropped": [
+            shown(parameter.name or parameter.key) for parameter in parameters if id(parameter) not in used
+        ],
+    }.items():
         if listed:
             more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
             warn(f"parameters {what}: {', '.join(listed[:5])}{more}")
@@ -103,22 +101,22 @@ def merged(
     return state, groups, others
 
 
-def _by_index(optimizer: Groups, rows: Sequence[Row]) -> dict[int, Row]:
-    """Index of a parameter -> its row in the file, by name or else by position."""
+def _by_index(optimizer: Groups, parameters: Sequence[SavedParameter]) -> dict[int, SavedParameter]:
+    """Index of a parameter -> its place in the file, by name or else by position."""
     mine = [name for name, *_ in optimizer.named()]
     named = all("param_names" in group for group in optimizer.param_groups)
-    if named and rows and all(row.name is not None for row in rows):
-        by_name = {str(row.name): row for row in rows}
+    if named and parameters and all(parameter.name is not None for parameter in parameters):
+        by_name = {str(parameter.name): parameter for parameter in parameters}
         there = partners(mine, list(by_name))
         return {i: by_name[there[name]] for i, name in enumerate(mine) if name in there}
     if not optimizer.ordered and named:
         raise ValueError("the checkpoint has no parameter names: save it from an optimizer that was made by for_model")
-    if len(rows) != len(mine):
+    if len(parameters) != len(mine):
         raise ValueError(
-            f"the checkpoint has {len(rows)} parameters without names and the optimizer {len(mine)}: make both "
+            f"the checkpoint has {len(parameters)} parameters without names and the optimizer {len(mine)}: make both "
             "optimizers from named parameters, or from the same ones"
         )
-    return dict(enumerate(rows))
+    return dict(enumerate(parameters))
 
 
 def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:

@@ -43,7 +43,7 @@ TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
 """Options with the same meaning here."""
 
 
-class Row(NamedTuple):
+class SavedParameter(NamedTuple):
     """One parameter of a file.
 
     Attributes:
@@ -87,14 +87,14 @@ class Row(NamedTuple):
         return ours
 
 
-def rows_of(group: Mapping[str, Any], states: Mapping[Any, Any]) -> list[Row]:
+def saved_parameters(group: Mapping[str, Any], states: Mapping[Any, Any]) -> list[SavedParameter]:
     """The parameters of a group, in order.
 
     Raises:
         ValueError: their state has another meaning here.
     """
     groups: dict[Any, dict[str, Any]] = {}
-    rows = []
+    parameters = []
     names = group.get("param_names") or [None] * len(group["params"])
     for key, name in zip(group["params"], names, strict=True):
         entry = states.get(key, {})
@@ -111,8 +111,8 @@ def rows_of(group: Mapping[str, Any], states: Mapping[Any, Any]) -> list[Row]:
                 raise ValueError(
                     "the checkpoint is SCIONLight's, whose momentum is in the gradients and not in the file"
                 )
-        rows.append(Row(groups[kind], key, name, group, entry))
-    return rows
+        parameters.append(SavedParameter(groups[kind], key, name, group, entry))
+    return parameters
 
 
 def is_ours(group: Mapping[str, Any]) -> bool:
@@ -149,9 +149,11 @@ def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None)
     if is_ours(group):
         return dict(group)
     _check_kind(group)
-    scion = _is_scion(group)
+    scion, entry = _is_scion(group), entry or {}
+    timm = is_number(group.get("fallback_lr_scale")) and is_number(group.get("lr"))
+    muon = entry.get("use_muon", "exp_avg" not in entry) if timm else "betas" not in group
     ours = {key: group[key] for key in TAKEN if key in group}
-    if _uses_muon(group, entry or {}):
+    if group.get("use_muon", muon) and not group.get("use_fallback"):
         ours["algorithm"] = "lmo"
         method = iteration(group)
         if method is not None:
@@ -164,7 +166,7 @@ def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None)
         if not isinstance(group.get("betas"), list | tuple) or len(group["betas"]) != 2:
             raise ValueError("betas of the checkpoint must be two numbers")
         ours |= {"algorithm": "adamw", "momentum": group["betas"][0], "beta2": group["betas"][1]}
-        ours |= {"lr": group["lr"] * group["fallback_lr_scale"]} if _is_timm(group) else {}
+        ours |= {"lr": group["lr"] * group["fallback_lr_scale"]} if timm else {}
         ours |= {"eps": group["eps"]} if "eps" in group else {}
     if scion:
         free = group.get("unconstrained", not group.get("constraint"))
@@ -177,24 +179,9 @@ def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None)
     return numbers | ours
 
 
-def _is_timm(group: Mapping[str, Any]) -> bool:
-    return is_number(group.get("fallback_lr_scale")) and is_number(group.get("lr"))
-
-
 def _is_scion(group: Mapping[str, Any]) -> bool:
     """Whether `momentum` is the weight of the new gradient: Scion's, and pytorch_optimizer's."""
     return "norm_kwargs" in group and is_number(group.get("momentum"))
-
-
-def _uses_muon(group: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether the parameters of a group, or the one with this state, have Muon's momentum."""
-    if group.get("use_fallback"):
-        return False
-    if "use_muon" in group:
-        return bool(group["use_muon"])
-    if _is_timm(group):
-        return bool(entry.get("use_muon", "exp_avg" not in entry))
-    return "betas" not in group
 
 
 def _check_kind(group: Mapping[str, Any]) -> None:
