@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from inexact_muon import Muon
-from inexact_muon.optim import load_foreign
+from inexact_muon.optim import load_foreign, structure
 from torchvision_stub import import_timm
 
 STEPS, G = 3, {"w": torch.full((4, 6), 0.25), "b": torch.full((4,), -0.5)}
@@ -228,12 +228,18 @@ def test_warnings_about_a_file_point_at_the_line_that_loads_it() -> None:
 
 
 def test_a_file_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = []
-    for name in ("foreign", "loading"):
-        module = import_module(f"inexact_muon.optim.{name}")
-        check = module.check_structure
-        monkeypatch.setattr(module, "check_structure", lambda saved, check=check: checks.append(saved) or check(saved))
+    checked: list[int] = []
+    monkeypatch.setattr(structure, "check_group", lambda i, _: checked.append(i))
     optimizer = Muon.for_model(nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 6)), 0.02)
     adamw = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0, "params": [0, 1]}
     load_foreign(optimizer, {"state": {}, "param_groups": [adamw]}, names=["0.bias", "2.bias"])
-    assert len(checks) == 1
+    assert checked == [0]
+
+
+def test_steps_that_a_group_counts_are_those_of_its_parameters_by_position_too() -> None:
+    w, b = nn.Parameter(torch.ones(4, 6)), nn.Parameter(torch.ones(4))
+    optimizer = Muon([{"params": [w]}, {"params": [b], "algorithm": "adamw"}])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the oracle
+        optimizer.load_state_dict(muon())
+    assert [int(optimizer.state[p]["step"]) for p in (w, b)] == [STEPS, STEPS]

@@ -29,7 +29,6 @@ from inexact_muon.views import View as View
 from inexact_muon.views import Whole as Whole
 
 if TYPE_CHECKING:
-    from inexact_muon.optim.capture import CapturedStep as CapturedStep
     from inexact_muon.optim.clipping import clip_grad_norm_ as clip_grad_norm_
     from inexact_muon.optim.ef21 import EF21Muon as EF21Muon
     from inexact_muon.optim.explanation import Explanation as Explanation
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = _lazy.lazy_names(
     __name__,
     {
-        "inexact_muon.optim.capture": ("CapturedStep",),
         "inexact_muon.optim.clipping": ("clip_grad_norm_",),
         "inexact_muon.optim.ef21": ("EF21Muon",),
         "inexact_muon.optim.explanation": ("Explanation", "explain"),

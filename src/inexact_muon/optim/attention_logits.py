@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,9 +31,9 @@ class LogitWatch:
         self.largest: dict[str, Tensor] = {}
         self.handles: list[RemovableHandle] = []
         for name, (module, heads) in modules.items():
-            modes: list[_Calls] = []
-            self.handles.append(module.register_forward_pre_hook(self._before(name, heads, modes), prepend=True))
-            self.handles.append(module.register_forward_hook(self._after(modes), always_call=True))
+            calls = _Calls(heads, partial(self.record, name))
+            self.handles.append(module.register_forward_pre_hook(calls.before, prepend=True))
+            self.handles.append(module.register_forward_hook(calls.after, always_call=True))
 
     def remove(self) -> None:
         """Stop watching."""
@@ -45,39 +45,38 @@ class LogitWatch:
         known = self.largest.get(name)
         self.largest[name] = logits if known is None else torch.maximum(known, logits)
 
-    def _before(self, name: str, heads: int, modes: list[_Calls]) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any) -> None:
-            if module.training:
-                modes.append(_Calls(heads, lambda logits: self.record(name, logits)))
-                modes[-1].__enter__()  # type: ignore[no-untyped-call]
-
-        return hook
-
-    @staticmethod
-    def _after(modes: list[_Calls]) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, result: Any) -> None:
-            if modes:
-                modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
-
-        return hook
-
 
 class _Calls(TorchFunctionMode):
-    """Sees the functions that compute attention weights."""
+    """Sees the functions that compute attention weights, while a module that is in training runs."""
 
     def __init__(self, heads: int, record: Callable[[Tensor], None]) -> None:
         super().__init__()
-        self.heads, self.record = heads, record
+        self.heads, self.record, self.depth = heads, record, 0
+
+    def before(self, module: nn.Module, args: Any) -> None:
+        if module.training:
+            self.depth += 1
+            self.__enter__()  # type: ignore[no-untyped-call]
+
+    def after(self, module: nn.Module, args: Any, result: Any) -> None:
+        if self.depth:
+            self.depth -= 1
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        if func is F.multi_head_attention_forward:
-            with self._inside():  # a function of torch hides those that it calls
-                return func(*args, **kwargs)
-        self._see(name, args, kwargs)
-        return func(*args, **kwargs)
+        if func is not F.multi_head_attention_forward:
+            return self._call(getattr(func, "__name__", ""), func, *args, **(kwargs or {}))
+        # A function of torch hides those that it calls.
+        originals = {name: getattr(F, name) for name in ("scaled_dot_product_attention", "softmax")}
+        try:
+            for name, original in originals.items():
+                setattr(F, name, partial(self._call, name, original))
+            return func(*args, **(kwargs or {}))
+        finally:
+            for name, original in originals.items():
+                setattr(F, name, original)
 
-    def _see(self, name: str, args: Any, kwargs: Any) -> None:
+    def _call(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if name == "scaled_dot_product_attention":
             self.record(_of_product(*args, **kwargs))
         elif name == "softmax" and isinstance(args[0], Tensor) and args[0].ndim in (3, 4):
@@ -86,26 +85,7 @@ class _Calls(TorchFunctionMode):
                 logits = logits.unflatten(0, (-1, self.heads))  # type: ignore[no-untyped-call]
             if logits.ndim == 4 and logits.shape[1] == self.heads:
                 self.record(logits.amax((0, 2, 3)).float())
-
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        names = ("scaled_dot_product_attention", "softmax")
-        originals = {name: getattr(F, name) for name in names}
-
-        def seen(name: str) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                self._see(name, args, kwargs)
-                return originals[name](*args, **kwargs)
-
-            return call
-
-        try:
-            for name in names:
-                setattr(F, name, seen(name))
-            yield
-        finally:
-            for name, function in originals.items():
-                setattr(F, name, function)
+        return function(*args, **kwargs)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from math import prod
@@ -30,12 +30,6 @@ from inexact_muon.sheet import Row, Sheet
 
 WIDTH = 200
 """Width of the printed table if neither a terminal nor COLUMNS defines one."""
-
-COLUMNS = (
-    *("parameter", "shape", "matrices", "algorithm", "why", "lr", "weight_decay", "scale", "oracle", "flops", "cost"),
-    *("gap", "overshoot", "lifted"),
-)
-"""Columns of the table: fields of `Line`."""
 
 WORDS = ("parameter", "shape", "matrices", "algorithm", "why", "oracle")
 LATER = "Which oracle: optimizer.advice(), after some steps, says what is lost on this momentum and what to use."
@@ -84,31 +78,30 @@ class Line:
     stages: str = ""
     role: str = ""
 
-    @property
-    def equal(self) -> tuple[Any, ...]:
-        """What layers of one row have in common."""
-        numbers = (self.lr, self.weight_decay, self.scale, self.oracle, self.runs, self.stages)
-        return self.shape, self.matrices, self.algorithm, self.why, self.sure, *numbers
-
     def cells(self) -> list[str]:
-        """The cells of COLUMNS as text."""
-        error = self.inexactness
-        return [
-            self.parameter,
-            _times(self.shape),
-            self.matrices,
-            self.algorithm if self.sure else f"{self.algorithm} ?",
-            self.why,
-            f"{self.lr:.6g}",
-            f"{self.weight_decay:.6g}",
-            "" if self.algorithm == "adamw" else f"{self.scale:.3g}",
-            self.oracle,
-            f"{self.flops:.2g}" if self.flops else "",
-            f"{self.cost:.0%}" if self.flops else "",
-            "" if error is None else f"{error.gap:.4f}",
-            "" if error is None else f"{error.overshoot:.4f}",
-            "" if error is None or error.lifted is None else f"{error.lifted:.3f}",
-        ]
+        """The cells of `COLUMNS` as text."""
+        return [text(self) for text in COLUMNS.values()]
+
+
+COLUMNS: dict[str, Callable[[Line], str]] = {
+    "parameter": lambda line: line.parameter,
+    "shape": lambda line: _times(line.shape),
+    "matrices": lambda line: line.matrices,
+    "algorithm": lambda line: line.algorithm if line.sure else f"{line.algorithm} ?",
+    "why": lambda line: line.why,
+    "lr": lambda line: f"{line.lr:.6g}",
+    "weight_decay": lambda line: f"{line.weight_decay:.6g}",
+    "scale": lambda line: "" if line.algorithm == "adamw" else f"{line.scale:.3g}",
+    "oracle": lambda line: line.oracle,
+    "flops": lambda line: f"{line.flops:.2g}" if line.flops else "",
+    "cost": lambda line: f"{line.cost:.0%}" if line.flops else "",
+    "gap": lambda line: "" if line.inexactness is None else f"{line.inexactness.gap:.4f}",
+    "overshoot": lambda line: "" if line.inexactness is None else f"{line.inexactness.overshoot:.4f}",
+    "lifted": lambda line: (
+        f"{line.inexactness.lifted:.3f}" if line.inexactness and line.inexactness.lifted is not None else ""
+    ),
+}
+"""Column of the table -> its cell of a line; fields of `Line` and of its inexactness."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +127,8 @@ class Explanation:
     def rows(self) -> tuple[Line, ...]:
         """Equal layers as one row, such as "layers.0-11.attn.qkv": costs added, the worst of their numbers."""
         rows = []
-        for name, places in grouped([(line.parameter, line.equal) for line in self.lines]):
+        alike = [replace(line, parameter="", cost=0.0, inexactness=None, role="") for line in self.lines]
+        for name, places in grouped([(line.parameter, key) for line, key in zip(self.lines, alike, strict=True)]):
             group = [self.lines[i] for i in places]
             largest = worst([line.inexactness for line in group if line.inexactness is not None])
             flops, cost = sum(line.flops for line in group), sum(line.cost for line in group)
@@ -159,7 +153,7 @@ class Explanation:
     def __str__(self) -> str:
         width = shutil.get_terminal_size((WIDTH, 24)).columns
         rows = [Row(line.cells()) for line in self.rows]
-        sheet = Sheet("What each parameter gets", COLUMNS, rows, WORDS, prose=("why",), optional=OPTIONAL)
+        sheet = Sheet("What each parameter gets", tuple(COLUMNS), rows, WORDS, prose=("why",), optional=OPTIONAL)
         return sheet.text(width) + "".join(f"{note}\n" for note in self.notes)
 
     def _repr_html_(self) -> str:
@@ -204,15 +198,14 @@ def explain(optimizer: Optimizer | Any) -> Explanation:
 
 def unwrap(optimizer: Any) -> LMOOptimizer:
     """The optimizer of this library inside wrappers of training frameworks."""
-    inner: Any = optimizer
-    while inner is not None:
-        current = inner
-        inside = (getattr(current, name, None) for name in INNER)
-        inner = next((value for value in inside if isinstance(value, Optimizer) and value is not current), None)
-    if not isinstance(current, LMOOptimizer):
-        name = type(current).__name__
+    for name in INNER:
+        inner = getattr(optimizer, name, None)
+        if isinstance(inner, Optimizer) and inner is not optimizer:
+            return unwrap(inner)
+    if not isinstance(optimizer, LMOOptimizer):
+        name = type(optimizer).__name__
         raise TypeError(f"explain needs an optimizer of this library, got {name}; advise(optimizer) answers for others")
-    return current
+    return optimizer
 
 
 def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: Inexactness | None) -> Line:
@@ -233,7 +226,7 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: In
         matrices=" + ".join(_times(shape) for shape in shapes) if lmo else "",
         algorithm=ball.name if lmo else "adamw",
         why=optimizer.why.get(name, "given"),
-        sure=name not in getattr(optimizer, "unsure", ()),
+        sure=name not in optimizer.unsure,
         lr=float(group["lr"]),
         weight_decay=float(group["weight_decay"]),
         scale=SCALES[group["scale"]](*sides(shapes[0])) * group["radius"] if lmo else 1.0,
@@ -244,7 +237,7 @@ def _line(optimizer: LMOOptimizer, name: str, p: Tensor, group: Group, error: In
         bound=bound,
         runs=_runs(polar, max(shapes, key=prod), p.device) if polar and p.device.type != "cpu" else "",
         stages=stages_of(group),
-        role=getattr(optimizer, "roles", {}).get(name, ""),
+        role=optimizer.roles.get(name, ""),
     )
 
 
@@ -260,14 +253,13 @@ def _runs(polar: PolarMethod, shape: tuple[int, ...], device: torch.device) -> s
 
 
 def _suspicious(lines: list[Line]) -> Iterator[str]:
-    entries = {line.parameter: prod(line.shape) for line in lines}
-    lmo = sum(entries[line.parameter] for line in lines if line.algorithm != "adamw")
-    if lines and lmo < 0.05 * sum(entries.values()):
-        yield f"only {lmo / max(1, sum(entries.values())):.1%} of the entries get an LMO: is this the model you meant?"
+    total = sum(prod(line.shape) for line in lines)
+    lmo = sum(prod(line.shape) for line in lines if line.algorithm != "adamw")
+    if lines and lmo < 0.05 * total:
+        yield f"only {lmo / max(1, total):.1%} of the entries get an LMO: is this the model you meant?"
     for line in lines:
-        count = entries[line.parameter]
-        if line.algorithm == "adamw" and line.role == "vector" and len(line.shape) == 1 and count > 10**6:
-            yield f"{line.parameter} is 1-D with {count} entries: a flattened (FSDP1) parameter gets no LMO"
+        if line.algorithm == "adamw" and line.role == "vector" and len(line.shape) == 1 and line.shape[0] > 10**6:
+            yield f"{line.parameter} is 1-D with {line.shape[0]} entries: a flattened (FSDP1) parameter gets no LMO"
 
 
 def _times(shape: tuple[int, ...]) -> str:

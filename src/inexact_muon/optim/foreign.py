@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -12,9 +14,9 @@ from inexact_muon.lmo import Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.decay import PLAIN_STAGES
 from inexact_muon.optim.lengths import FIXED
-from inexact_muon.optim.loading import Loaded, options, partners, placed, restore_buffers
+from inexact_muon.optim.loading import Loaded, merged, partners, restore_buffers
 from inexact_muon.optim.options import BUFFERS, shown, warn
-from inexact_muon.optim.sources import averaged, each_translated, is_ours, keeps_sums, translated_state
+from inexact_muon.optim.sources import is_ours, keeps_sums, saved_parameters
 from inexact_muon.optim.structure import check_structure
 from inexact_muon.polar.polynomial import Composition
 from inexact_muon.schedules.published import JORDAN
@@ -45,98 +47,73 @@ def load_foreign(
         sums: whether the momentum is the sum mu b + g, as in early versions of Muon, and not an average; it is then
             multiplied by 1 - mu. Must be given if the file leaves it open.
     """
-    groups = check_structure(state_dict)
-    if all(is_ours(group) for group in groups):
+    groups, states = check_structure(state_dict), state_dict["state"]
+    if all(map(is_ours, groups)):
         raise ValueError("this checkpoint was saved by this library: load it with optimizer.load_state_dict")
     mine = {name: p for name, p, _ in optimizer.named()}
-    listed = _names(groups, names)
+    count = sum(len(group["params"]) for group in groups)
+    listed = [name for group in groups for name in group.get("param_names") or ()] if names is None else list(names)
+    if len(listed) != count and names is not None:
+        raise ValueError(f"names: {len(listed)} given, the checkpoint has {count} parameters")
+    if len(listed) != count:
+        raise ValueError(
+            f"the checkpoint has no names for its {count} parameters: pass names= in the order in which the other "
+            "optimizer's constructor got them"
+        )
     here = {there: name for name, there in partners(list(mine), listed).items()}
     listed = [here.get(name, name) for name in listed]
-    for name in listed:
+    for name, times in Counter(listed).items():
         if name not in mine:
             raise ValueError(f"names: {name!r} is not a parameter of this optimizer")
-    if len(set(listed)) < len(listed):
-        twice = next(name for i, name in enumerate(listed) if name in listed[:i])
-        raise ValueError(f"names: {twice!r} stands there twice")
-    entries_by_name: dict[str, Loaded] = {}
-    start = 0
+        if times > 1:
+            raise ValueError(f"names: {name!r} stands there twice")
+    by_name: dict[str, Loaded] = {}
+    remaining = iter(listed)
     for group in groups:
-        summed = keeps_sums(group, state_dict["state"]) if sums is None else sums
+        summed = keeps_sums(group, states) if sums is None else sums
         if summed is None:
             raise ValueError(
                 "the checkpoint does not say whether its momentum is a sum (mu b + g, as in early versions of Muon) or "
                 "an average: pass sums=True or False"
             )
-        each = each_translated(group, state_dict["state"])
-        states = [state_dict["state"].get(key, {}) for key in group["params"]]
-        states = [averaged(state, group) if summed else state for state in states]
-        entries = [translated_state(s, ours["algorithm"], group) for s, ours in zip(states, each, strict=True)]
-        group_names = listed[start : start + len(entries)]
-        start += len(entries)
+        entries = [(saved.group, saved.state(summed)) for saved in saved_parameters(group, states)]
+        group_names = list(islice(remaining, len(entries)))
         by_size = False if sorted_by_size is None and "ns_steps" in group else sorted_by_size  # torch's never sorts
-        order = _in_order(group_names, entries, each[0] if each else {"algorithm": "adamw"}, mine, by_size)
-        entries_by_name |= {name: (ours, entry) for name, ours, entry in zip(order, each, entries, strict=True)}
-    mapped = _merged(optimizer, entries_by_name)
+        by_name |= zip(_in_order(group_names, entries, mine, by_size), entries, strict=True)
+    own = optimizer.state_dict()
+    by_index = {i: by_name[name] for i, name in enumerate(mine) if name in by_name}
+    state, laid, others = merged(optimizer, by_index, own["state"], partial=True)
+    if others:
+        algorithms = [group["algorithm"] for _, _, group in optimizer.named()]
+        listed = [f"{list(mine)[i]} ({shown(by_index[i][0]['algorithm'])} there, {algorithms[i]} here)" for i in others]
+        warn(f"parameters with a different algorithm here start with empty state: {', '.join(listed)}")
+    mapped = {**own, "state": state, "param_groups": laid}
     Optimizer.load_state_dict(optimizer, mapped)  # not the optimizer's own, which would check it as another file
     restore_buffers(optimizer, mapped)
 
 
-def _names(groups: Sequence[Mapping[str, Any]], names: Sequence[str] | None) -> list[str]:
-    count = sum(len(group["params"]) for group in groups)
-    if names is None:
-        listed = [name for group in groups for name in group.get("param_names") or ()]
-        if len(listed) != count:
-            raise ValueError(
-                f"the checkpoint has no names for its {count} parameters: pass names= in the order in which the other "
-                "optimizer's constructor got them"
-            )
-        return listed
-    if len(names) != count:
-        raise ValueError(f"names: {len(names)} given, the checkpoint has {count} parameters")
-    return list(names)
-
-
 def _in_order(
-    names: list[str],
-    entries: Sequence[Mapping[str, Any]],
-    group: Mapping[str, Any],
-    params: Mapping[str, Tensor],
-    sorted_by_size: bool | None,
+    names: list[str], entries: Sequence[Loaded], params: Mapping[str, Tensor], sorted_by_size: bool | None
 ) -> list[str]:
     """The names of a group's parameters in the order of the file; raises if shapes do not decide."""
     by_size = sorted(names, key=lambda name: tuple(params[name].shape), reverse=True)  # stable, like the source's
-    if group["algorithm"] == "adamw" or by_size == names or sorted_by_size is False:
+    if by_size == names or entries[0][0]["algorithm"] == "adamw" or sorted_by_size is False:
         return names
     if sorted_by_size:
         return by_size
-    orders = (names, by_size)
-    sizes = [{tuple(v.shape) for k, v in e.items() if k != "step" and isinstance(v, Tensor)} for e in entries]
-    fitting = [x for x in orders if all(s <= {tuple(params[n].shape)} for n, s in zip(x, sizes, strict=True))]
+    buffers = ([x for key, x in entry.items() if key != "step" and isinstance(x, Tensor)] for _, entry in entries)
+    shapes = [{tuple(x.shape) for x in xs} for xs in buffers]
+    fitting = [
+        order
+        for order in (names, by_size)
+        if all(s <= {tuple(params[name].shape)} for name, s in zip(order, shapes, strict=True))
+    ]
     if len(fitting) == 2:
         raise ValueError(
             "the buffers fit both the order given and the order by size: pass sorted_by_size=True (KellerJordan's "
             "Muon, MuonWithAuxAdam) or False (the single-device versions, torch)"
         )
     return fitting[0] if fitting else names
-
-
-def _merged(optimizer: LMOOptimizer, entries: Mapping[str, Loaded]) -> dict[str, Any]:
-    """The optimizer's own state_dict, updated with the loaded entries."""
-    result = optimizer.state_dict()
-    names = [name for name, *_ in optimizer.named()]
-    by_index = {i: entries[name] for i, name in enumerate(names) if name in entries}
-    state, misfit = dict(result["state"]), []
-    loaded = placed(optimizer, by_index, state)
-    for laid, (group, indices, sources, other) in zip(result["param_groups"], loaded, strict=True):
-        misfit += [f"{names[i]} ({shown(by_index[i][0]['algorithm'])} there, {group['algorithm']} here)" for i in other]
-        if len(sources) == len(indices):
-            alike = [source for source in sources if source["algorithm"] == group["algorithm"]]
-            laid.update(options(laid, alike, used=len(sources) > len(other)))
-        elif sources:
-            warn(f"options of {group['name']} are kept: the file has only some of its parameters")
-    if misfit:
-        warn(f"parameters with a different algorithm here start with empty state: {', '.join(misfit)}")
-    return {**result, "state": state}
 
 
 SCALES = ("original", "match_rms_adamw")
@@ -175,23 +152,22 @@ def to_torch(optimizer: LMOOptimizer) -> TorchStates:
     muon: dict[str, Any] = {"state": {}, "param_groups": []}
     adamw: dict[str, Any] = {"state": {}, "param_groups": []}
     for group in optimizer.param_groups:
-        lmo = group["algorithm"] == "lmo"
-        own_options = _muon(group, optimizer) if lmo else _adamw(group)
-        laid, keys = (muon, BUFFERS["lmo"]) if lmo else (adamw, (*BUFFERS["adamw"], "step"))
+        if group["algorithm"] == "lmo":
+            laid, keys, own = muon, BUFFERS["lmo"], _muon(group, optimizer)
+        else:
+            laid, keys = adamw, (*BUFFERS["adamw"], "step")
+            own = {key: group[key] for key in ("lr", "eps", "weight_decay", "maximize")}
+            own |= {"betas": (group["momentum"], group["beta2"]), "decoupled_weight_decay": True, **SWITCHES}
         first = sum(len(other["params"]) for other in laid["param_groups"])
-        for k, p in enumerate(group["params"]):
+        for k, p in enumerate(group["params"], first):
             state = optimizer.state.get(p, {})
             if keys[0] in state and float(state["step"]):
                 # Copies: torch's optimizers load tensors as they are, and would go on with ours.
-                laid["state"][first + k] = {key: state[key].detach().clone() for key in keys}
-        indices, own = range(first, first + len(group["params"])), [names[id(p)] for p in group["params"]]
-        laid["param_groups"].append({**own_options, "params": list(indices), "param_names": own})
+                laid["state"][k] = {key: state[key].detach().clone() for key in keys}
+        own["params"] = list(range(first, first + len(group["params"])))
+        own["param_names"] = [names[id(p)] for p in group["params"]]
+        laid["param_groups"].append(own)
     return TorchStates(muon, adamw)
-
-
-def _adamw(group: Any) -> dict[str, Any]:
-    same = {key: group[key] for key in ("lr", "eps", "weight_decay", "maximize")}
-    return {**same, "betas": (group["momentum"], group["beta2"]), "decoupled_weight_decay": True, **SWITCHES}
 
 
 def _muon(group: Any, optimizer: LMOOptimizer) -> dict[str, Any]:

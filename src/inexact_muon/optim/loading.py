@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,19 +12,15 @@ from torch import Tensor
 
 from inexact_muon.lmo import Spectral, parse
 from inexact_muon.optim.adamw import buffer_dtype
-from inexact_muon.optim.group import Group
 from inexact_muon.optim.groups import Groups
 from inexact_muon.optim.options import ALGORITHM, BUFFERS, SCHEDULED, SCHEDULERS, check_options, shown, warn
-from inexact_muon.optim.sources import each_translated, is_number, is_ours, keeps_sums, translated_state
+from inexact_muon.optim.sources import SavedParameter, is_number, is_ours, keeps_sums, saved_parameters
 from inexact_muon.optim.structure import check_structure
 from inexact_muon.polar import Auto
 from inexact_muon.wrappers import WRAPPERS, bare_name
 
 Loaded = tuple[dict[str, Any], dict[str, Any]]
 """(group, state) of one parameter in a file, with this library's names"""
-
-Row = tuple[dict[str, Any], Any, Any]
-"""(group, identifier, name or None) of one parameter of a file"""
 
 ALWAYS = {"lmo": ("lr", "momentum", "weight_decay"), "adamw": ("lr", "momentum", "weight_decay", "beta2", "eps")}
 """Algorithm -> options that every supported optimizer saves."""
@@ -36,88 +32,91 @@ def matched(optimizer: Groups, saved: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a shape differs, an option is out of range, or parameters are ambiguous.
     """
-    groups = check_structure(saved)
-    if not all(is_ours(group) for group in groups) and not optimizer.ordered:
+    groups, states = check_structure(saved), saved["state"]
+    if not all(map(is_ours, groups)) and not optimizer.ordered:
         raise ValueError(
             "this checkpoint was written by another optimizer, and for_model reorders parameters by their role: load "
             "it with inexact_muon.optim.load_foreign(optimizer, state_dict, names=[...])"
         )
-    if any(keeps_sums(group, saved["state"]) is not False for group in groups):
+    if any(keeps_sums(group, states) is not False for group in groups):
         raise ValueError(
             "the momentum of the checkpoint is a sum, or may be one (ns_steps without coefficients): load it with "
             "inexact_muon.optim.load_foreign(optimizer, state_dict, sums=True), or False if it is an average"
         )
-    rows = [
-        (ours, identifier, name)
-        for group in groups
-        for ours, identifier, name in zip(
-            each_translated(group, saved["state"]),
-            group["params"],
-            group.get("param_names") or [None] * len(group["params"]),
-            strict=True,
-        )
-    ]
-    where = _positions(optimizer, rows)
+    parameters = [parameter for group in groups for parameter in saved_parameters(group, states)]
+    by_index = _by_index(optimizer, parameters)
+    entries = {index: (parameter.group, parameter.state()) for index, parameter in by_index.items()}
+    state, laid, others = merged(optimizer, entries, {})
     names = [name for name, *_ in optimizer.named()]
-    entries: dict[int, Loaded] = {}
-    for index, ((_, _, group), key) in enumerate(zip(optimizer.named(), where, strict=True)):
-        if key is not None:
-            entries[index] = (key[0], translated_state(saved["state"].get(key[1], {}), group["algorithm"], key[0]))
-    state: dict[int, dict[str, Any]] = {}
-    mapped, misfit = [], []
-    for own, indices, sources, other in placed(optimizer, entries, state):
-        alike = [source for source in sources if source.get("algorithm") == own["algorithm"]]
-        mapped.append({**options(own, alike, used=len(sources) > len(other)), "params": indices})
-        misfit += [f"{names[i]} ({entries[i][0].get('algorithm', 'another algorithm')})" for i in other]
-    used = {(id(key[0]), key[1]) for key in where if key is not None}
-    unused = [shown(name or key) for group, key, name in rows if (id(group), key) not in used]
-    _warn([name for i, name in enumerate(names) if i not in entries], misfit, unused)
-    return {**saved, "state": state, "param_groups": mapped}
+    used = {id(parameter) for parameter in by_index.values()}
+    for what, listed in {
+        "not in the checkpoint start with empty state": [name for i, name in enumerate(names) if i not in entries],
+        "with the state of another algorithm in the checkpoint start with empty state": [
+            f"{names[i]} ({entries[i][0]['algorithm']})" for i in others
+        ],
+        "in the checkpoint but not in the optimizer are dropped": [
+            shown(parameter.name or parameter.key) for parameter in parameters if id(parameter) not in used
+        ],
+    }.items():
+        if listed:
+            more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+            warn(f"parameters {what}: {', '.join(listed[:5])}{more}")
+    return {**saved, "state": state, "param_groups": laid}
 
 
-def placed(
-    optimizer: Groups, entries: Mapping[int, Loaded], state: dict[int, dict[str, Any]]
-) -> Iterator[tuple[Group, list[int], list[dict[str, Any]], list[int]]]:
-    """Store the entries that fit their parameters in `state`, one group after another.
+def merged(
+    optimizer: Groups, entries: Mapping[int, Loaded], state: dict[Any, Any], partial: bool = False
+) -> tuple[dict[Any, Any], list[dict[str, Any]], list[int]]:
+    """A state by index and groups, made of `state` and the optimizer's groups, updated with the entries of a file.
 
     Args:
-        entries: index of a parameter -> its group and entry in the file.
+        entries: index of a parameter -> its group and state in the file.
+        partial: options of a group are taken over only if all of its parameters are in the file.
 
-    Yields:
-        The group, the indices of its parameters, the file's groups of those in it, and the indices of those whose entry
-        belongs to another algorithm.
+    Returns:
+        State, groups, and the indices of parameters whose entry belongs to another algorithm.
     """
-    rows = enumerate(optimizer.named())
+    state, groups, others = dict(state), [], []
+    parameters = enumerate(optimizer.named())
     for group in optimizer.param_groups:
-        indices, sources, other = [], [], []
-        for index, (name, p, _) in islice(rows, len(group["params"])):
+        indices, sources, used = [], [], False
+        for index, (name, p, _) in islice(parameters, len(group["params"])):
             indices.append(index)
-            if index in entries:
-                source, entry = entries[index]
-                sources.append(source)
-                if entry and not fits(entry, group["algorithm"], p, name):
-                    other.append(index)
-                elif entry:
-                    state[index] = entry
-        yield group, indices, sources, other
+            if index not in entries:
+                continue
+            source, entry = entries[index]
+            sources.append(source)
+            if entry and not fits(entry, group["algorithm"], p, name):
+                others.append(index)
+                continue
+            used = True
+            if entry:
+                state[index] = entry
+        if partial and len(sources) < len(indices):
+            if sources:
+                warn(f"options of {group['name']} are kept: the file has only some of its parameters")
+            sources, used = [], False
+        alike = [source for source in sources if source["algorithm"] == group["algorithm"]]
+        groups.append({**options(group, alike, used), "params": indices})
+    return state, groups, others
 
 
-def _positions(optimizer: Groups, rows: Sequence[Row]) -> list[tuple[dict[str, Any], Any] | None]:
-    """For each parameter its (group, identifier) in the file, or None if it is missing."""
+def _by_index(optimizer: Groups, parameters: Sequence[SavedParameter]) -> dict[int, SavedParameter]:
+    """Index of a parameter -> its place in the file, by name or else by position."""
     mine = [name for name, *_ in optimizer.named()]
     named = all("param_names" in group for group in optimizer.param_groups)
-    if named and rows and all(name is not None for *_, name in rows):
-        places = {name: (group, identifier) for group, identifier, name in rows}
-        there = partners(mine, list(places))
-        return [places[there[name]] if name in there else None for name in mine]
+    if named and parameters and all(parameter.name is not None for parameter in parameters):
+        by_name = {str(parameter.name): parameter for parameter in parameters}
+        there = partners(mine, list(by_name))
+        return {i: by_name[there[name]] for i, name in enumerate(mine) if name in there}
     if not optimizer.ordered and named:
         raise ValueError("the checkpoint has no parameter names: save it from an optimizer that was made by for_model")
-    if len(rows) != len(mine):
+    if len(parameters) != len(mine):
         raise ValueError(
-            f"the checkpoint has {len(rows)} parameters without names and the optimizer {len(mine)}: make both "
+            f"the checkpoint has {len(parameters)} parameters without names and the optimizer {len(mine)}: make both "
             "optimizers from named parameters, or from the same ones"
         )
-    return [(group, identifier) for group, identifier, _ in rows]
+    return dict(enumerate(parameters))
 
 
 def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
@@ -131,12 +130,10 @@ def partners(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
             if set(names) <= set(stripped) or set(stripped) <= set(names):
                 known = dict(zip(names, there, strict=True))
                 return {name: known[x] for name, x in zip(here, stripped, strict=True) if x in known}
-    bare = {bare_name(name): name for name in there}
-    alone = [x for x, count in Counter(map(bare_name, here)).items() if count == 1]
-    alone = [x for x in alone if [bare_name(name) for name in there].count(x) == 1]
-    return {name: bare[bare_name(name)] for name in here if bare_name(name) in alone} | {
-        name: name for name in set(here) & set(there)
-    }
+    counts = [Counter(map(bare_name, names)) for names in (here, there)]
+    by_bare = {bare_name(name): name for name in there}
+    unique = [name for name in here if all(count[bare_name(name)] == 1 for count in counts)]
+    return {name: by_bare[bare_name(name)] for name in unique} | {name: name for name in set(here) & set(there)}
 
 
 def _unwrapped(names: Sequence[str]) -> list[list[str]]:
@@ -256,17 +253,6 @@ def _same_choice(mine: str, other: Any) -> bool:
     except ValueError:  # the text of a user-defined ball, or invalid
         return False
     return isinstance(b, Spectral) and a.scale == b.scale and a.polar.accepts(b.polar)
-
-
-def _warn(fresh: Sequence[str], misfit: Sequence[str], unused: Sequence[str]) -> None:
-    for names, what in (
-        (fresh, "not in the checkpoint start with empty state"),
-        (misfit, "with the state of another algorithm in the checkpoint start with empty state"),
-        (unused, "in the checkpoint but not in the optimizer are dropped"),
-    ):
-        if names:
-            listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            warn(f"parameters {what}: {listed}")
 
 
 def restore_buffers(optimizer: Groups, mapped: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from statistics import fmean
 from typing import Any
@@ -42,17 +42,18 @@ def flat_stats(
         timer: also `time/share`, the share of an iteration that the optimizer takes; on CUDA this waits for the device.
     """
     table = optimizer.stats()
-    watched = {name: how(values) for name, (key, how) in WATCHED.items() if (values := _column(table, key))}
+    watched = {}
+    for name, (key, how) in WATCHED.items():
+        column = [row[key] for row in table.values() if key in row]
+        if key == "update_ratio":
+            column = [ratio for ratio in column if ratio != inf]  # of a weight that was zero, as a bias at first
+        if column:
+            watched[name] = how(column)
     rates = {f"lr/{group['algorithm']}": float(group["lr"]) for group in optimizer.param_groups}
     share = timer.share if timer is not None else None
     rates |= {} if share is None else {"time/share": share}
     rows = {f"{name}/{key}": value for name, row in table.items() for key, value in row.items()} if every else {}
     return {f"{prefix}/{name}": float(value) for name, value in (watched | rates | rows).items()}
-
-
-def _column(table: Mapping[str, Mapping[str, float]], key: str) -> list[float]:
-    """Its values, without the infinite ratio of an update to a weight that was zero (a bias at the first step)."""
-    return [row[key] for row in table.values() if key in row and not (key == "update_ratio" and row[key] == inf)]
 
 
 def to_tensorboard(writer: Any, optimizer: LMOOptimizer, step: int, timer: StepTimer | None = None) -> None:

@@ -12,7 +12,7 @@ from inexact_muon.lmo import Ball
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.group import Group
 from inexact_muon.optim.options import warn
-from inexact_muon.optim.telemetry import Answer, Entry, Observer, Telemetry, combine, costs, stats_of
+from inexact_muon.optim.telemetry import Answer, Entry, Observer, Telemetry, combine, costs
 from inexact_muon.views import View
 
 if TYPE_CHECKING:
@@ -113,19 +113,26 @@ class Observed(Optimizer):
         """
         if self.telemetry.every == 0:
             warn("nothing is measured: pass sample_every=10 to the optimizer")
-        samples = {name: self.telemetry.sample_of(p) for name, p, _ in self.named()}
-        numbers = {
-            name: s.applied if applied and s.applied is not None else s.inexactness
-            for name, s in samples.items()
-            if s is not None
-        }
-        return {name: inexactness for name, inexactness in numbers.items() if inexactness is not None}
+        samples = ((name, self.telemetry.sample_of(p)) for name, p, _ in self.named())
+        numbers = ((name, s.applied or s.inexactness if applied else s.inexactness) for name, s in samples if s)
+        return {name: inexactness for name, inexactness in numbers if inexactness is not None}
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Per parameter: lr, steps made and skipped; at the last sampled step also update RMS and its ratio to W."""
-        return {
-            name: stats_of(group, self.state.get(p, {}), self.telemetry.sample_of(p)) for name, p, group in self.named()
-        }
+        table = {}
+        for name, p, group in self.named():
+            state, sample = self.state.get(p, {}), self.telemetry.sample_of(p)
+            row: dict[str, Any] = {
+                "lr": group["lr"],
+                **{key: state[key] for key in ("step", "skipped") if key in state},
+            }
+            if sample is not None:
+                row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
+                columns = ("delta", "gap", "overshoot", "lifted", "factor")
+                row |= {key: getattr(sample.inexactness, key, None) for key in columns}
+                row |= {f"{key}_applied": getattr(sample.applied, key, None) for key in ("gap", "overshoot", "factor")}
+            table[name] = {key: float(value) for key, value in row.items() if value is not None}
+        return table
 
 
 def _answers(ball: Ball, view: View, m: Tensor, z: Tensor) -> list[Answer]:

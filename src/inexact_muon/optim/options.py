@@ -6,6 +6,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from numbers import Real
 from typing import Any
@@ -197,12 +198,9 @@ def default_view(params: Iterable[Tensor], ball: Ball) -> View | None:
     several = [tuple(p.shape) for p in params if isinstance(p, Tensor) and p.ndim > 2]
     if not several:
         return None
-    try:
+    with suppress(ValueError):
         ball.check(torch.empty(2, device="meta"))
-    except ValueError:
-        pass
-    else:  # it takes vectors
-        return None
+        return None  # it takes vectors
     for shape in several:
         if len(shape) == 3 and shape[-1] > KERNEL:
             raise ValueError(

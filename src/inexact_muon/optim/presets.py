@@ -12,7 +12,7 @@ from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import FIXED, Length, Smooth, Steepest
 from inexact_muon.optim.options import check_adamw, check_ns_steps, warn
-from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Polynomial, parse
+from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from inexact_muon.routing.routes import Recipe, Route, Rules, Splits
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
-AUTO = Auto()
 
 
 class Muon(LMOOptimizer):
@@ -141,7 +140,7 @@ class Muon(LMOOptimizer):
         known = {id(p) for group in self.param_groups for p in group["params"]}
         everything = routing.routes(model, self.recipe.rules, self.recipe.split, self.recipe.heads)
         routes = [route for route in everything if id(route.parameter) not in known]
-        mine = {group["name"]: group for group in self.param_groups if "name" in group}
+        mine = {group["name"]: group for group in self.param_groups}
         for entry in self.recipe.groups(routes):
             group = mine.get(entry["name"])
             if group is None:
@@ -230,8 +229,6 @@ def _oracle(
     if steps is None and coefficients is None:
         if polar is None:
             return PolarExpress(5)
-        if polar == "auto":
-            return AUTO
         return parse(polar) if isinstance(polar, str) else polar
     if polar is not None:
         raise ValueError("give either polar= or ns_steps=/ns_coefficients=, not both: each names the oracle")

@@ -43,12 +43,9 @@ class _Rows:
         """Those of a role, in order."""
         return [block for block in self.blocks if block.role == role]
 
-    def scale_(self, factors: Sequence[tuple[int, int, Tensor]]) -> None:
-        """Multiply rows: (first, count, factor)."""
-        rows = torch.ones(sum(block.size for block in self.blocks), device=factors[0][2].device)
-        for first, count, factor in factors:
-            rows[first : first + count] = factor
-        rows = rows.to(self.weight.dtype)
+    def scale_(self, factors: Tensor) -> None:
+        """Multiply each row by its factor."""
+        rows = factors.to(self.weight.dtype)
         _multiply_(self.weight, rows if self.transposed else rows[:, None])
         if self.bias is not None:
             _multiply_(self.bias, rows)
@@ -65,23 +62,23 @@ class _Pair:
     def clip_(self, gamma: Tensor) -> None:
         """Multiply the logits of each head by its gamma."""
         queries, keys = self.query.heads("query"), self.key.heads("key")
-        own_keys = len(keys) == len(queries)
-        root, factors, key_factors = gamma.sqrt(), [], []
+        own_keys, root = len(keys) == len(queries), gamma.sqrt()
+        layers = {self.query, self.key} if own_keys else {self.query}
+        factors = {layer: gamma.new_ones(sum(block.size for block in layer.blocks)) for layer in layers}
         for h, query in enumerate(queries):
-            if not own_keys:
-                factors.append((query.first, query.size, gamma[h]))
-                continue
-            key_factors.append((keys[h].first, keys[h].size, root[h]))
+            own = 0
+            parts: tuple[int, ...] = (query.size,)
+            if own_keys:
+                key = keys[h]
+                factors[self.key][key.first : key.first + key.size] = root[h]
+                if query.size != key.size and key.size in query.parts:  # the others meet a key that all heads share
+                    own, parts = query.parts.index(key.size), query.parts
             first = query.first
-            for size, shared in _parts(query, keys[h]):
-                factors.append((first, size, gamma[h] if shared else root[h]))
+            for i, size in enumerate(parts):
+                factors[self.query][first : first + size] = root[h] if own_keys and i == own else gamma[h]
                 first += size
-        if self.query is self.key:
-            self.query.scale_([*factors, *key_factors])
-            return
-        self.query.scale_(factors)
-        if key_factors:
-            self.key.scale_(key_factors)
+        for layer, rows in factors.items():
+            layer.scale_(rows)
 
 
 class QKClip:
@@ -161,23 +158,19 @@ class QKClip:
 
 def _pairs(model: nn.Module) -> Iterator[tuple[str, _Pair]]:
     """Name of each attention module with known query and key heads."""
-    names = {id(module): name for name, module in model.named_modules()}
-    layers: dict[int, list[_Rows]] = {}
-    modules: dict[int, nn.Module] = {}
+    names = {module: name for name, module in model.named_modules()}
+    layers: dict[nn.Module, list[_Rows]] = {}
     for site, decision, blocks in heads_of(decisions(model)):
-        module = _attention(site)
-        modules[id(module)] = module
-        name = "in_proj_bias" if site.own == "in_proj_weight" else "bias"
-        bias = site.module._parameters.get(name)
+        bias = site.module._parameters.get("in_proj_bias" if site.own == "in_proj_weight" else "bias")
         layer = _Rows(site.parameter, bias, isinstance(decision.view, Transposed), blocks)
-        layers.setdefault(id(module), []).append(layer)
-    for key, rows in layers.items():
+        layers.setdefault(_attention(site), []).append(layer)
+    for module, rows in layers.items():
         query, keys = ([layer for layer in rows if layer.heads(role)] for role in ("query", "key"))
         if len(query) == 1 and len(keys) == 1:
-            name = names.get(key, "")
+            name = names.get(module, "")
             if any(block.normed for block in (*query[0].heads("query"), *keys[0].heads("key"))):
                 raise ValueError(f"QKClip: {name} normalises queries or keys, so that scaling weights has no effect")
-            yield name, _Pair(modules[key], query[0], keys[0])
+            yield name, _Pair(module, query[0], keys[0])
 
 
 def _attention(site: Site) -> nn.Module:
@@ -194,11 +187,3 @@ def _multiply_(x: Tensor, factor: Tensor) -> None:
         local(x).mul_(piece_of(factor.expand(x.shape).contiguous(), x))
     else:
         x.mul_(factor)
-
-
-def _parts(query: Block, key: Block) -> list[tuple[int, bool]]:
-    """(rows, whether they meet a key that all heads share) of a query: those that its own key does not have."""
-    if query.size == key.size or key.size not in query.parts:
-        return [(query.size, False)]
-    own = query.parts.index(key.size)
-    return [(size, i != own) for i, size in enumerate(query.parts)]

@@ -31,7 +31,7 @@ class MomentumSchedule(LRScheduler):
         momentum = self.function(self.last_epoch)
         if not 0.0 <= momentum < 1.0:
             raise ValueError(f"momentum must lie in [0, 1), the schedule gave {momentum} at step {self.last_epoch}")
-        for group in _moved(self.optimizer):
+        for group in _lmo_groups(self.optimizer):
             _set_momentum(group, momentum)
 
     def state_dict(self) -> dict[str, object]:
@@ -47,7 +47,7 @@ class AgnosticSchedule(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        for group in _moved(optimizer):
+        for group in _lmo_groups(optimizer):
             group.setdefault("initial_momentum", float(group["momentum"]))
         super().__init__(optimizer, last_epoch)
 
@@ -58,18 +58,18 @@ class AgnosticSchedule(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         """Advance by one iteration."""
         super().step(epoch)
-        for group in _moved(self.optimizer):
+        for group in _lmo_groups(self.optimizer):
             _set_momentum(group, 1.0 - (1.0 - group["initial_momentum"]) / (self.last_epoch + 1) ** 0.5)
 
 
 def _set_momentum(group: dict[str, Any], value: float) -> None:
-    """Set the momentum; a tensor is written in place, since a captured step reads its memory."""
+    """Set the momentum; a tensor is written in place, since whoever made it may hold it."""
     if isinstance(group["momentum"], Tensor):
         group["momentum"].fill_(value)
     else:
         group["momentum"] = value
 
 
-def _moved(optimizer: Optimizer) -> list[dict[str, Any]]:
+def _lmo_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
     """The LMO groups; the momentum of an AdamW group is its beta1."""
     return [group for group in optimizer.param_groups if group.get("algorithm", "lmo") == "lmo"]

@@ -8,7 +8,7 @@ constructor got the parameters: see `foreign`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,82 +43,81 @@ TAKEN = {"lr", "momentum", "weight_decay", "nesterov", "maximize", "initial_lr"}
 """Options with the same meaning here."""
 
 
+class SavedParameter(NamedTuple):
+    """One parameter of a file.
+
+    Attributes:
+        group: its options with this library's names; one dict for all of a group that have the same algorithm.
+        key: of its state.
+        name: None if the file has no names.
+        source: its group as it is in the file.
+        entry: its state as it is in the file, {} if it has none.
+    """
+
+    group: dict[str, Any]
+    key: Any
+    name: str | None
+    source: Mapping[str, Any]
+    entry: Mapping[str, Any]
+
+    def state(self, summed: bool = False) -> dict[str, Any]:
+        """The state with this library's names; a momentum buffer without `step` counts as one step.
+
+        Args:
+            summed: the momentum is the sum b <- mu b + g; the average (1 - mu) b takes its place.
+        """
+        if not self.entry:
+            return {}
+        ours = {"momentum_buffer" if key == "d" else key: x for key, x in self.entry.items() if key != "use_muon"}
+        buffer = self.entry.get("momentum_buffer")
+        if summed and isinstance(buffer, Tensor) and is_number(self.source.get("momentum")):
+            ours["momentum_buffer"] = buffer * (1.0 - float(self.source["momentum"]))
+        moments = {"exp_avg", "exp_avg_sq"} & set(self.entry)
+        uncounted = moments or (self.group["algorithm"] != "lmo" and "momentum_buffer" not in ours)
+        # pytorch_optimizer counts the steps of a group
+        counts = {"step": self.entry.get("step", self.source.get("step", None if uncounted else 1.0))}
+        if counts["step"] is None:
+            raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
+        if "skipped" in ours:
+            counts["skipped"] = ours["skipped"]
+        for name, count in counts.items():
+            if isinstance(count, bool) or not is_number(count) or not 0 <= count < 2**53 or count % 1:
+                raise ValueError(f"{name} of a parameter in the checkpoint must be a count of steps")
+            ours[name] = torch.tensor(float(count), dtype=torch.float32)
+        return ours
+
+
+def saved_parameters(group: Mapping[str, Any], states: Mapping[Any, Any]) -> list[SavedParameter]:
+    """The parameters of a group, in order.
+
+    Raises:
+        ValueError: their state has another meaning here.
+    """
+    groups: dict[Any, dict[str, Any]] = {}
+    parameters = []
+    names = group.get("param_names") or [None] * len(group["params"])
+    for key, name in zip(group["params"], names, strict=True):
+        entry = states.get(key, {})
+        kind = entry.get("use_muon")
+        if isinstance(kind, Tensor):
+            raise ValueError("use_muon of a parameter in the checkpoint must be True or False, not a tensor")
+        if kind not in groups:
+            groups[kind] = translated(group, entry)
+        if not is_ours(group):
+            more = sorted(map(shown, set(entry) - ENTRIES - ({"d"} if _is_scion(group) else set())))
+            if more:
+                raise ValueError(f"the state of the checkpoint has {', '.join(more)}, which neither Muon nor AdamW has")
+            if not entry and _is_scion(group) and group.get("step"):
+                raise ValueError(
+                    "the checkpoint is SCIONLight's, whose momentum is in the gradients and not in the file"
+                )
+        parameters.append(SavedParameter(groups[kind], key, name, group, entry))
+    return parameters
+
+
 def is_ours(group: Mapping[str, Any]) -> bool:
     """Whether a group was saved by an optimizer of this library."""
     return "ball" in group and "algorithm" in group
-
-
-def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A group of another optimizer with this library's option names; groups of this library are returned as they are.
-
-    Args:
-        entry: the state of one of its parameters: timm decides between Muon and AdamW for each.
-
-    Raises:
-        ValueError: its state has another meaning here.
-    """
-    if is_ours(group):
-        return dict(group)
-    _check_kind(group)
-    adamw = not _uses_muon(group, entry or {})
-    ours = {key: group[key] for key in TAKEN if key in group}
-    ours |= {key: group[key] for key in ("params", "param_names") if group.get(key) is not None}
-    ours["algorithm"] = "adamw" if adamw else "lmo"
-    if adamw:
-        if not isinstance(group.get("betas"), list | tuple) or len(group["betas"]) != 2:
-            raise ValueError("betas of the checkpoint must be two numbers")
-        ours["momentum"], ours["beta2"] = group["betas"]
-        if _is_timm(group):
-            ours["lr"] = group["lr"] * group["fallback_lr_scale"]
-        ours |= {"eps": group["eps"]} if "eps" in group else {}
-    else:
-        ours |= _ball_and_scale(group)
-    if _is_scion(group):
-        free = group.get("unconstrained", not group.get("constraint"))
-        ours |= {"momentum": 1.0 - group["momentum"], "constrained": not free, "radius": group.get("scale", 1.0)}
-    rest = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and not (k == "scale" and _is_scion(group))}
-    numbers = {k: v for k, v in rest.items() if isinstance(v, int | float) and k != "qk_clip_threshold"}
-    strange = sorted(set(rest) - set(numbers)) + ["norm_type"] * (group.get("norm_type", 1) not in SPECTRAL_NORMS)
-    if strange:
-        warn(f"options of the checkpoint without a counterpart here: {', '.join(map(shown, strange))}")
-    return numbers | ours
-
-
-def each_translated(group: Mapping[str, Any], state: Mapping[Any, Any]) -> list[dict[str, Any]]:
-    """The group as it applies to each of its parameters: one dict for all that have the same algorithm."""
-    kinds: dict[Any, dict[str, Any]] = {}
-    results = []
-    for key in group["params"]:
-        entry = state.get(key, {})
-        kind = entry.get("use_muon") if isinstance(entry, Mapping) else None
-        if isinstance(kind, Tensor):
-            raise ValueError("use_muon of a parameter in the checkpoint must be True or False, not a tensor")
-        if kind not in kinds:
-            kinds[kind] = translated(group, entry)
-        if not is_ours(group):
-            _check_entry(entry, group)
-        results.append(kinds[kind])
-    return results
-
-
-def _is_timm(group: Mapping[str, Any]) -> bool:
-    return is_number(group.get("fallback_lr_scale")) and is_number(group.get("lr"))
-
-
-def _is_scion(group: Mapping[str, Any]) -> bool:
-    """Whether `momentum` is the weight of the new gradient: Scion's, and pytorch_optimizer's."""
-    return "norm_kwargs" in group and is_number(group.get("momentum"))
-
-
-def _uses_muon(group: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether the parameters of a group, or the one with this state, have Muon's momentum."""
-    if group.get("use_fallback"):
-        return False
-    if "use_muon" in group:
-        return bool(group["use_muon"])
-    if _is_timm(group):
-        return bool(entry.get("use_muon", "exp_avg" not in entry))
-    return "betas" not in group
 
 
 def is_number(value: Any) -> bool:
@@ -126,6 +125,63 @@ def is_number(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.numel() == 1 and value.layout == torch.strided and not value.is_meta and not value.is_complex()
     return isinstance(value, int | float)
+
+
+def keeps_sums(group: Mapping[str, Any], states: Mapping[Any, Any]) -> bool | None:
+    """Whether the momentum of a group is the sum mu b + g, as in MuonClip of pytorch_optimizer; None if that is open.
+
+    torch, timm and pytorch_optimizer save the coefficients of the iteration, and KellerJordan's Muon saves no option
+    but `AVERAGED`; all of them average. Early versions of Muon, and those derived from them, save other options.
+    """
+    if is_ours(group) or "qk_clip_threshold" in group:
+        return not is_ours(group)
+    known = {"ns_coefficients", "ns_coeffs", "dampening"} & set(group) or set(group) <= AVERAGED
+    buffers = any("momentum_buffer" in states.get(key, {}) for key in group["params"])
+    return None if buffers and not known else False  # SGD's, with dampening, is refused by `translated`
+
+
+def translated(group: Mapping[str, Any], entry: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Options of another optimizer's group with this library's names; those of this library are returned as they are.
+
+    Args:
+        entry: the state of one of its parameters: timm decides between Muon and AdamW for each.
+    """
+    if is_ours(group):
+        return dict(group)
+    _check_kind(group)
+    scion, entry = _is_scion(group), entry or {}
+    timm = is_number(group.get("fallback_lr_scale")) and is_number(group.get("lr"))
+    muon = entry.get("use_muon", "exp_avg" not in entry) if timm else "betas" not in group
+    ours = {key: group[key] for key in TAKEN if key in group}
+    if group.get("use_muon", muon) and not group.get("use_fallback"):
+        ours["algorithm"] = "lmo"
+        method = iteration(group)
+        if method is not None:
+            ours["ball"] = write(Spectral(polar=method), full=True)
+        if "adjust_lr_fn" in group:
+            ours["scale"] = SCALES.get(group["adjust_lr_fn"], group["adjust_lr_fn"])
+        if isinstance(group.get("use_adjusted_lr"), bool):
+            ours["scale"] = "match_rms_adamw" if group["use_adjusted_lr"] else "original"
+    else:
+        if not isinstance(group.get("betas"), list | tuple) or len(group["betas"]) != 2:
+            raise ValueError("betas of the checkpoint must be two numbers")
+        ours |= {"algorithm": "adamw", "momentum": group["betas"][0], "beta2": group["betas"][1]}
+        ours |= {"lr": group["lr"] * group["fallback_lr_scale"]} if timm else {}
+        ours |= {"eps": group["eps"]} if "eps" in group else {}
+    if scion:
+        free = group.get("unconstrained", not group.get("constraint"))
+        ours |= {"momentum": 1.0 - group["momentum"], "constrained": not free, "radius": group.get("scale", 1.0)}
+    rest = {k: v for k, v in group.items() if k not in NEUTRAL | TAKEN and not (k == "scale" and scion)}
+    numbers = {k: v for k, v in rest.items() if isinstance(v, int | float) and k != "qk_clip_threshold"}
+    strange = sorted(set(rest) - set(numbers)) + ["norm_type"] * (group.get("norm_type", 1) not in SPECTRAL_NORMS)
+    if strange:
+        warn(f"options of the checkpoint without a counterpart here: {', '.join(map(shown, strange))}")
+    return numbers | ours
+
+
+def _is_scion(group: Mapping[str, Any]) -> bool:
+    """Whether `momentum` is the weight of the new gradient: Scion's, and pytorch_optimizer's."""
+    return "norm_kwargs" in group and is_number(group.get("momentum"))
 
 
 def _check_kind(group: Mapping[str, Any]) -> None:
@@ -152,74 +208,3 @@ def _check_kind(group: Mapping[str, Any]) -> None:
     if not {"betas", "momentum"} & set(group):
         known = ", ".join(map(shown, sorted(set(group) - {"params"})))
         raise ValueError(f"the checkpoint's groups have the options {known}: neither Muon's nor AdamW's")
-
-
-def _check_entry(entry: Any, group: Mapping[str, Any]) -> None:
-    """Refuse the state of an algorithm that has more than a momentum, or than two moments."""
-    if not isinstance(entry, Mapping):
-        return
-    more = sorted(map(shown, set(entry) - ENTRIES - ({"d"} if _is_scion(group) else set())))
-    if more:
-        raise ValueError(f"the state of the checkpoint has {', '.join(more)}, which neither Muon nor AdamW has")
-    if not entry and _is_scion(group) and group.get("step"):
-        raise ValueError("the checkpoint is SCIONLight's, whose momentum is in the gradients and not in the file")
-
-
-def keeps_sums(group: Mapping[str, Any], state: Mapping[Any, Any]) -> bool | None:
-    """Whether the momentum of a group is the sum mu b + g, as in MuonClip of pytorch_optimizer; None if that is open.
-
-    torch, timm and pytorch_optimizer save the coefficients of the iteration, and KellerJordan's Muon saves no option
-    but `AVERAGED`; all of them average. Early versions of Muon, and those derived from them, save other options.
-    """
-    if is_ours(group) or "qk_clip_threshold" in group:
-        return not is_ours(group)
-    entries = (state.get(key) for key in group["params"])
-    buffers = any(isinstance(entry, Mapping) and "momentum_buffer" in entry for entry in entries)
-    known = {"ns_coefficients", "ns_coeffs"} & set(group) or set(group) <= AVERAGED
-    return None if buffers and not known and "dampening" not in group else False  # SGD's is refused by `translated`
-
-
-def averaged(entry: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any]:
-    """A state whose momentum is the sum b <- mu b + g, as the average (1 - mu) b."""
-    buffer, momentum = entry.get("momentum_buffer"), group.get("momentum")
-    if not isinstance(buffer, Tensor) or momentum is None or not is_number(momentum):
-        return dict(entry)
-    return {**entry, "momentum_buffer": buffer * (1.0 - float(momentum))}
-
-
-def _ball_and_scale(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Ball and scale of a torch.optim.Muon group; KellerJordan's groups do not contain the oracle."""
-    method = iteration(group)
-    named = {} if method is None else {"ball": write(Spectral(polar=method), full=True)}
-    if "adjust_lr_fn" in group:
-        named["scale"] = SCALES.get(group["adjust_lr_fn"], group["adjust_lr_fn"])
-    if isinstance(group.get("use_adjusted_lr"), bool):
-        named["scale"] = "match_rms_adamw" if group["use_adjusted_lr"] else "original"
-    return named
-
-
-def translated_state(
-    entry: Mapping[str, Any], algorithm: str, group: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """A parameter's state with this library's names; a momentum buffer without `step` counts as one step.
-
-    Args:
-        group: of the file; pytorch_optimizer counts steps there.
-    """
-    ours = {"momentum_buffer" if key == "d" else key: value for key, value in entry.items() if key != "use_muon"}
-    moments = "exp_avg" in entry or "exp_avg_sq" in entry or (algorithm != "lmo" and "momentum_buffer" not in ours)
-    step = entry.get("step", (group or {}).get("step", None if moments else 1.0))
-    if entry and step is None:
-        raise ValueError("the checkpoint has moments of AdamW without the number of its steps")
-    if entry:
-        ours["step"] = _count("step", step)
-    if "skipped" in ours:
-        ours["skipped"] = _count("skipped", ours["skipped"])
-    return ours
-
-
-def _count(name: str, value: Any) -> Tensor:
-    """A number of steps as a float32 tensor without dimensions."""
-    if isinstance(value, bool) or not is_number(value) or not 0 <= value < 2**53 or value % 1:
-        raise ValueError(f"{name} of a parameter in the checkpoint must be a count of steps")
-    return torch.tensor(float(value), dtype=torch.float32)

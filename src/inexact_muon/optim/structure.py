@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from inexact_muon.optim.options import check_ns_steps, shown
@@ -37,7 +37,11 @@ def check_structure(saved: Any) -> list[dict[str, Any]]:
             if name in names:
                 raise ValueError(f"the checkpoint has two parameters named {name!r}")
             names.add(name)
-    _check_states(saved["state"], saved["param_groups"])
+    for key, entry in saved["state"].items():
+        if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
+            if any("storage_dtype" in group for group in saved["param_groups"]):
+                raise ValueError(HEAVYBALL)
+            raise ValueError(f"the state of parameter {shown(key)} is not a dict by name: the checkpoint is damaged")
     return [dict(group) for group in saved["param_groups"]]
 
 
@@ -54,15 +58,6 @@ def check_group(i: int, group: Any) -> None:
         raise ValueError(f"parameter group {i} of the checkpoint has {len(keys)} parameters and other param_names")
 
 
-def _check_states(states: Mapping[Any, Any], groups: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse states that are not dicts by name."""
-    for key, entry in states.items():
-        if not isinstance(entry, Mapping) or not all(isinstance(name, str) for name in entry):
-            if any("storage_dtype" in group for group in groups):
-                raise ValueError(HEAVYBALL)
-            raise ValueError(f"the state of parameter {shown(key)} is not a dict by name: the checkpoint is damaged")
-
-
 def iteration(group: Mapping[str, Any]) -> PolarMethod | None:
     """The oracle that `ns_steps` and `ns_coefficients` of a group name; None if it has neither (KellerJordan's).
 
@@ -73,21 +68,18 @@ def iteration(group: Mapping[str, Any]) -> PolarMethod | None:
     steps = check_ns_steps(group["ns_steps"], "ns_steps of the checkpoint")
     coefficients = group.get("ns_coefficients") or group.get("ns_coeffs") or JORDAN
     if isinstance(coefficients, str):
-        return _named(coefficients, steps)
+        if coefficients == "polar_express":
+            return PolarExpress(steps)
+        if coefficients == "quintic" and steps == You().steps:
+            return You(steps)
+        if coefficients != "original":
+            raise ValueError(
+                f"ns_coefficients of the checkpoint are {shown(coefficients)}, with {steps} steps: not known here"
+            )
+        coefficients = JORDAN
     nested = isinstance(coefficients, list | tuple) and coefficients and isinstance(coefficients[0], list | tuple)
     rows = list(coefficients) if nested else [coefficients]
     for row in rows:
         if not isinstance(row, list | tuple) or not all(isinstance(a, int | float) and abs(a) < 1e6 for a in row):
             raise ValueError(f"ns_coefficients of the checkpoint must be numbers, got {shown(coefficients)}")
     return Polynomial(tuple(tuple(rows[min(i, len(rows) - 1)]) for i in range(steps)))
-
-
-def _named(name: str, steps: int) -> PolarMethod:
-    """An iteration by timm's name."""
-    if name == "original":
-        return Polynomial((JORDAN,) * steps)
-    if name == "polar_express":
-        return PolarExpress(steps)
-    if name == "quintic" and steps == You().steps:
-        return You(steps)
-    raise ValueError(f"ns_coefficients of the checkpoint are {shown(name)}, with {steps} steps: not known here")

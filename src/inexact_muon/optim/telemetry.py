@@ -199,18 +199,3 @@ def combine(answers: Sequence[Answer], exact: bool = False) -> Inexactness:
             directions += min(m.shape[-2:]) * prod(m.shape[:-2])
     gap = 1.0 - achieved / total if total > 0 else 0.0
     return Inexactness(delta, gap, overshoot, lifted / directions if directions else None)
-
-
-def stats_of(group: Group, state: dict[str, Any], sample: Sample | None) -> dict[str, float]:
-    """One parameter's row of `optimizer.stats()`."""
-    row = {"lr": float(group["lr"])}
-    row |= {key: float(state[key]) for key in ("step", "skipped") if key in state}
-    if sample is not None:
-        row |= {"update_rms": sample.update_rms, "update_ratio": sample.update_ratio}
-        if sample.inexactness is not None:
-            names = ("delta", "gap", "overshoot", "lifted", "factor")
-            values = {name: getattr(sample.inexactness, name) for name in names}
-            row |= {name: float(value) for name, value in values.items() if value is not None}
-        if sample.applied is not None:
-            row |= {f"{name}_applied": float(getattr(sample.applied, name)) for name in ("gap", "overshoot", "factor")}
-    return row
