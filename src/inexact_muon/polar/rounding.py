@@ -12,7 +12,6 @@ from inexact_muon.polar._base import NAMES, PolarMethod
 from inexact_muon.polar.polynomial import Composition
 from inexact_muon.polar.rational import Zolotarev
 from inexact_muon.polar.scaling import guard
-from inexact_muon.schedules import Polished
 from inexact_muon.schedules.operations import EPS, restarts
 
 
@@ -62,9 +61,9 @@ def _rational(method: Zolotarev, eps: float, base: float, spread: bool) -> float
     That is the case if all singular values but a few, which determine ||E||, are there. A polish multiplies it by the
     sum of its coefficients.
     """
-    f, growth, typical = method.rational, 1.0, SPREAD
-    if isinstance(method.map, Polished):
-        growth, typical = sum(map(abs, method.map.step)), SPREAD_POLISHED
+    f, growth, typical = method.map, 1.0, SPREAD
+    if f.polish:
+        growth, typical = sum(map(abs, f.polish)), SPREAD_POLISHED
     if spread:
         return eps * growth * (base + typical / min(f.poles))
     s = np.geomspace(min(f.lower, 0.5 * min(f.poles) ** 0.5), 1.0, 1000)[:, None]

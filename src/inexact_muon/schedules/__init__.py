@@ -24,10 +24,9 @@ from inexact_muon.schedules.scalar_map import ScalarMap as ScalarMap
 from inexact_muon.schedules.scalar_map import Schedule as Schedule
 
 if TYPE_CHECKING:
-    from inexact_muon.schedules.rational import Polished as Polished
     from inexact_muon.schedules.rational import Rational as Rational
     from inexact_muon.schedules.rational import zolotarev as zolotarev
 
 __getattr__, __dir__ = _lazy.lazy_names(
-    __name__, {"inexact_muon.schedules.rational": ("Polished", "Rational", "zolotarev")}
+    __name__, {"inexact_muon.schedules.rational": ("Rational", "zolotarev")}
 )

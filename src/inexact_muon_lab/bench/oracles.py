@@ -14,7 +14,7 @@ from inexact_muon.inexactness import measure
 from inexact_muon.lmo import Spectral
 from inexact_muon.polar import Auto, Jordan, PolarExpress, Zolotarev
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon_lab.bench.timing import CPU, Work, interleaved
+from inexact_muon_lab.bench.timing import CPU, Work, interleaved, ratio
 from inexact_muon_lab.tune.spectra import SPECTRA, resolve
 
 GPT2_LAYER = ((768, 768),) * 4 + ((3072, 768), (768, 3072))
@@ -101,17 +101,12 @@ def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU)
         for name, run in runs.items():
             results = [x.float().cpu() for x in run(ms)]
             measured = [measure(Spectral(), m, -x, exact=True) for m, x in zip(exact, results, strict=True)]
-            ratio = times.over(name, FLOOR)
             rows.append(
                 {
                     "oracle": name,
                     "spectrum": spectrum,
-                    "time": ratio.middle,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "delta": max(f.delta for f in measured),
-                    "gap": max(f.gap for f in measured),
-                    "overshoot": max(f.overshoot for f in measured),
+                    **ratio(times, name, FLOOR),
+                    **{key: max(getattr(each, key) for each in measured) for key in ("delta", "gap", "overshoot")},
                     "smallest": min(float(torch.linalg.svdvals(x)[-1]) for x in results),
                 }
             )

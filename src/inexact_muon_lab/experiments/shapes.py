@@ -50,13 +50,13 @@ class Shape(ABC):
 
     @property
     def kinks(self) -> tuple[float, ...]:
-        """Points at which the factor or its derivative is discontinuous."""
-        return ()
+        """Points at which the factor or its derivative may be discontinuous: `tau`, if it has one."""
+        return (self.tau,) if hasattr(self, "tau") else ()
 
     @property
     def rate(self) -> float:
-        """Radians or widths per factor e of s, for the grid of the search for extrema."""
-        return 1.0
+        """Radians (`frequency`) or widths per factor e of s, for the grid of the search for extrema."""
+        return getattr(self, "frequency", 1.0) / (getattr(self, "width", 0.0) or 1.0)
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,6 @@ class Floor(Shape):
             return np.where(s < self.tau, self.value, 1.0)
         return self.value + (1.0 - self.value) / (1.0 + np.exp(np.minimum(-np.log(s / self.tau) / self.width, 700.0)))
 
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return (self.tau,) if self.width == 0.0 else ()
-
-    @property
-    def rate(self) -> float:
-        return 1.0 / self.width if self.width else 1.0
-
 
 @dataclass(frozen=True)
 class Ripple(Shape):
@@ -115,10 +107,6 @@ class Ripple(Shape):
     def __call__(self, s: Array) -> Array:
         return 1.0 + self.amplitude * np.cos(self.frequency * np.log(s))
 
-    @property
-    def rate(self) -> float:
-        return self.frequency
-
 
 @dataclass(frozen=True)
 class Top(Shape):
@@ -133,10 +121,6 @@ class Top(Shape):
 
     def __call__(self, s: Array) -> Array:
         return 1.0 + (self.value - 1.0) * np.maximum(0.0, 1.0 - np.log(s) / np.log(self.tau))
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return (self.tau,)
 
 
 @dataclass(frozen=True)
@@ -154,10 +138,6 @@ class Dip(Shape):
 
     def __call__(self, s: Array) -> Array:
         return 1.0 - self.depth * np.exp(-0.5 * (np.log(s / self.centre) / self.width) ** 2)
-
-    @property
-    def rate(self) -> float:
-        return 1.0 / self.width
 
 
 @dataclass(frozen=True)
@@ -186,10 +166,6 @@ class Clip(Shape):
 
     def __call__(self, s: Array) -> Array:
         return np.minimum(s / self.tau, 1.0)
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return (self.tau,)
 
 
 SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Power, Floor, Ripple, Top, Dip, Contra, Clip)}
