@@ -56,7 +56,8 @@ class Euclidean(Ball):
     def unit_norm(self, x: Tensor) -> Tensor:
         return torch.linalg.vector_norm(x, dim=entry_dims(x))
 
-    unit_dual = unit_norm
+    def unit_dual(self, g: Tensor) -> Tensor:
+        return self.unit_norm(g)
 
     def unit_direction(self, m: Tensor) -> Tensor:
         return unit(m, entry_dims(m))

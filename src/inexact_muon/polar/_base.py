@@ -17,8 +17,8 @@ from torch import Tensor
 from inexact_muon._text import nearest, write
 from inexact_muon.polar.batching import LIMIT, solve_all
 from inexact_muon.schedules.judgement import NORMALISERS, Judgement, judge
-from inexact_muon.schedules.operations import EPS, Operation
-from inexact_muon.schedules.scalar_map import FORMS, ScalarMap
+from inexact_muon.schedules.prices import Operation
+from inexact_muon.schedules.scalar_map import EPS, FORMS, ScalarMap
 
 DTYPES = {name: getattr(torch, name) for name in EPS}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}

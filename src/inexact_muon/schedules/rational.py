@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from inexact_muon.schedules.design import check_power, extrema, minimax
-from inexact_muon.schedules.operations import EPS, FULL, Operation, square_products
-from inexact_muon.schedules.scalar_map import Array, ScalarMap, polynomial_image
+from inexact_muon.schedules.prices import Operation, square_products
+from inexact_muon.schedules.scalar_map import EPS, FULL, Array, ScalarMap, polynomial_image
 
 SMALLEST_SHIFT = 16.0
 """A shift below this many eps of the compute dtype is lost in the rounding of X X^T; float64 is used instead.
@@ -148,9 +148,7 @@ NEWTON = 12
 """Newton steps of an exchange at most: it starts close, and the next exchange goes on."""
 
 
-def tilted(
-    zeros: Array, poles: Array, extrema: Array, lower: float, power: float
-) -> tuple[float, Array, Array, Array]:
+def tilted(zeros: Array, poles: Array, extrema: Array, lower: float, power: float) -> tuple[float, Array, Array, Array]:
     """(scale, z, c, extrema) of the f with the smallest max |f(s)/s^power - 1| on [lower, 1].
 
     f(s) = scale * s * prod_j (s^2 + z_j)/(s^2 + c_j), j = 1..r. The best f has 2r+2 points at which f/s^power is
