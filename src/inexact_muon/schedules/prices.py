@@ -78,14 +78,14 @@ class Costs:
     Attributes:
         device: "cpu", or anything else for an accelerator; determines the compute dtype of an oracle.
         dtypes: dtype -> cost of a product.
-        curves: kind, or (kind, dtype), which has precedence -> cost relative to a product of the same size and dtype.
-            Operations without a curve are not supported on the device.
+        curves: kind -> cost relative to a product of the same size and dtype. Operations without a curve are not
+            supported on the device.
         launch: cost of launching an operation, in multiplications of a product.
     """
 
     device: str
     dtypes: Mapping[str, float]
-    curves: Mapping[Kind | tuple[Kind, str], Curve]
+    curves: Mapping[Kind, Curve]
     launch: float = 0.0
 
     def of(self, oracle: Priced, n: int, m: int) -> float:
@@ -94,7 +94,7 @@ class Costs:
 
     def price(self, operation: Operation) -> float:
         """Cost of an operation, in multiplications of a product in the fast dtype."""
-        curve = self.curves.get((operation.kind, operation.dtype)) or self.curves.get(operation.kind)
+        curve = self.curves.get(operation.kind)
         if not curve or not operation.count:
             return inf if operation.count else 0.0
         work = operation.volume * self.dtypes[operation.dtype] * at(curve, operation.rows)

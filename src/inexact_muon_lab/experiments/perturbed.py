@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import ClassVar
@@ -78,9 +77,6 @@ class Perturbed(Ball):
 
     def check(self, m: Tensor) -> None:
         self.inner.check(m)
-
-    def rho(self, shape: Sequence[int]) -> float:
-        return self.inner.rho(shape)
 
 
 @singledispatch
