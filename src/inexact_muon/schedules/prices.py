@@ -47,6 +47,11 @@ class Operation:
         return FLOPS[self.kind] * self.volume
 
 
+def pair(n: int, m: int, count: int, dtype: str) -> tuple[Operation, Operation]:
+    """X X^T and Q X of an n x m matrix X."""
+    return Operation("symmetric", n, n, m, count, dtype), Operation("product", n, m, n, count, dtype)
+
+
 def square_products(degree: int) -> int:
     """Number of n x n products to compute h(A) from A, for an odd polynomial s h(s^2).
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from inexact_muon.schedules.design import check_power, extrema, minimax
-from inexact_muon.schedules.prices import Operation, square_products
+from inexact_muon.schedules.prices import Operation, pair, square_products
 from inexact_muon.schedules.scalar_map import EPS, FULL, Array, ScalarMap, polynomial_image
 
 SMALLEST_SHIFT = 16.0
@@ -42,12 +42,12 @@ class Rational(ScalarMap):
         dtype = dtype or "float32"
         return dtype if min(self.poles) >= SMALLEST_SHIFT * EPS[dtype] else "float64"
 
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """An inverse for each pole; for p the new Gram matrix, h of it and one more product."""
-        inverses = Operation("inverse", n, n, n, len(self.poles), dtype)
+    def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
+        """A pair of products and an inverse for each pole; for p the new Gram matrix, h of it and one more product."""
+        parts = *pair(n, m, 1, dtype), Operation("inverse", n, n, n, len(self.poles), dtype)
         if not self.polish:
-            return (inverses,)
-        return inverses, Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.polish) - 1), dtype)
+            return parts
+        return *parts, Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.polish) - 1), dtype)
 
     def unpolished(self, s: ArrayLike) -> Array:
         """f(s)."""
@@ -100,10 +100,8 @@ def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0, power: fl
 
     Its critical points are l / dn(i K'/(2r+1)); scale centres the image at 1.
 
-    Args:
-        polish: degree of the minimax polynomial on the image of [lower, 1], which comes after one pole; 0 for none.
-            One pole leaves [0.40, 1.60] of [1e-3, 1], from which degree 9 reaches 0.046 and two further poles 0.062.
-        power: approximate s^power instead of 1 (`tilted`); a negative one gives small singular values more weight.
+    A polish is the minimax polynomial of this degree on the image of [lower, 1] under one pole: one pole leaves [0.40,
+    1.60] of [1e-3, 1], from which degree 9 reaches 0.046 and two further poles 0.062. For `power` see `tilted`.
     """
     if polish not in (0, 3, 5, 7, 9):
         raise ValueError(f"zolotarev: polish must be 0, 3, 5, 7 or 9, got {polish}")

@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from inexact_muon.schedules.prices import Operation, square_products
+from inexact_muon.schedules.prices import Operation, pair, square_products
 
 Array = NDArray[np.float64]
 
@@ -102,17 +102,7 @@ class ScalarMap(ABC):
         return next(d for d in (dtype, "float16", "float32") if form != "gram" or d in self.gram_dtypes)
 
     def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
-        """Operations to apply the map to an n x m matrix, n <= m: two products per segment, and `square_operations`."""
-        segments = self.segments(n, m, dtype, form)
-        pair = Operation("symmetric", n, n, m, segments, dtype), Operation("product", n, m, n, segments, dtype)
-        return *pair, *self.square_operations(n, segments, dtype)
-
-    def segments(self, n: int, m: int, dtype: str, form: str) -> int:
-        """Number of functions of X X^T by which the matrix is multiplied, one after the other."""
-        return 1
-
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """Operations on n x n matrices."""
+        """Operations to apply the map to an n x m matrix, n <= m."""
         raise NotImplementedError(
             f"{type(self).__name__} has no operation count: define operations or flops of its oracle"
         )
@@ -163,14 +153,15 @@ class Schedule(ScalarMap):
         gentle = all(abs(step[0]) <= GENTLE for step in first) and max(self.overshoots) <= OVERSHOOT
         return (*FULL, "float16") if gentle else FULL
 
-    def segments(self, n: int, m: int, dtype: str, form: str) -> int:
-        steps = len(self.coefficients)
-        return 1 + len(restarts(steps, dtype)) if self.runs_gram(n, m, dtype, form) else steps
+    def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
+        """A pair of products per segment and h(R) of each step.
 
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """h(R) of each step; R <- h(R) R h(R) and Q <- Q h(R) are three more between two steps of the Gram form."""
-        count = sum(map(square_products, self.degrees)) + 3 * (len(self.coefficients) - segments)
-        return (Operation("symmetric", n, n, n, count, dtype),)
+        R <- h(R) R h(R) and Q <- Q h(R) are three more between two steps of the Gram form.
+        """
+        steps = len(self.coefficients)
+        segments = 1 + len(restarts(steps, dtype)) if self.runs_gram(n, m, dtype, form) else steps
+        count = sum(map(square_products, self.degrees)) + 3 * (steps - segments)
+        return *pair(n, m, segments, dtype), Operation("symmetric", n, n, n, count, dtype)
 
     @cached_property
     def ends(self) -> tuple[float, ...]:
