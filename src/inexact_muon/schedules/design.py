@@ -195,11 +195,8 @@ class Blend(Schedule):
 
     @property
     def gram_dtypes(self) -> tuple[str, ...]:
+        """None: in Gram space every segment would need a further rectangular product."""
         return ()
-
-    def runs_gram(self, n: int, m: int, dtype: str, form: str) -> bool:
-        """Never: in Gram space every segment would need a further rectangular product."""
-        return False
 
     @property
     def slope(self) -> float:
