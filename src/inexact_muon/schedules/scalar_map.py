@@ -150,8 +150,8 @@ class Schedule(ScalarMap):
     @cached_property
     def gram_dtypes(self) -> tuple[str, ...]:
         first = self.coefficients[:-1:2]  # the first step of each segment of two
-        gentle = all(abs(step[0]) <= GENTLE for step in first) and max(self.overshoots) <= OVERSHOOT
-        return (*FULL, "float16") if gentle else FULL
+        stable = all(abs(step[0]) <= GENTLE for step in first) and max(self.overshoots) <= OVERSHOOT
+        return (*FULL, "float16") if stable else FULL
 
     def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
         """A pair of products per segment and h(R) of each step.
