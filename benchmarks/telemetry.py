@@ -13,7 +13,7 @@ from rich.progress import Progress
 from inexact_muon.optim import Muon
 from inexact_muon_lab.bench import steps
 from inexact_muon_lab.bench.steps import MATRICES, Bag
-from inexact_muon_lab.bench.timing import interleaved
+from inexact_muon_lab.bench.timing import interleaved, ratio
 
 RESULTS = Path(__file__).parent / "results"
 SETS = {name: steps.SETS[name] for name in ("18 small matrices", "GPT-2 layer")}
@@ -32,9 +32,8 @@ def run(rounds: int = 5) -> list[dict[str, object]]:
                 for key, optimizer in made.items()
             }
             times = interleaved(works, rounds, lambda: progress.advance(task))
-            for key in ("every 1", "every 10"):
-                ratio = times.over(key, "every 0")
-                rows.append({"set": name, "sampling": key, "time": ratio.middle, "low": ratio.low, "high": ratio.high})
+            sampled = ("every 1", "every 10")
+            rows += [{"set": name, "sampling": key, **ratio(times, key, "every 0")} for key in sampled]
     return rows
 
 

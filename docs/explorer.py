@@ -194,10 +194,9 @@ def map_data(scalar_map: schedules.ScalarMap) -> dict[str, Any]:
     match scalar_map:
         case schedules.Schedule():
             return {"steps": scalar_map.coefficients, "weights": scalar_map.weights}
-        case schedules.Polished():
-            return {**map_data(scalar_map.rational), "polish": scalar_map.step}
-        case schedules.Rational():
-            return {"scale": scalar_map.scale, "poles": scalar_map.poles, "residues": scalar_map.residues}
+        case schedules.Rational(scale=scale, poles=poles, residues=residues, polish=polish):
+            plain = {"scale": scale, "poles": poles, "residues": residues}
+            return {**plain, "polish": polish} if polish else plain
     return {"exact": True}
 
 

@@ -32,7 +32,7 @@ MODULES = {
 """Module -> what it is for, in the order in which people need them."""
 
 FIRST = {
-    "inexact_muon": "Muon explain advise plot measure Inexactness transfer predict certify Scion EF21Muon",
+    "inexact_muon": "Muon explain advise plot measure Inexactness transfer predict Scion EF21Muon",
     "inexact_muon.optim": "Muon explain Explanation clip_grad_norm_ QKClip load_foreign flat_stats"
     " to_tensorboard to_wandb StepTimer Scion LMOOptimizer sign_sgd normalised_sgd spectral_descent gluon Length Fixed"
     " Steepest Clipped Smooth",

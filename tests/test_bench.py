@@ -32,9 +32,9 @@ def test_ratios_are_taken_within_rounds(monkeypatch: pytest.MonkeyPatch) -> None
 
     times = interleaved({"short": partial(work, 1.0), "long": partial(work, 3.0)}, 5, lambda: ticks.append(1.0))
     assert len(ticks) == 1 + 7
-    assert times.times == {"short": [3.0, 4.0, 5.0, 6.0, 7.0], "long": [9.0, 12.0, 15.0, 18.0, 21.0]}
-    assert times.over("long", "short") == timing.Ratio(3.0, 3.0, 3.0)
-    assert times.over("short", "short").middle == 1.0
+    assert times == {"short": [3.0, 4.0, 5.0, 6.0, 7.0], "long": [9.0, 12.0, 15.0, 18.0, 21.0]}
+    assert timing.ratio(times, "long", "short") == {"time": 3.0, "low": 3.0, "high": 3.0}
+    assert timing.ratio(times, "short", "short")["time"] == 1.0
 
 
 def test_memory_is_what_was_held_at_once() -> None:

@@ -84,14 +84,14 @@ def test_below_lower_the_map_is_concave_enough(steps: int) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n, m in POLARS.items() if isinstance(m.map, Schedule)])
-def test_slope_and_uppers(name: str) -> None:
+def test_slope_and_ends(name: str) -> None:
     schedule = POLARS[name].map
     assert isinstance(schedule, Schedule)
     assert schedule.slope == pytest.approx(schedule.scalar([1e-12])[0] / 1e-12, rel=1e-6)
     grid, x = np.linspace(0, 1, 20_001), None
     x = grid
     for t, step in enumerate(schedule.coefficients):
-        assert np.abs(x).max() <= schedule.uppers[t] + 1e-9
+        assert np.abs(x).max() <= schedule.ends[t] + 1e-9
         x = Schedule(0.0, "one step", (step,)).scalar(x)
 
 

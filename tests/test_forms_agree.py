@@ -8,7 +8,7 @@ import torch
 from cases import POLARS
 from inexact_muon import polar, schedules
 from inexact_muon.polar.iteration import expand_about, factors_of, polynomial, run
-from inexact_muon.schedules.operations import restarts
+from inexact_muon.schedules.scalar_map import restarts
 from matrices import SPECTRA, matrix
 
 COMPOSED = {name: m for name, m in POLARS.items() if isinstance(m.map, schedules.Schedule) and m.map.gram_dtypes}

@@ -1,4 +1,4 @@
-"""torch's schedulers write one key into every group: lr and momentum of both algorithms follow."""
+"""torch's schedulers write one key into every group, for both algorithms; ours set what the theorems say."""
 
 from typing import Any
 
@@ -8,7 +8,8 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, OneCycleLR
 
 from inexact_muon import Muon
-from inexact_muon.optim import AgnosticSchedule, MomentumSchedule
+from inexact_muon.optim import AgnosticSchedule, LMOOptimizer, MomentumSchedule, constant_optimal
+from inexact_muon_lab import theory
 from models import MODELS
 
 
@@ -127,3 +128,47 @@ def test_what_schedulers_store_in_groups_comes_from_the_file() -> None:
         optimizer.load_state_dict(source)
         assert optimizer.param_groups[0].get("initial_lr") == expected
         assert CosineAnnealingLR(optimizer, 10).base_lrs[0] == 0.02
+
+
+def test_constant_optimal_is_the_theorems() -> None:
+    calm = constant_optimal(D0=3.0, L=2.0, K=1000, delta=0.2)
+    assert calm == {"lr": theory.deterministic_optimal(3.0, 2.0, 1000, 0.2).gamma, "momentum": 0.0}
+    noisy = constant_optimal(D0=3.0, L=2.0, K=10**6, delta=0.2, rho_sigma=5.0)
+    found = theory.stochastic_optimal(3.0, 2.0, 10**6, 5.0, 0.2)
+    assert noisy == {"lr": found.gamma, "momentum": 1.0 - found.alpha}
+    LMOOptimizer([nn.Parameter(torch.ones(2, 2))], ball="sign", **noisy)
+
+
+def test_momentum_schedule_and_its_checkpoint() -> None:
+    def made() -> tuple[Muon, MomentumSchedule]:
+        optimizer = Muon([nn.Parameter(torch.ones(2, 2))], lr=0.1)
+        return optimizer, MomentumSchedule(optimizer, lambda k: 0.8 + 0.1 * min(1.0, k / 4))
+
+    optimizer, schedule = made()
+    seen = []
+    for _ in range(6):
+        seen.append(optimizer.param_groups[0]["momentum"])
+        optimizer.step()
+        schedule.step()
+    assert seen == pytest.approx([0.8, 0.825, 0.85, 0.875, 0.9, 0.9])
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    other, later = made()
+    later.load_state_dict(schedule.state_dict())
+    other.load_state_dict(optimizer.state_dict())
+    assert (later.last_epoch, other.param_groups[0]["momentum"]) == (6, 0.9)
+
+
+def test_a_momentum_out_of_range_is_refused() -> None:
+    optimizer = Muon([nn.Parameter(torch.ones(2, 2))])
+    with pytest.raises(ValueError, match=r"momentum must lie in \[0, 1\), the schedule gave 1.5 at step 0"):
+        MomentumSchedule(optimizer, lambda k: 1.5)
+
+
+def test_agnostic_schedule_resumes() -> None:
+    optimizer = Muon([nn.Parameter(torch.ones(2, 2))], lr=0.1, momentum=0.5)
+    schedule = AgnosticSchedule(optimizer)
+    for _ in range(3):
+        optimizer.step()
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 / 4**0.75)
+    assert optimizer.param_groups[0]["momentum"] == pytest.approx(1.0 - 0.5 / 2.0)

@@ -21,13 +21,13 @@ def with_spectrum(s: torch.Tensor, m: int, dtype: torch.dtype = torch.float64) -
 
 
 EXPECTED = {
-    "power": (shapes.Power(-0.25), [s**-0.25 for s in TOP]),
-    "floor": (shapes.Floor(0.05, 0.3), [1.0, 1.0, 1.0, 0.3, 0.3]),
-    "ripple": (shapes.Ripple(0.2, 3.0), [1.0 + 0.2 * np.cos(3.0 * np.log(s)) for s in TOP]),
-    "top": (shapes.Top(1.5, 0.1), [1.5, 1.0 + 0.5 * (1.0 - np.log(0.3) / np.log(0.1)), 1.0, 1.0, 1.0]),
-    "dip": (shapes.Dip(0.5, 0.1, 0.01 + 0.04), [1.0, 1.0, 0.5, 1.0, 1.0]),
-    "contra": (shapes.Contra(0.5), [1.0 - 0.5 * s for s in TOP]),
-    "clip": (shapes.Clip(0.02), [1.0, 1.0, 1.0, 0.5, 0.05]),
+    "power": (shapes.power(-0.25), [s**-0.25 for s in TOP]),
+    "floor": (shapes.floor(0.05, 0.3), [1.0, 1.0, 1.0, 0.3, 0.3]),
+    "ripple": (shapes.ripple(0.2, 3.0), [1.0 + 0.2 * np.cos(3.0 * np.log(s)) for s in TOP]),
+    "top": (shapes.top(1.5, 0.1), [1.5, 1.0 + 0.5 * (1.0 - np.log(0.3) / np.log(0.1)), 1.0, 1.0, 1.0]),
+    "dip": (shapes.dip(0.5, 0.1, 0.01 + 0.04), [1.0, 1.0, 0.5, 1.0, 1.0]),
+    "contra": (shapes.contra(0.5), [1.0 - 0.5 * s for s in TOP]),
+    "clip": (shapes.clip(0.02), [1.0, 1.0, 1.0, 0.5, 0.05]),
 }
 
 
@@ -46,7 +46,7 @@ def test_the_answer_has_the_shape(name: str) -> None:
 
 
 def test_factors_multiply() -> None:
-    both = ShapedMap(0.0, "", (shapes.Power(0.5), shapes.Contra(0.5)))
+    both = ShapedMap(0.0, "", (shapes.power(0.5), shapes.contra(0.5)))
     np.testing.assert_allclose(both.scalar(TOP), [s**0.5 * (1.0 - 0.5 * s) for s in TOP], atol=1e-15)
 
 
@@ -57,12 +57,12 @@ def test_no_factor_is_the_polar_factor() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_narrow_floor_does_not_overflow() -> None:
-    assert shapes.Floor(0.5, 0.3, width=0.01)(np.array([1e-9, 1.0])) == pytest.approx([0.3, 1.0])
+    assert shapes.floor(0.5, 0.3, width=0.01)(np.array([1e-9, 1.0])) == pytest.approx([0.3, 1.0])
 
 
 @pytest.mark.parametrize("shape", [shape for shape, _ in EXPECTED.values()], ids=str)
 def test_extrema_between_grid_points_are_found(shape: shapes.Shape) -> None:
-    product = ShapedMap(0.0, "", (shape, shapes.Ripple(0.3, 20.0)))
+    product = ShapedMap(0.0, "", (shape, shapes.ripple(0.3, 20.0)))
     dense = product.scalar(np.geomspace(1e-4, 1.0, 2_000_001))
     low, high = product.image(1e-4, 1.0)
     assert (low, high) == pytest.approx((dense.min(), dense.max()), rel=1e-6)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from inexact_muon.optim import Muon as Muon
     from inexact_muon.optim import Scion as Scion
     from inexact_muon.optim import explain as explain
-    from inexact_muon_lab.experiments.certify import certify as certify
     from inexact_muon_lab.tune import advise as advise
     from inexact_muon_lab.tune import plot as plot
     from inexact_muon_lab.tune import transfer as transfer
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _LAZY = {
     **dict.fromkeys(("Inexactness", "measure", "predict"), "inexact_muon.inexactness"),
     **dict.fromkeys(("EF21Muon", "Muon", "Scion", "explain"), "inexact_muon.optim"),
-    "certify": "inexact_muon_lab.experiments.certify",
     **dict.fromkeys(("advise", "plot", "transfer"), "inexact_muon_lab.tune"),
 }
 _SUBPACKAGES = ("lmo", "optim", "parallel", "polar", "schedules", "theory", "tune")

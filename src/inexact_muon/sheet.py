@@ -94,7 +94,7 @@ class Sheet:
 
     def _fit(self, shown: Sequence[int], available: int) -> list[int] | None:
         """Column widths within `available`, shrinking the widest first, none below its minimum; None if too wide."""
-        widths = [self._widest(k) for k in shown]
+        widths = [max(len(self.columns[k]), *(len(row.cells[k]) for row in self.rows), 1) for k in shown]
         least = [self._least(k) for k in shown]
         available -= 3 * len(shown) + 1
         while sum(widths) > available:
@@ -103,9 +103,6 @@ class Sheet:
                 return None
             widths[max(shrinking, key=lambda i: widths[i])] -= 1
         return widths
-
-    def _widest(self, k: int) -> int:
-        return max(len(self.columns[k]), *(len(row.cells[k]) for row in self.rows), 1)
 
     def _least(self, k: int) -> int:
         """Minimum width: titles wrap between words, cells only if they are prose."""
@@ -133,8 +130,7 @@ def _rule(corners: str, widths: Sequence[int]) -> str:
 
 def _wrapped(cell: str, width: int) -> list[str]:
     """The cell in lines of at most this width, broken between words where possible."""
-    lines = [part for line in cell.split("\n") for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
-    return lines or [""]
+    return [part for line in cell.split("\n") for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
 
 
 def _packed(parts: Sequence[str], available: int) -> Iterator[str]:

@@ -36,9 +36,9 @@ POLARS: dict[str, polar.PolarMethod] = {
         polar.Polynomial(((2.5, -3.0, 2.0, -0.6, 0.1, -0.01, 0.0005),)),
         polar.ExactSVD(),
         polar.Shaped(),
-        polar.Shaped((shapes.Power(0.25), shapes.Top(1.5, 0.3), shapes.Contra(0.2))),
-        polar.Shaped((shapes.Ripple(0.1, 6.0), shapes.Floor(0.02, 0.4, 0.3))),
-        polar.Shaped((shapes.Floor(0.004, 0.3), shapes.Dip(0.5, 0.1, 0.7), shapes.Clip(0.0007))),
+        polar.Shaped((shapes.power(0.25), shapes.top(1.5, 0.3), shapes.contra(0.2))),
+        polar.Shaped((shapes.ripple(0.1, 6.0), shapes.floor(0.02, 0.4, 0.3))),
+        polar.Shaped((shapes.floor(0.004, 0.3), shapes.dip(0.5, 0.1, 0.7), shapes.clip(0.0007))),
     )
 }
 

@@ -119,8 +119,7 @@ def estimate(m: Tensor, x: Tensor, threshold: Tensor, plan: Products) -> tuple[T
     space = lanczos(lambda q: (q @ x.mT) @ x, xv, plan.steps)
     absolute = (mv * space.inverse_root(xv)).sum(-1).double()  # v^T |M| v
     controls = _forms(starts, mv, xv)
-    identity = m.new_full((m.shape[0], n), 1.0)
-    totals = torch.stack((identity, *_squares(m, x)), dim=-1).double().sum(-2)
+    totals = _forms(m.new_ones(m.shape[0], n, 1), m, x).sum(-2)  # over the unit vectors
     residual = absolute - (controls * weights.unsqueeze(-2)).sum(-1)
     null = torch.maximum(2.0 * threshold.double(), NOISE * torch.finfo(m.dtype).eps * top)
     ends = lanczos(lambda q: (q @ x) @ x.mT, drawn.mT[:, -plan.ends :], plan.end_steps)
@@ -225,11 +224,7 @@ def _leading(m: Tensor, x: Tensor, steps: int, heads: int) -> tuple[Tensor, Tens
 
 def _forms(v: Tensor, mv: Tensor, xv: Tensor) -> Tensor:
     """v^T v, v^T M M^T v, v^T X M^T v, v^T X X^T v from rows v, M^T v, X^T v."""
-    return torch.stack(((v * v).sum(-1), *_squares(mv, xv)), dim=-1).double()
-
-
-def _squares(m: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return (m * m).sum(-1), (m * x).sum(-1), (x * x).sum(-1)
+    return torch.stack([(a * b).sum(-1) for a, b in ((v, v), (mv, mv), (mv, xv), (xv, xv))], dim=-1).double()
 
 
 def _extremes(m: Tensor, space: Krylov, null: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,9 +25,6 @@ SMALL = 128
 
 SWAPPED = 2.0
 """No oracle returns a direction of this norm, and none in use one of the inverse."""
-UPHILL = (
-    "d_hat is an ascent direction (<m, d_hat> > 0): pass the LMO's output, for the spectral ball minus the polar factor"
-)
 
 FLOOR = 1e-7
 """Singular values, relative to the largest, that the Gram matrix resolves in float64."""
@@ -102,10 +99,19 @@ def measure(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> Inexac
     """
     if not isinstance(ball, Ball):
         raise TypeError(f"measure(ball, m, d_hat): the first argument must be a ball, got {type(ball).__name__}")
-    check_answer(ball, m, d_hat)
+    ball.check(m)
+    if d_hat.shape != m.shape:
+        raise ValueError(f"d_hat has shape {tuple(d_hat.shape)}, m has {tuple(m.shape)}")
+    if m.numel() == 0:
+        raise ValueError(f"m is empty, shape {tuple(m.shape)}: nothing to measure")
+    check_finite(m)
+    check_finite(d_hat, "d_hat")
     inexactness, dual, descent = assess(ball, m, d_hat, exact)
     if bool((descent < 0).any()):
-        raise ValueError(UPHILL)
+        raise ValueError(
+            "d_hat is an ascent direction (<m, d_hat> > 0): pass the LMO's output, for the spectral ball minus the "
+            "polar factor"
+        )
     if descent.ndim == 0 and _looks_swapped(ball, m, d_hat, dual, descent):
         warnings.warn(
             f"m looks like an oracle's answer and d_hat, of norm {inexactness.overshoot:.3g}, like a momentum: write "
@@ -122,17 +128,6 @@ def _looks_swapped(ball: Ball, m: Tensor, d_hat: Tensor, dual: Tensor, descent: 
         return False
     there = descent / (ball.dual_norm(d_hat) * own)
     return bool(there > 0.75 and there > 0.05 + descent / (dual * length))
-
-
-def check_answer(ball: Ball, m: Tensor, d_hat: Tensor) -> None:
-    """Validate that m suits the ball and that both are finite, not empty and of one shape."""
-    ball.check(m)
-    if d_hat.shape != m.shape:
-        raise ValueError(f"d_hat has shape {tuple(d_hat.shape)}, m has {tuple(m.shape)}")
-    if m.numel() == 0:
-        raise ValueError(f"m is empty, shape {tuple(m.shape)}: nothing to measure")
-    check_finite(m)
-    check_finite(d_hat, "d_hat")
 
 
 def assess(ball: Ball, m: Tensor, d_hat: Tensor, exact: bool = False) -> tuple[Inexactness, Tensor, Tensor]:

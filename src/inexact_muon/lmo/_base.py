@@ -28,6 +28,8 @@ class Ball(ABC):
 
     name: ClassVar[str]
     scales: ClassVar[Mapping[str, Radius]] = UNIT
+    of_vectors: ClassVar[bool] = False
+    """Whether the ball is defined for vectors, too: a vector is one column."""
 
     scale: str = field(default="unit", kw_only=True)
 
@@ -116,7 +118,7 @@ class Ball(ABC):
 
     def check(self, m: Tensor) -> None:
         """Validate that the ball is defined for m."""
-        check_matrix(m)
+        check_matrix(m.reshape(-1, 1) if self.of_vectors and m.ndim < 2 else m)
 
     __str__ = write
 

@@ -15,28 +15,21 @@ from inexact_muon.polar.scaling import to_unit_entries
 
 
 @dataclass(frozen=True)
-class _Entries(Ball):
-    """Balls that are defined for vectors, too: a vector is one column."""
-
-    def check(self, m: Tensor) -> None:
-        super().check(m if m.ndim >= 2 else m.reshape(-1, 1))
-
-
-@dataclass(frozen=True)
-class Sign(_Entries):
+class Sign(Ball):
     """Entrywise maximum norm; d = -sign(m); dual norm sum |g_ij|.
 
     scale="rms": radius 1/in, Scion's output layer.
     """
 
     name: ClassVar[str] = "sign"
+    of_vectors: ClassVar[bool] = True
     scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda fan_out, fan_in: 1.0 / fan_in}
 
     def unit_norm(self, x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x, torch.inf, dim=_last(x))
+        return torch.linalg.vector_norm(x, torch.inf, dim=entry_dims(x))
 
     def unit_dual(self, g: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(g, 1, dim=_last(g))
+        return torch.linalg.vector_norm(g, 1, dim=entry_dims(g))
 
     def unit_direction(self, m: Tensor) -> Tensor:
         return m.sign()
@@ -46,33 +39,34 @@ class Sign(_Entries):
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
         error = torch.where(m == 0, (z.abs() - 1.0).clamp(min=0.0), (z - m.sign()).abs())
-        return error.amax(dim=_last(m))
+        return error.amax(dim=entry_dims(m))
 
 
 @dataclass(frozen=True)
-class Euclidean(_Entries):
+class Euclidean(Ball):
     """Frobenius norm, its own dual; d = -m/||m||_2.
 
     scale="rms": radius sqrt(number of entries), Scion's biases.
     """
 
     name: ClassVar[str] = "euclidean"
+    of_vectors: ClassVar[bool] = True
     scales: ClassVar[Mapping[str, Radius]] = {**UNIT, "rms": lambda fan_out, fan_in: sqrt(fan_out * fan_in)}
 
     def unit_norm(self, x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x, dim=_last(x))
+        return torch.linalg.vector_norm(x, dim=entry_dims(x))
 
     def unit_dual(self, g: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(g, dim=_last(g))
+        return self.unit_norm(g)
 
     def unit_direction(self, m: Tensor) -> Tensor:
-        return unit(m, _last(m))
+        return unit(m, entry_dims(m))
 
     def unit_rho(self, fan_out: int, fan_in: int) -> float:
         return 1.0
 
     def unit_distance(self, m: Tensor, z: Tensor) -> Tensor:
-        return block_distance(m, z, _last(m))
+        return block_distance(m, z, entry_dims(m))
 
 
 def unit(x: Tensor, dim: tuple[int, ...]) -> Tensor:
@@ -92,7 +86,8 @@ def block_distance(m: Tensor, z: Tensor, dim: tuple[int, ...]) -> Tensor:
     return torch.where(m.abs().amax(dim=dim) == 0, outside, error)
 
 
-def _last(x: Tensor) -> tuple[int, ...]:
+def entry_dims(x: Tensor) -> tuple[int, ...]:
+    """The dimensions of one matrix of a batch, or of a vector."""
     return (-2, -1) if x.ndim >= 2 else tuple(range(x.ndim))
 
 

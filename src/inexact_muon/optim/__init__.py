@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from inexact_muon.optim.variants import NorMuon as NorMuon
     from inexact_muon.routing.routes import Route as Route
     from inexact_muon.routing.routes import routes as routes
-    from inexact_muon_lab.experiments.smoothness import Smoothness as Smoothness
-    from inexact_muon_lab.experiments.smoothness import SmoothnessProbe as SmoothnessProbe
     from inexact_muon_lab.tune.rules import constant_optimal as constant_optimal
 
 __getattr__, __dir__ = _lazy.lazy_names(
@@ -73,7 +71,6 @@ __getattr__, __dir__ = _lazy.lazy_names(
         "inexact_muon.optim.stages": ("RMS", "After", "Before", "EntryMoment", "RowMoment", "SecondMoment", "Signed"),
         "inexact_muon.optim.variants": ("AdaMuon", "Hyperball", "Muon2", "NorMuon"),
         "inexact_muon.routing.routes": ("Route", "routes"),
-        "inexact_muon_lab.experiments.smoothness": ("Smoothness", "SmoothnessProbe"),
         "inexact_muon_lab.tune.rules": ("constant_optimal",),
     },
 )

@@ -55,7 +55,7 @@ POLARS = _lazy.Classes(
 def words() -> _lazy.Classes:
     """Name -> class of all that the text of a method may contain: `POLARS`, which others may extend, and shapes."""
     shapes = ("power", "floor", "ripple", "top", "dip", "contra", "clip")
-    return POLARS | {name: f"inexact_muon_lab.experiments.shapes:{name.capitalize()}" for name in shapes}
+    return POLARS | {name: f"inexact_muon_lab.experiments.shapes:{name}" for name in shapes}
 
 
 def parse(text: str) -> PolarMethod:

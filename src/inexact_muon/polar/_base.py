@@ -17,8 +17,8 @@ from torch import Tensor
 from inexact_muon._text import nearest, write
 from inexact_muon.polar.batching import LIMIT, solve_all
 from inexact_muon.schedules.judgement import NORMALISERS, Judgement, judge
-from inexact_muon.schedules.operations import EPS, Operation
-from inexact_muon.schedules.scalar_map import FORMS, ScalarMap
+from inexact_muon.schedules.prices import Operation
+from inexact_muon.schedules.scalar_map import EPS, FORMS, ScalarMap
 
 DTYPES = {name: getattr(torch, name) for name in EPS}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -86,7 +86,7 @@ class PolarMethod(ABC):
         return self.map.scalar(s)
 
     def judge(self, singular_values: ArrayLike) -> Judgement:
-        """delta, gap, overshoot and rms on a spectrum, in exact arithmetic."""
+        """delta, gap and overshoot on a spectrum, in exact arithmetic."""
         return judge(self.map, singular_values, self.normaliser)
 
     def error_bound(self, lower: float) -> float:
@@ -210,14 +210,14 @@ def no_autocast(m: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False) if known else nullcontext()
 
 
-def check_matrix(m: object, what: str = "m") -> None:
+def check_matrix(m: object) -> None:
     """Raise unless m is a matrix or a stack of matrices of real floating-point numbers."""
     if not isinstance(m, Tensor):
-        raise TypeError(f"{what} must be a torch.Tensor, got {type(m).__name__}")
+        raise TypeError(f"m must be a torch.Tensor, got {type(m).__name__}")
     if not m.dtype.is_floating_point:
-        raise TypeError(f"{what} must have a real floating dtype, got {m.dtype}")
+        raise TypeError(f"m must have a real floating dtype, got {m.dtype}")
     if m.ndim < 2:
-        raise ValueError(f"{what} must have at least 2 dimensions (..., n, m), got shape {tuple(m.shape)}")
+        raise ValueError(f"m must have at least 2 dimensions (..., n, m), got shape {tuple(m.shape)}")
 
 
 def check_finite(m: Tensor, what: str = "m") -> None:

@@ -14,7 +14,7 @@ from inexact_muon._text import nearest
 from inexact_muon.polar._base import PolarMethod
 from inexact_muon.polar.batching import LIMIT
 from inexact_muon.polar.polynomial import PolarExpress
-from inexact_muon.schedules.operations import Operation
+from inexact_muon.schedules.prices import Operation
 from inexact_muon.schedules.scalar_map import ScalarMap
 
 AUTO_TARGET = "accurate"

@@ -141,18 +141,15 @@ def _ordered(
 
 @lru_cache(maxsize=64)
 def _candidates(lower: float, half: bool, dtype: torch.dtype | None) -> tuple[PolarMethod, ...]:
-    return tuple(_half(lower, dtype) if half else _full(lower))
-
-
-def _half(lower: float, dtype: torch.dtype | None) -> Iterator[PolarMethod]:
-    """Quintics; in float16 also quintics with a last step of degree 9, and degree 9 alone (in direct form)."""
-    for steps in range(1, LONGEST + 1):
-        yield PolarExpress(steps, lower=lower)
-        if dtype == torch.float16:
-            if steps > 1:
-                yield PolarExpress(steps, lower=lower, degree=(5,) * (steps - 1) + (9,))
-            if steps <= 5:
-                yield PolarExpress(steps, lower=lower, degree=9)
+    """In half precision quintics; in float16 also with a last step of degree 9, and degree 9 alone (in direct form)."""
+    if not half:
+        return tuple(_full(lower))
+    methods = [PolarExpress(steps, lower=lower) for steps in range(1, LONGEST + 1)]
+    if dtype == torch.float16:
+        mixed = ((5,) * steps + (9,) for steps in range(1, LONGEST))
+        methods += [PolarExpress(len(degrees), lower=lower, degree=degrees) for degrees in mixed]
+        methods += [PolarExpress(steps, lower=lower, degree=9) for steps in range(1, 6)]
+    return tuple(methods)
 
 
 def _full(lower: float) -> Iterator[PolarMethod]:

@@ -62,19 +62,15 @@ def decompose(m: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Te
     wide = m.to(dtype)
     scale = wide.abs().amax(dim=(-2, -1), keepdim=True)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    u, s, vh = _thin_svd(wide / scale)
+    x = wide / scale
+    if tall := x.shape[-1] >= 2 * x.shape[-2]:  # a QR decomposition first takes half the time
+        q, r = torch.linalg.qr(x.mT)
+        x = r.mT
+    u, s, vh = torch.linalg.svd(x, full_matrices=False)
+    vh = vh @ q.mT if tall else vh
     resolved = max(m.shape[-2:]) * torch.finfo(dtype).eps * s[..., :1]
     nonzero = s > torch.maximum(rank_threshold(wide / scale, m.dtype).unsqueeze(-1), resolved)
     return u, s * scale.squeeze(-1), vh, nonzero
-
-
-def _thin_svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """U, sigma, V^T of (..., n, m); if m >= 2 n by a QR decomposition first, which takes half the time."""
-    if x.shape[-1] < 2 * x.shape[-2]:
-        return torch.linalg.svd(x, full_matrices=False)
-    q, r = torch.linalg.qr(x.mT)
-    u, s, vh = torch.linalg.svd(r.mT)
-    return u, s, vh @ q.mT
 
 
 def rank_threshold(m: Tensor, stored: torch.dtype) -> Tensor:

@@ -117,7 +117,7 @@ def _rounded(xs: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], li
 
 def factors_of(schedule: Schedule, restarts: tuple[int, ...]) -> list[Segment]:
     """The factors of a composition that restarts after these steps; restarting after every step is the direct form."""
-    steps = list(zip(schedule.coefficients, schedule.uppers, strict=True))
+    steps = list(zip(schedule.coefficients, schedule.ends[:-1], strict=True))
     edges = [0, *restarts, len(steps)]
     return [Segment(tuple(steps[low:high])) for low, high in pairwise(edges)]
 

@@ -14,7 +14,7 @@ from inexact_muon import schedules
 from inexact_muon.polar._base import NAMES, PolarMethod
 from inexact_muon.polar.iteration import Segment, factors_of, multiplier, run
 from inexact_muon.schedules.design import CUSHION
-from inexact_muon.schedules.operations import restarts
+from inexact_muon.schedules.scalar_map import restarts
 
 COMMON = len(fields(PolarMethod))
 
@@ -79,8 +79,8 @@ class NewtonSchulz(Composition):
 class Jordan(Composition):
     """Jordan's quintic (3.4445, -4.7750, 2.0315) at every step: the polynomial of most Muon implementations.
 
-    Steep at 0, so that five steps reach singular values of 1.5e-3. The error on [lower, 1] is never below 0.3182 for
-    lower <= 0.5.
+    Steep at 0, so that five steps reach singular values of 1.5e-3. From two steps on the error on [lower, 1] is never
+    below 0.3182 for lower <= 0.5.
     """
 
     name: ClassVar[str] = "jordan"

@@ -42,13 +42,8 @@ class Zolotarev(PolarMethod):
     power: float = field(default=0.0, kw_only=True)
 
     @cached_property
-    def map(self) -> schedules.Rational | schedules.Polished:
+    def map(self) -> schedules.Rational:
         return schedules.zolotarev(self.poles, self.lower, polish=self.polish, power=self.power)
-
-    @cached_property
-    def rational(self) -> schedules.Rational:
-        """The rational function, before any polish."""
-        return self.map.rational if isinstance(self.map, schedules.Polished) else self.map
 
     def multiplier(self, gram: Tensor) -> Tensor:
         return multiplier(gram, self._factor, self.normaliser)
@@ -62,7 +57,7 @@ class Zolotarev(PolarMethod):
         return run(xs, [self._factor], self.computing[dtype], self.normaliser)
 
     def _factor(self, gram: Tensor) -> tuple[float, Tensor]:
-        scale, poles, residues = self.rational.scale, self.rational.poles, self.rational.residues
+        scale, poles, residues = self.map.scale, self.map.poles, self.map.residues
         if not self.polish:
             return scale, _inverses(gram, poles, [scale * a for a in residues])
         # V = (G + c)^-1, Q = s (I + a V): since G V = I - c V, Q G Q = s^2 (G + 2a I + (a^2 - 2ac) V - a^2 c V^2),
@@ -72,8 +67,7 @@ class Zolotarev(PolarMethod):
         square = scale * scale
         moved = symmetric_product(v, v, add=v, beta=square * (a - 2.0 * c), alpha=-square * c).add_(gram, alpha=square)
         moved.diagonal(dim1=-2, dim2=-1).add_(2.0 * a * square)
-        assert isinstance(self.map, schedules.Polished)
-        lead, rest = polynomial(moved, self.map.step, 1.0)
+        lead, rest = polynomial(moved, self.map.polish, 1.0)
         v.diagonal(dim1=-2, dim2=-1).add_(1.0)
         return 0.0, symmetric_product(v, rest, add=v, beta=lead * scale, alpha=scale)
 

@@ -14,7 +14,7 @@ from inexact_muon.schedules.design import newton_schulz as newton_schulz
 from inexact_muon.schedules.design import polar_express as polar_express
 from inexact_muon.schedules.judgement import Judgement as Judgement
 from inexact_muon.schedules.judgement import judge as judge
-from inexact_muon.schedules.operations import Operation as Operation
+from inexact_muon.schedules.prices import Operation as Operation
 from inexact_muon.schedules.published import cesista as cesista
 from inexact_muon.schedules.published import jordan as jordan
 from inexact_muon.schedules.published import polynomial as polynomial
@@ -24,10 +24,7 @@ from inexact_muon.schedules.scalar_map import ScalarMap as ScalarMap
 from inexact_muon.schedules.scalar_map import Schedule as Schedule
 
 if TYPE_CHECKING:
-    from inexact_muon.schedules.rational import Polished as Polished
     from inexact_muon.schedules.rational import Rational as Rational
     from inexact_muon.schedules.rational import zolotarev as zolotarev
 
-__getattr__, __dir__ = _lazy.lazy_names(
-    __name__, {"inexact_muon.schedules.rational": ("Polished", "Rational", "zolotarev")}
-)
+__getattr__, __dir__ = _lazy.lazy_names(__name__, {"inexact_muon.schedules.rational": ("Rational", "zolotarev")})

@@ -121,11 +121,7 @@ def polar_express(
     On the interval [l, u] the step is the minimax polynomial of [max(l, cushion*u), u], scaled so that the image of
     [l, u] is centred at 1; that image is the interval of the next step. Every step but the last is p(s/safety), because
     rounding may raise a singular value above u, where a minimax polynomial diverges. The intervals include the safety
-    factor, so they are exact for any number of steps.
-
-    Args:
-        degree: one odd degree for all steps or one per step.
-        power: approximate s^power instead of 1, by a weighted sum of the iterates (`blend`).
+    factor, so they are exact for any number of steps. For `power` see `blend`.
     """
     schedule = _compose(_degrees(steps, degree), lower, safety, cushion, "Polar Express, arXiv 2505.16932")
     return blend(schedule, check_power(power)) if power else schedule
@@ -199,11 +195,8 @@ class Blend(Schedule):
 
     @property
     def gram_dtypes(self) -> tuple[str, ...]:
+        """None: in Gram space every segment would need a further rectangular product."""
         return ()
-
-    def runs_gram(self, n: int, m: int, dtype: str, form: str) -> bool:
-        """Never: in Gram space every segment would need a further rectangular product."""
-        return False
 
     @property
     def slope(self) -> float:

@@ -18,14 +18,11 @@ class Judgement:
     """delta = max |1-f(s)|, gap = 1 - <s, f(s)>/sum s, overshoot = max |f(s)| over the spectrum.
 
     lifted is the share of all singular directions, null ones included, with f(s) >= 1/2.
-    rms, the root of the mean of (1-f(s))^2, is the Frobenius distance to the exact polar factor over the square root of
-    the rank: all singular directions have the same weight, however small s is.
     """
 
     delta: float
     gap: float
     overshoot: float
-    rms: float
     lifted: float
 
 
@@ -48,8 +45,7 @@ def judge_rows(scalar_map: ScalarMap, spectra: Array, size: int, normalise: str)
     f = scalar_map.scalar(spectra / np.expand_dims(normaliser(spectra, normalise), -1))
     error, length = np.abs(1.0 - f), np.abs(f)
     gap = 1.0 - (spectra * f).sum(-1) / spectra.sum(-1)
-    rms, lifted = np.sqrt(np.mean(error**2, axis=-1)), (f >= HALF).sum(-1) / size
-    columns = error.max(-1), gap, length.max(-1), rms, lifted
+    columns = error.max(-1), gap, length.max(-1), (f >= HALF).sum(-1) / size
     return [Judgement(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 

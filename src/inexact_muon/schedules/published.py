@@ -45,21 +45,18 @@ CESISTA: dict[int, tuple[tuple[float, ...], ...]] = {
 
 
 def jordan(steps: int = 5) -> Schedule:
-    """Jordan's quintic, the same at every step. Steep at 0; the error on [lower, 1], lower <= 0.5, is at least 0.3182.
-
-    Used by torch.optim.Muon and Scion, and by the paper's CIFAR-10 runs under the name Newton-Schulz.
-    """
+    """K. Jordan's quintic at every step: also torch.optim.Muon, Scion, and the paper's "Newton-Schulz" on CIFAR-10."""
     check_steps(steps)
     return Schedule(0.0, "K. Jordan, KellerJordan/Muon, 2024", (JORDAN,) * steps)
 
 
 def you(steps: int = 5) -> Schedule:
-    """J. You's tuned lists: 5 steps (modded-nanogpt, dion) or 6 (modula, in units of 1/1024)."""
+    """J. You's lists: 5 steps (modded-nanogpt, dion) or 6 (modula, in units of 1/1024)."""
     return Schedule(0.0, "J. You, 2025", _pick("You", YOU, steps))
 
 
 def cesista(steps: int = 5) -> Schedule:
-    """F. Cesista's tuned list of 5 steps."""
+    """F. Cesista's list of 5 steps."""
     return Schedule(0.0, "F. L. Cesista, 2025", _pick("Cesista", CESISTA, steps))
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from inexact_muon.schedules.design import check_power, extrema, minimax
-from inexact_muon.schedules.operations import EPS, FULL, Operation, square_products
-from inexact_muon.schedules.scalar_map import Array, ScalarMap, polynomial_image
+from inexact_muon.schedules.prices import Operation, pair, square_products
+from inexact_muon.schedules.scalar_map import EPS, FULL, Array, ScalarMap, polynomial_image
 
 SMALLEST_SHIFT = 16.0
 """A shift below this many eps of the compute dtype is lost in the rounding of X X^T; float64 is used instead.
@@ -21,16 +21,18 @@ Rounding changes the result by about eps/(8 shift); see tests/test_accuracy.py.
 
 @dataclass(frozen=True)
 class Rational(ScalarMap):
-    """f(s) = scale * s * (1 + sum_j residue_j / (s^2 + pole_j)).
+    """p(f(s)) with f(s) = scale * s * (1 + sum_j residue_j / (s^2 + pole_j)).
 
     Attributes:
         extrema: the critical points of f in (0, 1), which for a Zolotarev function are known.
+        polish: coefficients (c_0, ..., c_q) of the odd polynomial p; empty if there is none.
     """
 
     scale: float
     poles: tuple[float, ...]
     residues: tuple[float, ...]
     extrema: tuple[float, ...]
+    polish: tuple[float, ...] = ()
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -40,51 +42,29 @@ class Rational(ScalarMap):
         dtype = dtype or "float32"
         return dtype if min(self.poles) >= SMALLEST_SHIFT * EPS[dtype] else "float64"
 
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        return (Operation("inverse", n, n, n, len(self.poles), dtype),)
+    def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
+        """A pair of products and an inverse for each pole; for p the new Gram matrix, h of it and one more product."""
+        parts = *pair(n, m, 1, dtype), Operation("inverse", n, n, n, len(self.poles), dtype)
+        if not self.polish:
+            return parts
+        return *parts, Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.polish) - 1), dtype)
 
-    def scalar(self, s: ArrayLike) -> Array:
+    def unpolished(self, s: ArrayLike) -> Array:
+        """f(s)."""
         x = np.asarray(s, dtype=np.float64)
         y = np.ones_like(x)
         for pole, residue in zip(self.poles, self.residues, strict=True):
             y = y + residue / (x * x + pole)
         return self.scale * x * y
 
-    def image(self, low: float, high: float) -> tuple[float, float]:
-        points = [low, high, *(x for x in self.extrema if low < x < high)]
-        values = self.scalar(points)
-        return float(values.min()), float(values.max())
-
-
-@dataclass(frozen=True)
-class Polished(ScalarMap):
-    """p(f(s)): an odd polynomial after a rational function.
-
-    Attributes:
-        step: coefficients (c_0, ..., c_q) of p.
-    """
-
-    rational: Rational
-    step: tuple[float, ...]
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return FULL
-
-    def computes_in(self, dtype: str | None) -> str:
-        return self.rational.computes_in(dtype)
-
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """Those of the rational function, the new Gram matrix, h of it and one more product."""
-        more = Operation("symmetric", n, n, n, 2 + square_products(2 * len(self.step) - 1), dtype)
-        return *self.rational.square_operations(n, segments, dtype), more
-
     def scalar(self, s: ArrayLike) -> Array:
-        x = self.rational.scalar(s)
-        return x * np.polynomial.polynomial.polyval(x * x, self.step)
+        x = self.unpolished(s)
+        return x * np.polynomial.polynomial.polyval(x * x, self.polish) if self.polish else x
 
     def image(self, low: float, high: float) -> tuple[float, float]:
-        return polynomial_image(self.step, *self.rational.image(low, high))
+        values = self.unpolished([low, high, *(x for x in self.extrema if low < x < high)])
+        ends = float(values.min()), float(values.max())
+        return polynomial_image(self.polish, *ends) if self.polish else ends
 
 
 def at_fractions(count: int, lower: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -109,7 +89,7 @@ def at_fractions(count: int, lower: float) -> tuple[NDArray[np.float64], NDArray
     )
 
 
-def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0, power: float = 0.0) -> Rational | Polished:
+def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0, power: float = 0.0) -> Rational:
     """The rational function of type (2r+1, 2r), r = poles, closest to 1 on [lower, 1]; then a polynomial, if asked.
 
     With K' = K(1 - l^2) and Jacobi functions of parameter 1 - l^2 (Zolotarev 1877; Nakatsukasa and
@@ -120,10 +100,8 @@ def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0, power: fl
 
     Its critical points are l / dn(i K'/(2r+1)); scale centres the image at 1.
 
-    Args:
-        polish: degree of the minimax polynomial on the image of [lower, 1], which comes after one pole; 0 for none.
-            One pole leaves [0.40, 1.60] of [1e-3, 1], from which degree 9 reaches 0.046 and two further poles 0.062.
-        power: approximate s^power instead of 1 (`tilted`); a negative one gives small singular values more weight.
+    A polish is the minimax polynomial of this degree on the image of [lower, 1] under one pole: one pole leaves [0.40,
+    1.60] of [1e-3, 1], from which degree 9 reaches 0.046 and two further poles 0.062. For `power` see `tilted`.
     """
     if polish not in (0, 3, 5, 7, 9):
         raise ValueError(f"zolotarev: polish must be 0, 3, 5, 7 or 9, got {polish}")
@@ -138,29 +116,26 @@ def zolotarev(poles: int = 3, lower: float = 1e-3, *, polish: int = 0, power: fl
         raise ValueError(f"poles must lie between 1 and 8, got {poles}")
     if not 1e-7 <= lower < 1.0:
         raise ValueError(f"lower must lie in [1e-7, 1) for a rational method, got {lower}")
-    return _polished(lower, polish) if polish else _rational(poles, lower, power)
-
-
-@lru_cache(maxsize=256)
-def _polished(lower: float, degree: int) -> Polished:
+    if not polish:
+        return _rational(poles, lower, power)
     first = _rational(1, lower, 0.0)
-    step, _ = minimax(degree, *first.image(lower, 1.0))
-    return Polished(lower, f"{first.source}, then minimax of degree {degree}", first, step)
+    step, _ = minimax(polish, *first.image(lower, 1.0))
+    return replace(first, source=f"{first.source}, then minimax of degree {polish}", polish=step)
 
 
 @lru_cache(maxsize=256)
-def _rational(poles: int, lower: float, power: float) -> Rational:
-    tangent, dn = at_fractions(2 * poles, lower)
+def _rational(count: int, lower: float, power: float) -> Rational:
+    tangent, dn = at_fractions(2 * count, lower)
     c = (lower * tangent) ** 2
-    odd, even = c[0::2], c[1::2]
+    poles, zeros, extrema, scale = c[0::2], c[1::2], lower / dn, 0.0
+    source = f"Zolotarev, type ({2 * count + 1}, {2 * count})"
     if power:
-        return tilted(even, odd, lower / dn, lower, power)
-    residues = [-np.prod(odd[j] - even) / np.prod(odd[j] - np.delete(odd, j)) for j in range(poles)]
-    extrema = tuple(float(x) for x in lower / dn)
-    parts = (tuple(map(float, odd)), tuple(map(float, residues)), extrema)
-    source = f"Zolotarev, type ({2 * poles + 1}, {2 * poles})"
+        scale, zeros, poles, extrema = tilted(zeros, poles, extrema, lower, power)
+        source = f"best approximation of s^{power:g}, type ({2 * count + 1}, {2 * count})"
+    residues = [-np.prod(poles[j] - zeros) / np.prod(poles[j] - np.delete(poles, j)) for j in range(count)]
+    parts = [tuple(map(float, part)) for part in (poles, residues, extrema)]
     low, high = Rational(lower, source, 1.0, *parts).image(lower, 1.0)
-    return Rational(lower, source, 2.0 / (low + high), *parts)
+    return Rational(lower, source, scale or 2.0 / (low + high), *parts)
 
 
 STRIDE = 0.05
@@ -171,13 +146,14 @@ NEWTON = 12
 """Newton steps of an exchange at most: it starts close, and the next exchange goes on."""
 
 
-def tilted(zeros: Array, poles: Array, extrema: Array, lower: float, power: float) -> Rational:
-    """f(s) = scale * s * prod_j (s^2 + z_j)/(s^2 + c_j) with the smallest max |f(s)/s^power - 1| on [lower, 1].
+def tilted(zeros: Array, poles: Array, extrema: Array, lower: float, power: float) -> tuple[float, Array, Array, Array]:
+    """(scale, z, c, extrema) of the f with the smallest max |f(s)/s^power - 1| on [lower, 1].
 
-    The best f has 2r+2 points at which f/s^power is alternately largest and smallest. Newton's method solves for
-    log scale, log z_j, log c_j and h such that log(f/s^power) = +-h on given points, which then move to the critical
-    points of f/s^power; scale finally centres its image at 1. Where r poles are more than the interval needs, the error
-    is below rounding, its critical points are noise, and the last 2r+2 points that were found are kept.
+    f(s) = scale * s * prod_j (s^2 + z_j)/(s^2 + c_j), j = 1..r. The best f has 2r+2 points at which f/s^power is
+    alternately largest and smallest. Newton's method solves for log scale, log z_j, log c_j and h such that
+    log(f/s^power) = +-h on given points, which then move to the critical points of f/s^power; scale finally centres its
+    image at 1. Where r poles are more than the interval needs, the error is below rounding, its critical points are
+    noise, and the last 2r+2 points that were found are kept.
 
     Args:
         zeros: z_j of the best function for power = 0, from which the power changes step by step.
@@ -199,12 +175,9 @@ def tilted(zeros: Array, poles: Array, extrema: Array, lower: float, power: floa
             x = np.concatenate(([lower], points, [1.0])) ** 2
             if abs(unknowns[-1] - before) < 1e-13 + 1e-10 * abs(before):
                 break
-    residues = [np.prod(z - c[j]) / np.prod(np.delete(c, j) - c[j]) for j in range(r)]
     scale = float(np.exp(unknowns[0]) / np.cosh(unknowns[-1]))
-    source = f"best approximation of s^{power:g}, type ({2 * r + 1}, {2 * r})"
     # f rises up to the first point, because s^2 sum_j 1/c_j < 1/2 there; a negative power has a maximum below `lower`.
-    parts = (c, residues, _extrema(z, c, 0.0, float((2.0 / c).sum() ** -0.5)))
-    return Rational(lower, source, scale, *(tuple(map(float, part)) for part in parts))
+    return scale, z, c, _extrema(z, c, 0.0, float((2.0 / c).sum() ** -0.5))
 
 
 def _levelled(unknowns: Array, x: Array, p: float) -> Array:

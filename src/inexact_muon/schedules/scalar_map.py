@@ -9,21 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from inexact_muon.schedules.operations import (
-    EPS,
-    FULL,
-    GRAM_ASPECT,
-    Operation,
-    overshoots,
-    restarts,
-    square_products,
-    stable,
-)
+from inexact_muon.schedules.prices import Operation, pair, square_products
 
 Array = NDArray[np.float64]
 
@@ -34,6 +26,31 @@ GROWTH = {3: 5.2, 5: 8.5, 7: 17.9, 9: 45.2}
 MARGIN = {"float64": 2.0**-40, "float32": 2.0**-14}
 """Dtype -> what products may raise a singular value by, relatively: a thousand roundings and more. They were seen to
 make at most 40, for equal entries, and 10 for equal singular values, of 2048 x 2048 matrices."""
+
+
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+"""Dtype -> machine epsilon, the distance from 1 to the next number."""
+
+FULL = ("float64", "float32")
+"""Dtypes that have factorisations and in which the Gram form is stable."""
+
+GRAM_ASPECT = 1.5
+"""m/n above which the Gram form needs fewer products than the direct one, for every degree."""
+
+GENTLE = 10.0
+"""Maximum slope h(0) of the first of two steps in float16: negative eigenvalues of size h(0)^2 eps are at most 0.1."""
+
+OVERSHOOT = 0.1
+"""Maximum of `overshoots` for which float16 has a Gram form: that of the last segment is not made up for."""
+
+
+def restarts(steps: int, dtype: str = "float32") -> tuple[int, ...]:
+    """Steps after which the Gram form restarts: after the second, then after every third, or second in float16.
+
+    In float16 a third step before the first restart would act on eigenvalues near -1 instead of 0 and diverge for some
+    matrices (measured: overshoot up to 7e4 with a single restart after step 3, 1.0046 with this rule, six quintics).
+    """
+    return tuple(range(2, steps, 3 if dtype in FULL else 2))
 
 
 @dataclass(frozen=True)
@@ -85,17 +102,7 @@ class ScalarMap(ABC):
         return next(d for d in (dtype, "float16", "float32") if form != "gram" or d in self.gram_dtypes)
 
     def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
-        """Operations to apply the map to an n x m matrix, n <= m: two products per segment, and `square_operations`."""
-        segments = self.segments(n, m, dtype, form)
-        pair = Operation("symmetric", n, n, m, segments, dtype), Operation("product", n, m, n, segments, dtype)
-        return *pair, *self.square_operations(n, segments, dtype)
-
-    def segments(self, n: int, m: int, dtype: str, form: str) -> int:
-        """Number of functions of X X^T by which the matrix is multiplied, one after the other."""
-        return 1
-
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """Operations on n x n matrices."""
+        """Operations to apply the map to an n x m matrix, n <= m."""
         raise NotImplementedError(
             f"{type(self).__name__} has no operation count: define operations or flops of its oracle"
         )
@@ -142,30 +149,28 @@ class Schedule(ScalarMap):
 
     @cached_property
     def gram_dtypes(self) -> tuple[str, ...]:
-        return (*FULL, "float16") if stable(self.coefficients, self.overshoots) else FULL
+        first = self.coefficients[:-1:2]  # the first step of each segment of two
+        stable = all(abs(step[0]) <= GENTLE for step in first) and max(self.overshoots) <= OVERSHOOT
+        return (*FULL, "float16") if stable else FULL
 
-    def segments(self, n: int, m: int, dtype: str, form: str) -> int:
+    def operations(self, n: int, m: int, dtype: str = "float32", form: str = "auto") -> tuple[Operation, ...]:
+        """A pair of products per segment and h(R) of each step.
+
+        R <- h(R) R h(R) and Q <- Q h(R) are three more between two steps of the Gram form.
+        """
         steps = len(self.coefficients)
-        return 1 + len(restarts(steps, dtype)) if self.runs_gram(n, m, dtype, form) else steps
-
-    def square_operations(self, n: int, segments: int, dtype: str) -> tuple[Operation, ...]:
-        """h(R) of each step; R <- h(R) R h(R) and Q <- Q h(R) are three more between two steps of the Gram form."""
-        count = sum(map(square_products, self.degrees)) + 3 * (len(self.coefficients) - segments)
-        return (Operation("symmetric", n, n, n, count, dtype),)
+        segments = 1 + len(restarts(steps, dtype)) if self.runs_gram(n, m, dtype, form) else steps
+        count = sum(map(square_products, self.degrees)) + 3 * (steps - segments)
+        return *pair(n, m, segments, dtype), Operation("symmetric", n, n, n, count, dtype)
 
     @cached_property
-    def _ends(self) -> tuple[float, ...]:
+    def ends(self) -> tuple[float, ...]:
         """Upper bound on the singular values before each step, and after the last, if they start in [0, 1]."""
         bounds = [1.0]
         for step in self.coefficients:
             low, high = polynomial_image(step, 0.0, bounds[-1])
             bounds.append(max(high, -low))
         return tuple(bounds)
-
-    @property
-    def uppers(self) -> tuple[float, ...]:
-        """Upper bound on the singular values before each step if they start in [0, 1]."""
-        return self._ends[:-1]
 
     def margins(self, dtype: str, gram: bool = False) -> tuple[float, ...]:
         """Relative excess of its interval that each step is computed for, where the safety factor does not cover it.
@@ -195,8 +200,25 @@ class Schedule(ScalarMap):
 
     @cached_property
     def overshoots(self) -> tuple[float, ...]:
-        """`gram.overshoots` of the schedule."""
-        return overshoots(self.coefficients, self._ends)
+        """By how much each segment in float16 can exceed the interval of the next step, relatively.
+
+        X is multiplied by h_1(R) h_2(R_2), where R_2 = h_1(R) R h_1(R) should be the square of x = s h_1(s^2), but
+        carries two roundings of R, of ||E|| <= 2 u U^2 on singular values up to U, and those of two products:
+
+            |R_2 - x^2| <= e = 2 u U^2 h_1^2 + u (max|h_1| max|r h_1(r)| + U_2^2),    x h_2(x^2 +- e), not p_2(x)
+        """
+        steps, ends, result, u = self.coefficients, self.ends, [], 0.5 * EPS["float16"]
+        polynomial = np.polynomial.polynomial.polyval
+        for low, high in pairwise((0, *restarts(len(steps), "float16"), len(steps))):
+            s = np.linspace(0.0, ends[low], 4001)
+            x, e = s, np.zeros_like(s)
+            if high - low == 2:
+                h = polynomial(s * s, steps[low])
+                e = u * (2.0 * (ends[low] * h) ** 2 + np.abs(h).max() * np.abs(s * s * h).max() + ends[low + 1] ** 2)
+                x = s * h
+            reached = max(float(np.abs(x * polynomial(x * x + t * e, steps[high - 1])).max()) for t in (-1, 0, 1))
+            result.append(max(0.0, reached / ends[high] - 1.0) if ends[high] > 0.0 else 0.0)
+        return tuple(result)
 
     @property
     def slope(self) -> float:

@@ -9,7 +9,7 @@ import torch
 
 from inexact_muon.polar.kernel import spd_inverse, symmetric_product
 from inexact_muon.schedules.prices import CPU, Costs
-from inexact_muon_lab.bench.timing import Work, interleaved
+from inexact_muon_lab.bench.timing import Work, interleaved, ratio
 
 
 def calibrate(sides: tuple[int, ...] = (64, 128, 256, 512, 768), repeats: int = 9) -> Costs:
@@ -17,7 +17,7 @@ def calibrate(sides: tuple[int, ...] = (64, 128, 256, 512, 768), repeats: int = 
 
     Pass it to `cheapest(..., costs=...)`; it is not used otherwise.
     """
-    ratios: dict[str, list[float]] = {"symmetric": [], "inverse": [], "double": []}
+    costs: dict[str, list[float]] = {"symmetric": [], "inverse": [], "double": []}
     for n in sides:
         batch = max(1, 512 * 512 // (n * n))
         x = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(n))
@@ -28,9 +28,9 @@ def calibrate(sides: tuple[int, ...] = (64, 128, 256, 512, 768), repeats: int = 
             "inverse": partial(spd_inverse, gram),
             "double": partial(torch.bmm, gram.double(), gram.double()),
         }
-        rounds = interleaved(works, repeats)
-        for name, ratio in ratios.items():
-            ratio.append(rounds.over(name, "product").middle)
-    symmetric, inverse = (tuple(zip(sides, ratios[name], strict=True)) for name in ("symmetric", "inverse"))
+        times = interleaved(works, repeats)
+        for name, cost in costs.items():
+            cost.append(ratio(times, name, "product")["time"])
+    symmetric, inverse = (tuple(zip(sides, costs[name], strict=True)) for name in ("symmetric", "inverse"))
     curves = {**CPU.curves, "symmetric": symmetric, "inverse": inverse}
-    return Costs("cpu", {**CPU.dtypes, "float64": median(ratios["double"])}, curves)
+    return Costs("cpu", {**CPU.dtypes, "float64": median(costs["double"])}, curves)

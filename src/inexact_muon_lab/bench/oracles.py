@@ -14,15 +14,14 @@ from inexact_muon.inexactness import measure
 from inexact_muon.lmo import Spectral
 from inexact_muon.polar import Auto, Jordan, PolarExpress, Zolotarev
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon_lab.bench.timing import CPU, Work, interleaved
+from inexact_muon_lab.bench.timing import CPU, Work, interleaved, ratio
 from inexact_muon_lab.tune.spectra import SPECTRA, resolve
 
 GPT2_LAYER = ((768, 768),) * 4 + ((3072, 768), (768, 3072))
 """The matrices of one layer of GPT-2 124M."""
 
 FLOOR, FIVE, EIGHT = "two products", "five direct quintics", "eight direct Polar Express steps"
-AUTOS = {"auto:fast": Auto("fast"), "auto:accurate": Auto("accurate")}
-FAST, ACCURATE = AUTOS
+FAST, ACCURATE = "auto:fast", "auto:accurate"
 
 RECORDED = "gpt-late"
 """Recorded momentum of a small GPT late in training; its first layer is used."""
@@ -83,9 +82,17 @@ def contenders(
     return {
         FIVE: plain([JORDAN] * 5),
         EIGHT: plain(list(PolarExpress(8).map.coefficients)),
-        **{text: auto.resolved(keys).orthogonalise_all for text, auto in AUTOS.items()},
+        FAST: Auto("fast").resolved(keys).orthogonalise_all,
+        ACCURATE: Auto("accurate").resolved(keys).orthogonalise_all,
         **{str(p): p.orthogonalise_all for p in (PolarExpress(5), Jordan(5), PolarExpress(8), Zolotarev(3))},
     }
+
+
+def worst(ms: list[Tensor], polars: list[Tensor]) -> dict[str, float]:
+    """Largest delta, gap and overshoot, and smallest singular value, of approximate polar factors of ms."""
+    each = [measure(Spectral(), m, -x, exact=True) for m, x in zip(ms, polars, strict=True)]
+    largest = {key: max(getattr(one, key) for one in each) for key in ("delta", "gap", "overshoot")}
+    return {**largest, "smallest": min(float(torch.linalg.svdvals(x)[-1]) for x in polars)}
 
 
 def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU) -> list[dict[str, Any]]:
@@ -100,19 +107,6 @@ def compare(rounds: int, tick: Callable[[], object], device: torch.device = CPU)
         times = interleaved(works, rounds, tick, device)
         for name, run in runs.items():
             results = [x.float().cpu() for x in run(ms)]
-            measured = [measure(Spectral(), m, -x, exact=True) for m, x in zip(exact, results, strict=True)]
-            ratio = times.over(name, FLOOR)
-            rows.append(
-                {
-                    "oracle": name,
-                    "spectrum": spectrum,
-                    "time": ratio.middle,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "delta": max(f.delta for f in measured),
-                    "gap": max(f.gap for f in measured),
-                    "overshoot": max(f.overshoot for f in measured),
-                    "smallest": min(float(torch.linalg.svdvals(x)[-1]) for x in results),
-                }
-            )
+            accuracy = worst(exact, results)
+            rows.append({"oracle": name, "spectrum": spectrum, **ratio(times, name, FLOOR), **accuracy})
     return rows

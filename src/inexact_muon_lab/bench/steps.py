@@ -14,9 +14,9 @@ from inexact_muon.optim import Muon
 from inexact_muon.polar import Jordan
 from inexact_muon.polar.batching import limit_on
 from inexact_muon.schedules.published import JORDAN
-from inexact_muon_lab.bench.oracles import ACCURATE, FAST, GPT2_LAYER, RECORDED, quintics, with_spectrum
+from inexact_muon_lab.bench.oracles import ACCURATE, FAST, GPT2_LAYER, RECORDED, quintics, with_spectrum, worst
 from inexact_muon_lab.bench.peers import PEERS, TORCH, in_float32
-from inexact_muon_lab.bench.timing import CPU, Work, interleaved, native_bfloat16, peak_memory
+from inexact_muon_lab.bench.timing import CPU, Work, interleaved, native_bfloat16, peak_memory, ratio
 
 SMALL = ((128, 128),) * 12 + ((512, 128),) * 3 + ((128, 512),) * 3
 """The hidden matrices of a GPT of 3 layers, 128 wide."""
@@ -149,11 +149,9 @@ def compare(
                 absent[key] = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         times = interleaved(works, 5 * rounds if shapes == SMALL else rounds, tick, device)
         for key in works:
-            row: dict[str, Any] = {"set": name, "optimizer": key, "adamw": times.over(key, ADAMW).middle}
-            for text in (FAST, ACCURATE):
-                ratio = times.over(key, ours(text))
-                row[text] = {"time": ratio.middle, "low": ratio.low, "high": ratio.high}
-            rows.append({**row, **judged[key]})
+            over = {text: ratio(times, key, ours(text)) for text in (FAST, ACCURATE)}
+            adamw = ratio(times, key, ADAMW)["time"]
+            rows.append({"set": name, "optimizer": key, "adamw": adamw, **over, **judged[key]})
     return rows, absent
 
 
@@ -168,11 +166,8 @@ def accuracy(contender: Contender, n: int, device: torch.device = CPU) -> dict[s
     p.data.zero_()
     p.fixed_grad = m.to(device)  # type: ignore[attr-defined]
     contender.step(bag)
-    z = p.detach().double().cpu() / -LR
-    values = torch.linalg.svdvals(z)
-    nuclear = torch.linalg.svdvals(m.double()).sum()
-    gap = 1.0 - float((m.double() * z).sum() / nuclear)
-    return {"gap": gap, "overshoot": float(values[0]), "smallest": float(values[-1])}
+    accuracy = worst([m], [p.detach().double().cpu() / -LR])
+    return {key: accuracy[key] for key in ("gap", "overshoot", "smallest")}
 
 
 def memory(device: torch.device = CPU) -> list[dict[str, Any]]:

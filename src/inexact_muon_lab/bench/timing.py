@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median, quantiles
 from typing import Any
@@ -21,28 +20,6 @@ WARM = 2
 """Number of warm-up rounds, which are not counted."""
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """Time over that of a reference in the same round: median and quartiles."""
-
-    middle: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """Name -> seconds of each round."""
-
-    times: dict[str, list[float]]
-
-    def over(self, name: str, reference: str) -> Ratio:
-        """The ratio of the times of two functions, computed within each round."""
-        ratios = [a / b for a, b in zip(self.times[name], self.times[reference], strict=True)]
-        low, _, high = quantiles(ratios, n=4)
-        return Ratio(median(ratios), low, high)
-
-
 CPU = torch.device("cpu")
 
 
@@ -54,8 +31,8 @@ def wait(device: torch.device) -> None:
 
 def interleaved(
     works: Mapping[str, Work], rounds: int, tick: Callable[[], object] = lambda: None, device: torch.device = CPU
-) -> Rounds:
-    """Run all functions in turn, round after round; the first two rounds are not counted.
+) -> dict[str, list[float]]:
+    """Name -> seconds of each round; all functions run in turn, and the first two rounds are not counted.
 
     Times are measured on the host from an idle device to an idle device, so they include kernel launches.
     """
@@ -68,7 +45,14 @@ def interleaved(
             wait(device)
             times[name].append(time.perf_counter() - start)
         tick()
-    return Rounds({name: taken[WARM:] for name, taken in times.items()})
+    return {name: seconds[WARM:] for name, seconds in times.items()}
+
+
+def ratio(times: Mapping[str, list[float]], name: str, reference: str) -> dict[str, float]:
+    """Median and quartiles of the time over that of a reference in the same round."""
+    ratios = [a / b for a, b in zip(times[name], times[reference], strict=True)]
+    low, _, high = quantiles(ratios, n=4)
+    return {"time": median(ratios), "low": low, "high": high}
 
 
 def peak_memory(work: Work, device: torch.device = CPU) -> int:

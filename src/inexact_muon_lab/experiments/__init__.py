@@ -1,1 +1,1 @@
-"""For experiments with the theory: oracles with a prescribed error, and the constants of the theorems along a run."""
+"""For experiments with the theory: oracles with a prescribed error or map."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import ClassVar
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.lmo._base import Ball
-from inexact_muon.lmo.entries import ColNorm, Euclidean, RowNorm, Sign, unit
+from inexact_muon.lmo.entries import ColNorm, Euclidean, RowNorm, Sign, entry_dims, unit
 from inexact_muon.lmo.spectral import Nuclear, Spectral
 
 DIRECTIONS = ("random", "worst")
@@ -79,9 +78,6 @@ class Perturbed(Ball):
     def check(self, m: Tensor) -> None:
         self.inner.check(m)
 
-    def rho(self, shape: Sequence[int]) -> float:
-        return self.inner.rho(shape)
-
 
 @singledispatch
 def worst_error(ball: Ball, m: Tensor) -> Tensor:
@@ -91,15 +87,15 @@ def worst_error(ball: Ball, m: Tensor) -> Tensor:
 
 @worst_error.register
 def _(ball: Sign, m: Tensor) -> Tensor:
-    return m.sign() * (1.0 - 2.0 * _least(m, _last(m)))
+    return m.sign() * (1.0 - 2.0 * _least(m, entry_dims(m)))
 
 
 @worst_error.register
 def _(ball: Euclidean, m: Tensor) -> Tensor:
     # Descent is lost by 1/cos of the angle to d; to first order an error orthogonal to m is worst.
-    direction, across = unit(m, _last(m)), _least(m, _last(m))
-    across = across - (across * direction).sum(dim=_last(m), keepdim=True) * direction
-    return unit(across, _last(m)) if m.shape != (1,) else direction
+    direction, across = unit(m, entry_dims(m)), _least(m, entry_dims(m))
+    across = across - (across * direction).sum(dim=entry_dims(m), keepdim=True) * direction
+    return unit(across, entry_dims(m)) if m.shape != (1,) else direction
 
 
 @worst_error.register(ColNorm)
@@ -126,10 +122,6 @@ def _(ball: Nuclear, m: Tensor) -> Tensor:
     u, _, vh = torch.linalg.svd(m, full_matrices=False)
     second = min(1, min(m.shape[-2:]) - 1)
     return u[..., second : second + 1] @ vh[..., second : second + 1, :]
-
-
-def _last(x: Tensor) -> tuple[int, ...]:
-    return (-2, -1) if x.ndim >= 2 else tuple(range(x.ndim))
 
 
 def _least(m: Tensor, dims: tuple[int, ...]) -> Tensor:

@@ -6,12 +6,13 @@ computed by an iteration: `Shaped` applies them to a decomposition.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, make_dataclass
 from functools import cached_property
+from inspect import signature
 from itertools import pairwise
 from math import isfinite, prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,172 +28,117 @@ POINTS = 64
 
 
 @dataclass(frozen=True)
-class Shape(ABC):
-    """A factor of a map: a positive function of s in (0, 1]."""
+class Shape:
+    """A factor of a map, positive for s in (0, 1], with its parameters: see `shape`."""
 
     name: ClassVar[str]
+    function: ClassVar[Callable[..., Array]]
+    valid: ClassVar[Callable[..., bool]]
+    rule: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for key, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-                raise ValueError(f"{self.name}: {field.name} must be a finite number, got {value!r}")
-        if problem := self.problem():
-            raise ValueError(f"{self.name}: {problem}")
+                raise ValueError(f"{self.name}: {key} must be a finite number, got {value!r}")
+        if not self.valid(**vars(self)):
+            raise ValueError(f"{self.name}: {self.rule.format(**vars(self))}")
 
-    @abstractmethod
     def __call__(self, s: Array) -> Array:
         """The factor at each s in (0, 1]."""
-
-    def problem(self) -> str:
-        """Description of invalid parameters; empty if they are valid."""
-        return ""
+        return self.function(s, **vars(self))
 
     @property
     def kinks(self) -> tuple[float, ...]:
-        """Points at which the factor or its derivative is discontinuous."""
-        return ()
+        """Points at which the factor or its derivative may be discontinuous: `tau`, if it has one."""
+        return tuple(value for key, value in vars(self).items() if key == "tau")
 
     @property
     def rate(self) -> float:
-        """Radians or widths per factor e of s, for the grid of the search for extrema."""
-        return 1.0
+        """Radians (`frequency`) or widths per factor e of s, for the grid of the search for extrema."""
+        parameters = vars(self)
+        return float(parameters.get("frequency", 1.0) / (parameters.get("width") or 1.0))
 
 
-@dataclass(frozen=True)
-class Power(Shape):
+def shape(rule: str, valid: Callable[..., bool]) -> Callable[[Callable[..., Array]], Any]:
+    """The class of a shape from a function of s and of parameters with defaults.
+
+    Args:
+        rule: what the parameters have to fulfil, for the error message.
+        valid: whether they do.
+    """
+
+    def class_of(function: Callable[..., Array]) -> Any:
+        parameters = list(signature(function).parameters.values())[1:]
+        members: dict[str, Any] = {
+            "name": function.__name__,
+            "rule": rule,
+            "__doc__": function.__doc__,
+            "__module__": __name__,
+        }
+        members |= {"function": staticmethod(function), "valid": staticmethod(valid)}
+        fields = [(p.name, float, p.default) for p in parameters]
+        return make_dataclass(function.__name__, fields, bases=(Shape,), namespace=members, frozen=True)
+
+    return class_of
+
+
+@shape("p must lie in [-4, 4], got {p}", lambda p: abs(p) <= 4.0)
+def power(s: Array, p: float = 0.5) -> Array:
     """s^p: p = 1 gives M/sigma_1, p = 0 the polar factor, and p < 0 favours small singular values."""
-
-    name: ClassVar[str] = "power"
-    p: float = 0.5
-
-    def problem(self) -> str:
-        return "" if abs(self.p) <= 4.0 else f"p must lie in [-4, 4], got {self.p}"
-
-    def __call__(self, s: Array) -> Array:
-        return np.asarray(s**self.p)
+    return np.asarray(s**p)
 
 
-@dataclass(frozen=True)
-class Floor(Shape):
+@shape(
+    "tau must lie in (0, 1), value must be at least 0, width 0 or at least 0.01",
+    lambda tau, value, width: 0.0 < tau < 1.0 and value >= 0.0 and (width == 0.0 or width >= 0.01),
+)
+def floor(s: Array, tau: float = 0.01, value: float = 0.5, width: float = 0.0) -> Array:
     """1 above tau, `value` below it; with `width` > 0 a logistic curve in log s of this width instead of a step."""
-
-    name: ClassVar[str] = "floor"
-    tau: float = 0.01
-    value: float = 0.5
-    width: float = 0.0
-
-    def problem(self) -> str:
-        good = 0.0 < self.tau < 1.0 and self.value >= 0.0 and (self.width == 0.0 or self.width >= 0.01)
-        return "" if good else "tau must lie in (0, 1), value must be at least 0, width 0 or at least 0.01"
-
-    def __call__(self, s: Array) -> Array:
-        if self.width == 0.0:
-            return np.where(s < self.tau, self.value, 1.0)
-        return self.value + (1.0 - self.value) / (1.0 + np.exp(np.minimum(-np.log(s / self.tau) / self.width, 700.0)))
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return (self.tau,) if self.width == 0.0 else ()
-
-    @property
-    def rate(self) -> float:
-        return 1.0 / self.width if self.width else 1.0
+    if width == 0.0:
+        return np.where(s < tau, value, 1.0)
+    return value + (1.0 - value) / (1.0 + np.exp(np.minimum(-np.log(s / tau) / width, 700.0)))
 
 
-@dataclass(frozen=True)
-class Ripple(Shape):
+@shape(
+    "|amplitude| must be below 1 and frequency lie in (0, 100]",
+    lambda amplitude, frequency: abs(amplitude) < 1.0 and 0.0 < frequency <= 100.0,
+)
+def ripple(s: Array, amplitude: float = 0.1, frequency: float = 4.0) -> Array:
     """1 + amplitude cos(frequency log s), similar to an equioscillating map."""
-
-    name: ClassVar[str] = "ripple"
-    amplitude: float = 0.1
-    frequency: float = 4.0
-
-    def problem(self) -> str:
-        good = abs(self.amplitude) < 1.0 and 0.0 < self.frequency <= 100.0
-        return "" if good else "|amplitude| must be below 1 and frequency lie in (0, 100]"
-
-    def __call__(self, s: Array) -> Array:
-        return 1.0 + self.amplitude * np.cos(self.frequency * np.log(s))
-
-    @property
-    def rate(self) -> float:
-        return self.frequency
+    return 1.0 + amplitude * np.cos(frequency * np.log(s))
 
 
-@dataclass(frozen=True)
-class Top(Shape):
+@shape(
+    "tau must lie in (0, 1), value must be at least 0",
+    lambda value, tau: 0.0 < tau < 1.0 and value >= 0.0,
+)
+def top(s: Array, value: float = 1.5, tau: float = 0.3) -> Array:
     """1 below tau, then linear in log s up to `value` at s = 1: an overshoot of the leading directions."""
-
-    name: ClassVar[str] = "top"
-    value: float = 1.5
-    tau: float = 0.3
-
-    def problem(self) -> str:
-        return "" if 0.0 < self.tau < 1.0 and self.value >= 0.0 else "tau must lie in (0, 1), value must be at least 0"
-
-    def __call__(self, s: Array) -> Array:
-        return 1.0 + (self.value - 1.0) * np.maximum(0.0, 1.0 - np.log(s) / np.log(self.tau))
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return (self.tau,)
+    return 1.0 + (value - 1.0) * np.maximum(0.0, 1.0 - np.log(s) / np.log(tau))
 
 
-@dataclass(frozen=True)
-class Dip(Shape):
+@shape(
+    "depth must be at most 1, centre lie in (0, 1], width be at least 0.05",
+    lambda depth, centre, width: depth <= 1.0 and 0.0 < centre <= 1.0 and width >= 0.05,
+)
+def dip(s: Array, depth: float = 0.5, centre: float = 0.1, width: float = 0.7) -> Array:
     """1 - depth exp(-(log(s/centre)/width)^2/2): damps singular values near `centre`; depth < 0 raises them."""
-
-    name: ClassVar[str] = "dip"
-    depth: float = 0.5
-    centre: float = 0.1
-    width: float = 0.7
-
-    def problem(self) -> str:
-        good = self.depth <= 1.0 and 0.0 < self.centre <= 1.0 and self.width >= 0.05
-        return "" if good else "depth must be at most 1, centre lie in (0, 1], width be at least 0.05"
-
-    def __call__(self, s: Array) -> Array:
-        return 1.0 - self.depth * np.exp(-0.5 * (np.log(s / self.centre) / self.width) ** 2)
-
-    @property
-    def rate(self) -> float:
-        return 1.0 / self.width
+    return 1.0 - depth * np.exp(-0.5 * (np.log(s / centre) / width) ** 2)
 
 
-@dataclass(frozen=True)
-class Contra(Shape):
+@shape("a must be at most 1, got {a}", lambda a: a <= 1.0)
+def contra(s: Array, a: float = 0.5) -> Array:
     """1 - a s: damps the leading directions."""
-
-    name: ClassVar[str] = "contra"
-    a: float = 0.5
-
-    def problem(self) -> str:
-        return "" if self.a <= 1.0 else f"a must be at most 1, got {self.a}"
-
-    def __call__(self, s: Array) -> Array:
-        return 1.0 - self.a * s
+    return 1.0 - a * s
 
 
-@dataclass(frozen=True)
-class Clip(Shape):
+@shape("tau must lie in (0, 1], got {tau}", lambda tau: 0.0 < tau <= 1.0)
+def clip(s: Array, tau: float = 0.01) -> Array:
     """min(s/tau, 1): proportional to the singular value below tau."""
-
-    name: ClassVar[str] = "clip"
-    tau: float = 0.01
-
-    def problem(self) -> str:
-        return "" if 0.0 < self.tau <= 1.0 else f"tau must lie in (0, 1], got {self.tau}"
-
-    def __call__(self, s: Array) -> Array:
-        return np.minimum(s / self.tau, 1.0)
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return (self.tau,)
+    return np.minimum(s / tau, 1.0)
 
 
-SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Power, Floor, Ripple, Top, Dip, Contra, Clip)}
+SHAPES: dict[str, type[Shape]] = {cls.name: cls for cls in (power, floor, ripple, top, dip, contra, clip)}
 """Name -> class, used to parse text."""
 
 
@@ -230,7 +176,7 @@ class Shaped(Decomposed):
         factors: factors of f, from this module.
 
     Example:
-        >>> str(Shaped((Power(0.25),)))
+        >>> str(Shaped((power(0.25),)))
         'shaped(factors=(power(p=0.25),))'
     """
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from inexact_muon.schedules.operations import at
+from inexact_muon.schedules.prices import at
 from inexact_muon_lab.plan.recorder import Launch, Messages, Recorder
 
 BANDWIDTH, MULTIPROCESSORS, FLOOR, H100 = 0.85 * 3.35e12, 132, 2e-6, (9, 0)
