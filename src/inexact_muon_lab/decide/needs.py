@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from inexact_muon_lab.report.claims import CLAIMS, Judged
-from inexact_muon_lab.report.finding import Finding
-from inexact_muon_lab.report.ladders import Grid
+from inexact_muon_lab.report.finding import unknown
+from inexact_muon_lab.report.ladders import Series
+from inexact_muon_lab.report.open_costs import mean_seconds
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import Decide, StudyRuns
-from inexact_muon_lab.statistics import OPEN, extended, interval, optimum
+from inexact_muon_lab.statistics import OPEN, extended, optimum
 from inexact_muon_lab.store import store
 
 ROUNDS = 4
@@ -60,13 +61,14 @@ def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, c
     declared = plan.decide
     assert declared is not None
     stored = store.runs(folder)
-    rate = _seconds(stored)
+    rate = mean_seconds(stored)
     cells = _cells((*plan.runs, *(run.spec for run in stored)), declared)
     ended = {run.id for run in stored if run.outcome is not None}
     names = [name for name in declared.width if not claims or name in claims]
     mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
-    unknown = [claim for claim in CLAIMS if claim.id in names and claim.id not in {item.claim.id for item in mine}]
-    mine += [Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name) for claim in unknown]
+    judged_here = {item.claim.id for item in mine}
+    without = [claim for claim in CLAIMS if claim.id in names and claim.id not in judged_here]
+    mine += [Judged(claim, unknown(plan.name), OPEN) for claim in without]
     statuses = []
     for item in mine:
         runs, why = _missing(item, plan, declared, cells)
@@ -92,7 +94,7 @@ def _missing(
     if not finding.required:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
     if finding.on_edge:
-        more = _beyond(item.series, plan, declared) if isinstance(item.series, Grid) else ()
+        more = _beyond(item.series, plan, declared) if item.series else ()
         return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
     if finding.required > declared.most:
         return (), f"needs {finding.required} seeds, the study allows {declared.most}"
@@ -109,13 +111,7 @@ def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
     return list(by_id.values())
 
 
-def _seconds(stored: Iterable[store.Run]) -> float | None:
-    """Mean wall time of the ended runs."""
-    times = [sum(run.outcome.seconds.values()) for run in stored if run.outcome and run.outcome.seconds]
-    return sum(times) / len(times) if times else None
-
-
-def _beyond(grid: Grid, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
+def _beyond(grid: Series, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
     rates, alphas = _next(grid)
     for field, axis, more in (("lr", grid.rates, rates), ("momentum", grid.momenta, alphas)):
@@ -135,7 +131,7 @@ def _beyond(grid: Grid, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...
     return tuple(beyond.values())
 
 
-def _next(grid: Grid) -> tuple[set[float], set[float]]:
+def _next(grid: Series) -> tuple[set[float], set[float]]:
     """New step sizes and alphas, one beyond each end at which some seed has its optimum."""
     rates, alphas = set[float](), set[float]()
     known = [1.0 - momentum for momentum in reversed(grid.momenta)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from inexact_muon_lab.report import charts, sources
 from inexact_muon_lab.report.figure import Figure, Row, Table
-from inexact_muon_lab.report.finding import Count, Finding
+from inexact_muon_lab.report.finding import Finding
 from inexact_muon_lab.report.ladders import oracle_in_words
 from inexact_muon_lab.report.tables import Bound, Theory, named
 from inexact_muon_lab.statistics import FALSE, OPEN, TRUE, known_value, quantile
@@ -64,5 +64,5 @@ def every_bound_holds(table: Theory) -> Finding:
     text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
     note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
     p = FALSE if broken else OPEN if close or not checked else TRUE
-    count = Count(len(broken), checked)
-    return Finding(named(STUDY, table.origin), text, known_value(len(broken), checked), p, note, "bound", count=count)
+    value = known_value(len(broken), checked)
+    return Finding(named(STUDY, table.origin), text, value, p, note, "bound", count=(len(broken), checked))

@@ -13,10 +13,20 @@ from inexact_muon_lab.report import bound_ratios, paper, rule_regrets, sources
 from inexact_muon_lab.report import grid_claims as grid
 from inexact_muon_lab.report import ladder_claims as ladder
 from inexact_muon_lab.report.declarations import planned, promised
-from inexact_muon_lab.report.finding import COUNT, LOG2_RATIO, LOG_RATIO, LOSS, PLAIN_RATIO, SHARE, Finding, Unit
+from inexact_muon_lab.report.finding import (
+    COUNT,
+    LOG2_RATIO,
+    LOG_RATIO,
+    LOSS,
+    PLAIN_RATIO,
+    SHARE,
+    Finding,
+    Unit,
+    unknown,
+)
 from inexact_muon_lab.report.ladders import Series, grids, ladders
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues, Verdict, holm, interval
+from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues, Verdict, holm
 
 
 @dataclass(frozen=True)
@@ -100,15 +110,18 @@ class Judged:
     Attributes:
         finding: with the verdict for this claim alone.
         p: p-values after Holm's correction over the claims of the page; those of the finding if it is counted.
-        study: of the runs; empty for tables.
         series: the runs; None for tables and without data.
     """
 
     claim: Claim
     finding: Finding
     p: PValues
-    study: str = ""
     series: Series | None = None
+
+    @property
+    def study(self) -> str:
+        """Of the runs; empty for tables."""
+        return self.series.study if self.series else ""
 
     @property
     def tested(self) -> bool:
@@ -128,6 +141,11 @@ class Judged:
             return ""
         p = self.finding.p.refute if self.finding.verdict == REFUTED else self.finding.p.confirm
         return f"{self.finding.verdict} by itself (p {p:.2g}), not among the claims of this page"
+
+    @property
+    def notes(self) -> list[str]:
+        """The claim's own note, the effect of the correction, noise and detectable difference: those that there are."""
+        return [line for line in (self.finding.note, self.changed, self.finding.noise) if line]
 
     @property
     def record(self) -> dict[str, Any]:
@@ -154,37 +172,28 @@ def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
     }
     items: list[Judged] = []
     for claim in CLAIMS:
-        matching = [body for body in bodies[claim.on] if claim.images is None or claim.images == body.images]
-        rows = [_alone(claim, body) for body in matching]
+        rows = []
+        for body in bodies[claim.on]:
+            if claim.images is None or claim.images == body.images:
+                finding = claim.judge(body)
+                rows.append(Judged(claim, finding, finding.p, body if isinstance(body, Series) else None))
         if not rows:
-            rows = [Judged(claim, Finding("no data", "", interval([]), OPEN, claim.source), OPEN)]
+            rows = [Judged(claim, unknown("no data", claim.source), OPEN)]
         items += [row for row in rows if row.finding.statistic] or rows[:1]
-    declared = {study.name: study.declared for study in results.studies if study.declared}
-    most = {name: len(one.pilot) for name, one in declared.items()}
-    for item in (item for item in items if item.study in declared):
-        required = promised(item.finding, declared[item.study], item.claim.id) or 0
-        most[item.study] = max(most[item.study], required)
-    for k, item in enumerate(items):
-        if item.study in declared:
-            finding = planned(item.finding, declared[item.study], item.claim.id, most[item.study])
-            items[k] = replace(item, finding=finding, p=finding.p)
-    return _corrected(items, len({name for one in declared.values() for name in one.family}), withdrawn)
-
-
-def _alone(claim: Claim, body: Any) -> Judged:
-    """A claim on one body of evidence, without correction."""
-    finding = claim.judge(body)
-    return Judged(claim, finding, finding.p, *((body.study, body) if isinstance(body, Series) else ()))
-
-
-def _corrected(items: list[Judged], size: int, withdrawn: int) -> list[Judged]:
-    """Holm's correction over the tested claims, which are `size` if more were declared."""
+    for study in results.studies:
+        if study.declared is not None:
+            mine = [k for k, item in enumerate(items) if item.study == study.name]
+            required = [promised(items[k].finding, study.declared, items[k].claim.id) or 0 for k in mine]
+            most = max([len(study.declared.pilot), *required])
+            for k in mine:
+                finding = planned(items[k].finding, study.declared, items[k].claim.id, most)
+                items[k] = replace(items[k], finding=finding, p=finding.p)
     tested: dict[str, list[int]] = {}
     for k, item in enumerate(items):
         if item.tested:
             tested.setdefault(item.claim.id, []).append(k)
     members = {name: [items[k].p for k in rows] for name, rows in tested.items()}
-    for name, adjusted in holm(members, max(size, len(members) + withdrawn)).items():
+    for name, adjusted in holm(members, max(len(results.family), len(members) + withdrawn)).items():
         for k, p in zip(tested[name], adjusted, strict=True):
             items[k] = replace(items[k], p=p)
     return items
@@ -201,9 +210,8 @@ def overall(judged: Iterable[Judged]) -> dict[str, Verdict]:
 
 def asked(results: Results, judged: list[Judged]) -> set[str]:
     """Claims that are counted: those that the studies declare, or without a declaration those that have data."""
-    declared = {name for study in results.studies if study.declared for name in study.declared.family}
-    declared &= SENTENCES.keys()  # of other versions' stores a family may name claims that are gone
-    return declared or {item.claim.id for item in judged if item.finding.statistic}
+    # of other versions' stores a family may name claims that are gone
+    return results.family & SENTENCES.keys() or {item.claim.id for item in judged if item.finding.statistic}
 
 
 def tally(judged: list[Judged], counted: Iterable[str]) -> dict[Verdict, int]:

@@ -62,8 +62,8 @@ def oracles(table: tuple[OracleRow, ...]) -> Figure:
     texts = {r.method: parts(r.method) for r in table}
     rows: list[Row] = [
         {"method": r.method, "family": in_words(r.family), "iterations": texts[r.method].iterations,
-         "products": r.square, "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law,
-         "overshoot": r.overshoot.power_law}
+         "products": r.square, "delta": max(r.delta["1e-03"], FLOOR), "gap": r.gap["power-law"],
+         "overshoot": r.overshoot["power-law"]}
         for r in table
     ]  # fmt: skip
     shown = [row for row in rows if row["products"] <= 25 and texts[row["method"]].plain]

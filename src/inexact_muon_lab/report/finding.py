@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, floor, inf, isfinite, log, log2, log10
 
-from inexact_muon_lab.statistics import Interval, PValues, Verdict
-
-
-@dataclass(frozen=True)
-class Count:
-    """How many of the numbers that were checked break a claim about every single one."""
-
-    broken: int
-    checked: int
+from inexact_muon_lab.statistics import OPEN, Interval, PValues, Verdict, interval
 
 
 @dataclass(frozen=True)
@@ -28,7 +20,7 @@ class Finding:
         interval: its 95 % t interval over seeds.
         p: the p-values of this claim alone; `claims.judge` corrects for the number of claims.
         unit: what was sampled, if not seeds.
-        count: for a claim about every single number, which has no sampling error.
+        count: (broken, checked) of a claim about every single number, which has no sampling error.
         on_edge: an optimum lies on the edge of its grid, so that the true one may lie outside.
         zone: range of the statistic in which the claim is true, for pictures; the verdict is that of `p`.
         testable: whether evidence of this kind can decide the claim at all.
@@ -41,7 +33,7 @@ class Finding:
     p: PValues
     note: str = ""
     unit: str = "seed"
-    count: Count | None = None
+    count: tuple[int, int] | None = None
     on_edge: bool = False
     zone: tuple[float, float] = (0.0, inf)
     testable: bool = True
@@ -75,6 +67,11 @@ class Finding:
         if self.count or not isfinite(i.detectable):
             return ""
         return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"
+
+
+def unknown(evidence: str, why: str = "", unit: str = "seed") -> Finding:
+    """The finding on evidence that has no data for a claim."""
+    return Finding(evidence, "", interval([]), OPEN, why, unit)
 
 
 def joined(*notes: str) -> str:

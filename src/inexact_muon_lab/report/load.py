@@ -54,6 +54,11 @@ class Results:
         """All runs of all studies."""
         return [run for study in self.studies for run in study.runs]
 
+    @property
+    def family(self) -> set[str]:
+        """The claims that the studies declare."""
+        return {name for study in self.studies if study.declared for name in study.declared.family}
+
 
 def reference(folder: Path) -> Results | None:
     """The reference evidence in the folder "reference"; None if there is none."""

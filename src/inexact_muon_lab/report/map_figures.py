@@ -9,7 +9,7 @@ from statistics import fmean
 
 from inexact_muon_lab.report import charts
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
-from inexact_muon_lab.report.ladders import Grid, iterations
+from inexact_muon_lab.report.ladders import Series, iterations
 from inexact_muon_lab.report.load import Results
 from inexact_muon_lab.report.sources import CNN_STEPS, GPT_HEATMAP, PAPER
 from inexact_muon_lab.statistics import Cell, GridOptimum, optimum
@@ -30,7 +30,7 @@ class Inexact:
     overshoot: float
 
 
-def heat_maps(results: Results, grids: list[Grid]) -> Figure:
+def heat_maps(results: Results, grids: list[Series]) -> Figure:
     """Final loss over step size and momentum, with observed and predicted optimum."""
     panels: list[Panel] = []
     lines, still = [], []
@@ -63,7 +63,7 @@ def heat_maps(results: Results, grids: list[Grid]) -> Figure:
                   GPT_HEATMAP, remarks=remarks)  # fmt: skip
 
 
-def accuracy_maps(grids: list[Grid]) -> Figure:
+def accuracy_maps(grids: list[Series]) -> Figure:
     """Accuracy over step size and momentum."""
     panels: list[Panel] = []
     for grid in grids:
@@ -77,7 +77,7 @@ def accuracy_maps(grids: list[Grid]) -> Figure:
     return Figure("accuracy-maps", PAPER, "Accuracy over the grid", "Figure 5", caption, panels, missing=CNN_STEPS)
 
 
-def _map(grid: Grid, count: int, metric: str, marks: list[Row], domain: tuple[float, float]) -> list[Panel]:
+def _map(grid: Series, count: int, metric: str, marks: list[Row], domain: tuple[float, float]) -> list[Panel]:
     """The map of one count; none without a result, since there would be nothing to draw but axes."""
     runs = [
         {"kind": "run", "iterations": count, "lr": lr, "momentum": momentum, "seed": run.seed,
@@ -91,7 +91,7 @@ def _map(grid: Grid, count: int, metric: str, marks: list[Row], domain: tuple[fl
     return [charts.heat_map(f"{grid.title}: {iterations(count)}", rows, metric, metric == "loss", domain)]
 
 
-def _means(grid: Grid, count: int, metric: str) -> dict[Cell, float]:
+def _means(grid: Series, count: int, metric: str) -> dict[Cell, float]:
     """{cell: mean over the finished seeds}."""
     values = defaultdict(list)
     for seed in grid.seeds:
@@ -104,7 +104,7 @@ def _star(metric: str, best: GridOptimum, more: str = "") -> Row:
     return {"kind": "optimum", "lr": best.cell[0], "momentum": best.cell[1], "note": f"{metric} {best.value:.4f}{more}"}
 
 
-def _marks(grid: Grid, count: int, best: GridOptimum, carried: dict[str, Cell]) -> list[Row]:
+def _marks(grid: Series, count: int, best: GridOptimum, carried: dict[str, Cell]) -> list[Row]:
     """The star, and the cells nearest to what the rules predict."""
     rows = [_star("loss", best, f", lr {best.lr:.3g}, alpha {best.alpha:.3g}")]
     for rule, (lr, momentum) in carried.items():
@@ -116,7 +116,7 @@ def _marks(grid: Grid, count: int, best: GridOptimum, carried: dict[str, Cell]) 
     return rows
 
 
-def _inexactness(results: Results, grid: Grid, count: int) -> Inexact | None:
+def _inexactness(results: Results, grid: Series, count: int) -> Inexact | None:
     """Inexactness measured for an oracle of a grid on its kind of problem, in any study; None if there is none."""
     sums: dict[str, list[float]] = {"delta": [], "gap": [], "overshoot": []}
     same = grid.by_count[count][0]
@@ -140,14 +140,14 @@ def _predicted(measured: Mapping[int, Inexact | None], optima: Mapping[int, Grid
     return carried
 
 
-def accuracy(grids: list[Grid]) -> Figure:
+def accuracy(grids: list[Series]) -> Figure:
     """Best and worst accuracy over momentum, by step size."""
     panels = [charts.envelope(grid.title, rows) for grid in grids if (rows := list(_extremes(grid)))]
     caption = "Solid: best over momentum. Dashed: worst. The closer they are, the less momentum matters."
     return Figure("accuracy", PAPER, "Best and worst accuracy", "Figure 2b", caption, panels, missing=CNN_STEPS)
 
 
-def _extremes(grid: Grid) -> Iterator[Row]:
+def _extremes(grid: Series) -> Iterator[Row]:
     for count in grid.cells:
         means = _means(grid, count, "accuracy")
         for lr in grid.rates:

@@ -17,6 +17,7 @@ from inexact_muon_lab.spec.arms import RECORDING
 from inexact_muon_lab.spec.optimizers import SGD, AdamW, MuonSpec, TorchMuonSpec
 from inexact_muon_lab.spec.oracle_text import OracleText, parts
 from inexact_muon_lab.spec.spec import RunSpec, tag
+from inexact_muon_lab.statistics import Cell
 from inexact_muon_lab.store import store
 from inexact_muon_lab.store.curves import Record, thin
 from inexact_muon_lab.store.store import Outcome
@@ -25,8 +26,8 @@ STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 """Timed parts that belong to a training step."""
 LEAST_PARTS = 5
 """Fewest parts of a run of whose times a median is taken."""
-Arm = tuple[OracleText | None, float, float | None]
-"""(oracle, step size, momentum)"""
+Arm = tuple[OracleText | None, Cell]
+"""(oracle, (step size, momentum))"""
 
 
 def _stepped(seconds: Mapping[str, Any]) -> float:
@@ -83,7 +84,17 @@ class RunRecord:
     @cached_property
     def arm(self) -> Arm:
         """What distinguishes comparable runs of one seed: oracle, step size, momentum."""
-        return self.oracle, self.lr, self.momentum
+        return self.oracle, self.cell
+
+    @cached_property
+    def iterations(self) -> int:
+        """Of its oracle; 0 if that counts none."""
+        return (self.oracle.iterations if self.oracle else None) or 0
+
+    @cached_property
+    def cell(self) -> Cell:
+        """(step size, momentum): gamma and beta, which is 0 for AdamW."""
+        return self.spec.optimizer.lr, self.momentum or 0.0
 
     @cached_property
     def optimizer(self) -> str:
@@ -96,13 +107,8 @@ class RunRecord:
         return tag(type(self.spec.problem))
 
     @cached_property
-    def lr(self) -> float:
-        """gamma."""
-        return self.spec.optimizer.lr
-
-    @cached_property
     def momentum(self) -> float | None:
-        """beta = 1 - alpha."""
+        """beta = 1 - alpha; None for AdamW, which has two."""
         optimizer = self.spec.optimizer
         return None if isinstance(optimizer, AdamW) else optimizer.momentum
 
