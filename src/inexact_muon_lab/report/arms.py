@@ -8,7 +8,7 @@ field that the study does not declare are not compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from inexact_muon_lab.report.figure import Table
 from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.report.records import RunRecord
-from inexact_muon_lab.spec.arms import Arm, Compare, differences, trained
+from inexact_muon_lab.spec.arms import Compare, differences, trained
 from inexact_muon_lab.statistics import (
     CONFIRMED,
     OPEN,
@@ -123,7 +123,7 @@ def comparisons(results: Results) -> list[Comparison]:
     return [one for study in results.studies if study.compare for one in _of(study, study.compare)]
 
 
-def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
+def _of(study: StudyRecord, compare: Compare) -> Iterator[Comparison]:
     runs: dict[str, dict[int, RunRecord]] = defaultdict(dict)
     twofold: dict[str, set[str]] = defaultdict(set)
     for run in study.runs:
@@ -131,7 +131,6 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
         if arm is not None and run.state in ENDED:
             # two runs of an arm and seed: which of them counts is not said
             twofold[arm.name] |= differences(runs[arm.name].setdefault(run.seed, run).spec, run.spec).keys()
-    declared = []
     for arm in (arm for arm in compare.arm if arm.against):
         first, *controls = (
             _against(name, runs[arm.name], runs[name], compare, twofold[arm.name] | twofold[name])
@@ -139,9 +138,12 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
         )
         losses = [run.loss for run in runs[arm.against].values() if run.loss is not None]
         level = sum(losses) / max(1, len(losses))
+        fields = trained(study.runs[0].spec)
+        values = ", ".join(f"{field.removeprefix('optimizer.')} {fields.get(field)}" for field in compare.held)
+        own = ", ".join(field.removeprefix("optimizer.") for field in compare.own) or "nothing"
+        held = f"{arm.name}: tuned for each arm on other seeds: {own}; held equal: {values or 'the rest'}"
         about = (study.name, study.title, arm.name, first, tuple(controls))
-        declared.append(Comparison(*about, level, compare.margin * level, _held(arm, compare, study.runs[0])))
-    return declared
+        yield Comparison(*about, level, compare.margin * level, held)
 
 
 def _against(
@@ -160,23 +162,22 @@ def _against(
     return Against(name, interval(losses), differs, diverged, tuple(sorted(other)))
 
 
-def _held(arm: Arm, compare: Compare, run: RunRecord) -> str:
-    """What the study declares to be equal, with its value, and the rest."""
-    fields = trained(run.spec)
-    values = ", ".join(f"{field.removeprefix('optimizer.')} {fields.get(field)}" for field in compare.held)
-    own = ", ".join(field.removeprefix("optimizer.") for field in compare.own) or "nothing"
-    return f"{arm.name}: tuned for each arm on other seeds: {own}; held equal: {values or 'the rest'}"
-
-
 def tables(compared: Iterable[Comparison]) -> list[Table]:
     """For each comparison: the differences of losses, and under it what differs between the arms."""
+
+    def signed(loss: Interval) -> str:
+        return f"{loss.mean:+.4f} ({loss.low:+.4f} to {loss.high:+.4f})" if loss.n > 1 else f"{loss.mean:+.4f}"
+
+    def short(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else "none" if value is None else str(value)
+
     output = []
     for one in compared:
-        losses = [(part.other, _signed(part.loss), f"{part.loss.n} seeds") for part in one.parts]
+        losses = [(part.other, signed(part.loss), f"{part.loss.n} seeds") for part in one.parts]
         title = f"{one.arm}: {one.sentence} ({one.held})"
         output.append(Table(("minus", "loss, 95 % interval", "sample"), losses, title))
         fields = [
-            (part.other, field, _short(a), _short(b), role) for part in one.parts for field, a, b, role in part.differs
+            (part.other, field, short(a), short(b), role) for part in one.parts for field, a, b, role in part.differs
         ]
         output.append(Table(("against", "field", one.arm, "the other", "declared as"), fields, "what differs"))
     return output
@@ -197,11 +198,3 @@ def unmatched(study: StudyRecord) -> list[str]:
             mine = f"{min(oracles)} and {min(theirs)}"
             lines.append(f"{study.name}: {mine} are not compared: they differ in {', '.join(fields)}")
     return lines
-
-
-def _signed(loss: Interval) -> str:
-    return f"{loss.mean:+.4f} ({loss.low:+.4f} to {loss.high:+.4f})" if loss.n > 1 else f"{loss.mean:+.4f}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "none" if value is None else str(value)

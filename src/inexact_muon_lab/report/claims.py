@@ -13,17 +13,7 @@ from inexact_muon_lab.report import bound_ratios, paper, rule_regrets, sources
 from inexact_muon_lab.report import grid_claims as grid
 from inexact_muon_lab.report import ladder_claims as ladder
 from inexact_muon_lab.report.declarations import planned, promised
-from inexact_muon_lab.report.finding import (
-    COUNT,
-    LOG2_RATIO,
-    LOG_RATIO,
-    LOSS,
-    PLAIN_RATIO,
-    SHARE,
-    Finding,
-    Unit,
-    unknown,
-)
+from inexact_muon_lab.report.finding import COUNT, LOG2_RATIO, LOG_RATIO, LOSS, RATIO, SHARE, Finding, Unit, unknown
 from inexact_muon_lab.report.ladders import Series, grids, ladders
 from inexact_muon_lab.report.load import Results
 from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues, Verdict, holm
@@ -67,7 +57,7 @@ CLAIMS = (
     _losses("goes-on", "From five iterations to eight the loss goes on falling", "Table 1", ladder.goes_on,
             paper=paper.GAIN[8] - paper.GAIN[5]),
     _losses("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", ladder.time_grows,
-            unit=PLAIN_RATIO, paper=paper.MINUTES[8] / paper.MINUTES[1]),
+            unit=RATIO, paper=paper.MINUTES[8] / paper.MINUTES[1]),
     _maps("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", grid.lr_moves_down,
           unit=LOG2_RATIO, paper=log2(paper.LR_RATIO)),
     _maps("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", grid.alpha_moves_up,
@@ -78,7 +68,7 @@ CLAIMS = (
     _errors("error-ordered", "The LMO error falls with every iteration", "Figure 4", ladder.error_ordered,
             unit=LOG_RATIO),
     _errors("error-constant", "The LMO error is roughly constant in training", "Figure 4", ladder.error_constant,
-            unit=PLAIN_RATIO),
+            unit=RATIO),
     Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", ladder.lower_loss, "ladder",
           sources.CNN_ITERATIONS, True),
     _accuracies("best-accuracy", "The best accuracy rises with precision", "Figure 2b", grid.best_accuracy_rises),
@@ -206,12 +196,6 @@ def overall(judged: Iterable[Judged]) -> dict[str, Verdict]:
         known = (verdicts.get(item.claim.id, UNDECIDED), item.verdict)
         verdicts[item.claim.id] = REFUTED if REFUTED in known else CONFIRMED if CONFIRMED in known else UNDECIDED
     return verdicts
-
-
-def asked(results: Results, judged: list[Judged]) -> set[str]:
-    """Claims that are counted: those that the studies declare, or without a declaration those that have data."""
-    # of other versions' stores a family may name claims that are gone
-    return results.family & SENTENCES.keys() or {item.claim.id for item in judged if item.finding.statistic}
 
 
 def tally(judged: list[Judged], counted: Iterable[str]) -> dict[Verdict, int]:

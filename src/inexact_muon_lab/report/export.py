@@ -15,23 +15,13 @@ from inexact_muon._text import printable
 from inexact_muon_lab.report.arms import tables
 from inexact_muon_lab.report.charts import SCHEMA
 from inexact_muon_lab.report.claims import Judged, findings
-from inexact_muon_lab.report.figure import Figure, Row
+from inexact_muon_lab.report.figure import Figure
 from inexact_muon_lab.report.page import SIGNS, environment
 from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.store.files import replace
 
 WIDTH = 460
 """Width of a panel in files."""
-
-
-def csv_text(rows: list[Row]) -> str:
-    """The rows of a figure; numbers are written so that they round-trip exactly."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def picture(figure: Figure) -> dict[str, Any]:
@@ -53,9 +43,14 @@ def picture(figure: Figure) -> dict[str, Any]:
 
 
 def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> None:
-    """ID.csv, and ID.svg and ID.png if `pictures`; nothing for a figure without data."""
+    """ID.csv with numbers that read back exactly, and ID.svg and ID.png if `pictures`; nothing without data."""
     if figure.panels:
-        replace(folder / f"{figure.id}.csv", csv_text(figure.rows).encode())
+        out = io.StringIO()
+        names = list(dict.fromkeys(name for row in figure.rows for name in row))
+        writer = csv.DictWriter(out, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(figure.rows)
+        replace(folder / f"{figure.id}.csv", out.getvalue().encode())
     if figure.panels and pictures:
         spec = json.dumps(_printable(picture(figure)))
         replace(folder / f"{figure.id}.svg", vl_convert.vegalite_to_svg(spec).encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor, inf, isfinite, log, log2, log10
 
@@ -80,32 +80,26 @@ def joined(*notes: str) -> str:
 
 
 @dataclass(frozen=True)
-class PlotAxis:
-    """An axis of the forest plot, shared by the claims of a unit.
+class Unit:
+    """The unit of a claim's statistic, and its axis in the forest plot; units of one title share an axis.
 
     Attributes:
         title: quantity and unit, as written over the axis.
-        text: a position on the axis in the unit of the title.
+        label: a position on the axis in the unit of the title.
         ticks: positions of ticks between two ends.
-        unit: what follows a number in a sentence.
+        suffix: what follows a number in a sentence.
+        position: where on the axis a value of the statistic lies.
     """
 
     title: str
-    text: Callable[[float], str]
+    label: Callable[[float], str]
     ticks: Callable[[float, float], list[float]]
-    unit: str = ""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The unit of a claim's statistic: its axis, and the position on it of a value of the statistic."""
-
-    axis: PlotAxis
+    suffix: str = ""
     position: Callable[[float], float] = float
 
     def text(self, value: float) -> str:
         """A value of the statistic, in the unit of the axis."""
-        return self.axis.text(self.position(value))
+        return self.label(self.position(value))
 
 
 def _linear(low: float, high: float) -> list[float]:
@@ -121,11 +115,9 @@ def _logarithmic(low: float, high: float) -> list[float]:
     return [log2(ratio) for ratio in ratios if low <= log2(ratio) <= high]
 
 
-LOSSES = PlotAxis("Difference of two losses (nats)", lambda x: f"{x:+.4f}".rstrip("0").rstrip("."), _linear, " nats")
-RATIO = PlotAxis("Ratio (logarithmic; 1 is no difference)", lambda x: f"{2.0**x:.3g}", _logarithmic)
-SHARES = PlotAxis("Difference of two shares (percentage points)", lambda x: f"{100 * x:+.3g}", _linear, " points")
-COUNTS = PlotAxis("Numbers outside of their bounds (counted, no sampling error)", lambda x: f"{x:.0f}", _linear)
-
-LOSS, SHARE, COUNT, LOG2_RATIO = Unit(LOSSES), Unit(SHARES), Unit(COUNTS), Unit(RATIO)
-LOG_RATIO = Unit(RATIO, lambda value: value / log(2.0))
-PLAIN_RATIO = Unit(RATIO, lambda value: log2(value) if value > 0.0 else -inf)
+LOSS = Unit("Difference of two losses (nats)", lambda x: f"{x:+.4f}".rstrip("0").rstrip("."), _linear, " nats")
+SHARE = Unit("Difference of two shares (percentage points)", lambda x: f"{100 * x:+.3g}", _linear, " points")
+COUNT = Unit("Numbers outside of their bounds (counted, no sampling error)", lambda x: f"{x:.0f}", _linear)
+LOG2_RATIO = Unit("Ratio (logarithmic; 1 is no difference)", lambda x: f"{2.0**x:.3g}", _logarithmic)
+LOG_RATIO = replace(LOG2_RATIO, position=lambda value: value / log(2.0))
+RATIO = replace(LOG2_RATIO, position=lambda value: log2(value) if value > 0.0 else -inf)

@@ -10,7 +10,7 @@ from math import inf, isfinite
 from markupsafe import Markup, escape
 
 from inexact_muon_lab.report.claims import CLAIMS, Claim, Judged, deciding, overall
-from inexact_muon_lab.report.finding import COUNTS, PlotAxis
+from inexact_muon_lab.report.finding import COUNT, Unit
 from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED, Verdict
 
@@ -71,13 +71,13 @@ class ClaimRow:
 
 def claim_groups(shown: Shown) -> list[ClaimGroup]:
     """All claims by unit, each in the order of the claims."""
-    groups: dict[PlotAxis, list[ClaimRow]] = {}
+    groups: dict[str, list[ClaimRow]] = {}
     for claim in CLAIMS:
         own = [item for item in shown.judged if item.claim is claim]
         lent = [item for item in shown.reference_judged if item.claim is claim and item.finding.statistic]
         row = ClaimRow(claim, own, lent, shown.costs.get(claim.id, ""), claim.id in shown.counted)
-        groups.setdefault(claim.unit.axis, []).append(row)
-    return [ClaimGroup(axis, rows) for axis, rows in groups.items()]
+        groups.setdefault(claim.unit.title, []).append(row)
+    return [ClaimGroup(rows) for rows in groups.values()]
 
 
 def numbers(item: Judged) -> str:
@@ -97,10 +97,14 @@ def interval_text(item: Judged) -> str:
 
 @dataclass(frozen=True)
 class ClaimGroup:
-    """Claims of one unit, on the axis and scale that they share."""
+    """Claims of one axis, on its scale."""
 
-    axis: PlotAxis
     rows: list[ClaimRow]
+
+    @property
+    def unit(self) -> Unit:
+        """With the title, labels and ticks of the axis."""
+        return self.rows[0].claim.unit
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -120,16 +124,16 @@ class ClaimGroup:
     @property
     def scale(self) -> Markup:
         """The axis: ticks and their labels; none for counts, whose bars are shares of their own number."""
-        if self.axis is COUNTS or not any(row.bodies for row in self.rows):
+        if self.unit is COUNT or not any(row.bodies for row in self.rows):
             return Markup("")
         parts, last = [f'<line x1="{SIDE}" x2="{WIDTH - SIDE}" y1="20" y2="20"/>'], -inf
-        for tick in self.axis.ticks(*self.ends):
+        for tick in self.unit.ticks(*self.ends):
             x = self._x(tick)
             if x - last >= ROOM:
                 parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="24"/>')
-                parts.append(f'<text x="{x:.1f}" y="16" text-anchor="middle">{escape(self.axis.text(tick))}</text>')
+                parts.append(f'<text x="{x:.1f}" y="16" text-anchor="middle">{escape(self.unit.label(tick))}</text>')
                 last = x
-        return _svg("axis", 26, "".join(parts), self.axis.title)
+        return _svg("axis", 26, "".join(parts), self.unit.title)
 
     def draw(self, row: ClaimRow) -> Markup:
         """Mean and interval of each body of evidence, the region in which the claim is true, and the paper's value."""

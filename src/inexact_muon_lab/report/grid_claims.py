@@ -22,7 +22,6 @@ HIGH = 0.95
 """An accuracy is high from this share of the best one on."""
 NARROW = "the smallest or the largest step size is stable: the region may go on beyond the grid"
 TIED = "weight decay is tied to lr and moves with it"
-MOMENTA = "needs two momenta or more"
 EDGE = "an optimum is on the edge of the grid: the true one may lie outside"
 
 
@@ -72,7 +71,9 @@ def lr_moves_down(grid: Series) -> Finding:
 
 def alpha_moves_up(grid: Series) -> Finding:
     """log2 of the best alpha of the crudest oracle over that of the most precise one, by seed."""
-    return _shift(grid, "alpha", Interval.above) if len(grid.momenta) > 1 else unknown(grid.evidence, MOMENTA)
+    if len(grid.momenta) < 2:
+        return unknown(grid.evidence, "needs two momenta or more")
+    return _shift(grid, "alpha", Interval.above)
 
 
 def _shift(grid: Series, name: Literal["lr", "alpha"], side: Callable[[Interval], PValues]) -> Finding:
@@ -134,12 +135,7 @@ def _change(
     """The second of each pair minus the first, by seed, above zero.
 
     Args:
-        grid: the runs.
-        pairs: two values by seed.
-        text: the statistic.
-        notes: what the row says beside seeds that are left out.
-        missing: whether further values would be lower; whether they would be higher.
-        grain: the resolution of the values.
+        missing: whether values are missing that would be lower; whether some are that would be higher.
     """
     change = grid.interval({seed: difference(b, a) for seed, (a, b) in pairs.items()}, grain).censored(*missing)
     return Finding(grid.evidence, text if pairs else "", change, change.above(), _note(grid, pairs, *notes))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
 
 from inexact_muon_lab.report import charts
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
@@ -19,15 +20,6 @@ SHOWN = ("paper", "descent")
 """Rules whose prediction is plotted."""
 SATURATED = 0.95
 """A mean delta above this is near 1, its value for an oracle that misses a singular direction."""
-
-
-@dataclass(frozen=True)
-class Inexact:
-    """Mean delta, gap and overshoot over layers and records."""
-
-    delta: float
-    gap: float
-    overshoot: float
 
 
 def heat_maps(results: Results, grids: list[Series]) -> Figure:
@@ -116,8 +108,8 @@ def _marks(grid: Series, count: int, best: GridOptimum, carried: dict[str, Cell]
     return rows
 
 
-def _inexactness(results: Results, grid: Series, count: int) -> Inexact | None:
-    """Inexactness measured for an oracle of a grid on its kind of problem, in any study; None if there is none."""
+def _inexactness(results: Results, grid: Series, count: int) -> SimpleNamespace | None:
+    """Mean delta, gap and overshoot of an oracle of a grid on its kind of problem, in any study, if measured."""
     sums: dict[str, list[float]] = {"delta": [], "gap": [], "overshoot": []}
     same = grid.by_count[count][0]
     for run in results.runs:
@@ -125,10 +117,10 @@ def _inexactness(results: Results, grid: Series, count: int) -> Inexact | None:
             for record in run.records("lmo"):
                 for name, values in sums.items():
                     values += [v for v in record[name].values() if v is not None]
-    return Inexact(**{name: fmean(values) for name, values in sums.items()}) if all(sums.values()) else None
+    return SimpleNamespace(**{name: fmean(values) for name, values in sums.items()}) if all(sums.values()) else None
 
 
-def _predicted(measured: Mapping[int, Inexact | None], optima: Mapping[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
+def _predicted(measured: Mapping[int, Any], optima: Mapping[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
     """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle transferred to the others."""
     source = max(optima, default=0)
     a, carried = measured.get(source), {}
@@ -142,15 +134,16 @@ def _predicted(measured: Mapping[int, Inexact | None], optima: Mapping[int, Grid
 
 def accuracy(grids: list[Series]) -> Figure:
     """Best and worst accuracy over momentum, by step size."""
-    panels = [charts.envelope(grid.title, rows) for grid in grids if (rows := list(_extremes(grid)))]
+    panels = []
+    for grid in grids:
+        rows: list[Row] = []
+        for count in grid.cells:
+            means = _means(grid, count, "accuracy")
+            for lr in grid.rates:
+                row = [(value, momentum) for (rate, momentum), value in means.items() if rate == lr]
+                for end, (value, momentum) in (("best", max(row)), ("worst", min(row))) if row else ():
+                    rows.append({"iterations": count, "lr": lr, "end": end, "accuracy": value, "momentum": momentum})
+        if rows:
+            panels.append(charts.envelope(grid.title, rows))
     caption = "Solid: best over momentum. Dashed: worst. The closer they are, the less momentum matters."
     return Figure("accuracy", PAPER, "Best and worst accuracy", "Figure 2b", caption, panels, missing=CNN_STEPS)
-
-
-def _extremes(grid: Series) -> Iterator[Row]:
-    for count in grid.cells:
-        means = _means(grid, count, "accuracy")
-        for lr in grid.rates:
-            row = [(value, momentum) for (rate, momentum), value in means.items() if rate == lr]
-            for end, (value, momentum) in (("best", max(row)), ("worst", min(row))) if row else ():
-                yield {"iterations": count, "lr": lr, "end": end, "accuracy": value, "momentum": momentum}

@@ -83,7 +83,7 @@ def _sentence(item: Judged) -> str:
     finding, unit = item.finding, item.claim.unit
     paper = "" if item.claim.paper is None else f"; the paper: {unit.text(item.claim.paper)}"
     interval = interval_text(item)
-    span = f" ({interval}{unit.axis.unit}, {finding.sample})" if interval else f" ({finding.sample})"
+    span = f" ({interval}{unit.suffix}, {finding.sample})" if interval else f" ({finding.sample})"
     return f"{finding.statistic}{'' if finding.count else span}{paper}"
 
 

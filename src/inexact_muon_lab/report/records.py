@@ -46,11 +46,6 @@ class RunRecord:
     outcome: Outcome | None
 
     @cached_property
-    def step(self) -> int:
-        """The last step; 0 until it has ended."""
-        return self.outcome.step if self.outcome else 0
-
-    @cached_property
     def result(self) -> Mapping[str, float | None]:
         """The last value of every metric."""
         return self.outcome.result if self.outcome else {}
@@ -176,7 +171,7 @@ class RunRecord:
         times = {int(record["step"]): _stepped(record) for record in thin(self.records("time"))}
         parts = [(b - a) / (t - s) for (s, a), (t, b) in pairwise(sorted(times.items()))]
         if len(parts) < LEAST_PARTS:
-            parts = [_stepped(self.seconds) / self.step] if self.step else []
+            parts = [_stepped(self.seconds) / self.outcome.step] if self.outcome and self.outcome.step else []
         return 1000.0 * median(parts) if parts and median(parts) > 0.0 else None
 
     @cached_property

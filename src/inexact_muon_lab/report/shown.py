@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inexact_muon_lab.report.advice import advice
 from inexact_muon_lab.report.arms import Comparison, comparisons, unmatched
-from inexact_muon_lab.report.claims import SENTENCES, Judged, asked, tally
+from inexact_muon_lab.report.claims import SENTENCES, Judged, tally
 from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.figure import Figure
 from inexact_muon_lab.report.load import Results, StudyRecord
@@ -43,8 +43,10 @@ class Shown:
 
     @cached_property
     def counted(self) -> set[str]:
-        """The claims that are counted, on own runs and on reference evidence alike."""
-        return asked(self.results, self.judged)
+        """Claims that are counted: those that the studies declare, or without a declaration those that have data."""
+        # of other versions' stores a family may name claims that are gone
+        declared = self.results.family & SENTENCES.keys()
+        return declared or {item.claim.id for item in self.judged if item.finding.statistic}
 
     @property
     def boards(self) -> list[tuple[str, dict[Verdict, int]]]:
