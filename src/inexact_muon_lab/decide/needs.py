@@ -45,15 +45,8 @@ class Need:
     @property
     def record(self) -> dict[str, Any]:
         """Status and needs as plain data."""
-        return {
-            "study": self.study,
-            **self.item.record,
-            "has": self.has,
-            "wanted": self.required,
-            "runs": [spec.id for spec in self.runs],
-            "seconds": self.seconds,
-            "why": self.why,
-        }
+        numbers = {"has": self.has, "wanted": self.required, "runs": [spec.id for spec in self.runs]}
+        return {"study": self.study, **self.item.record, **numbers, "seconds": self.seconds, "why": self.why}
 
 
 def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]) -> list[Need]:
@@ -62,7 +55,8 @@ def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, c
     assert declared is not None
     stored = store.runs(folder)
     rate = mean_seconds(stored)
-    cells = _cells((*plan.runs, *(run.spec for run in stored)), declared)
+    specs = [msgspec.structs.replace(spec, seed=declared.pilot[0]) for spec in (*plan.runs, *(r.spec for r in stored))]
+    cells = list({spec.id: spec for spec in specs}.values())  # one run per cell, regardless of its seed
     ended = {run.id for run in stored if run.outcome is not None}
     names = [name for name in declared.width if not claims or name in claims]
     mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
@@ -71,7 +65,7 @@ def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, c
     mine += [Judged(claim, unknown(plan.name), OPEN) for claim in without]
     statuses = []
     for item in mine:
-        runs, why = _missing(item, plan, declared, cells)
+        runs, why = _missing(item, plan.runs, declared, cells)
         untrained = tuple(spec for spec in runs if spec.id not in ended)
         cost = len(untrained) * rate / slots if rate is not None else None
         statuses.append(Need(plan.name, item, item.finding.interval.n, item.finding.required, untrained, cost, why))
@@ -85,7 +79,7 @@ def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec
 
 
 def _missing(
-    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec]
+    item: Judged, pilot: Sequence[RunSpec], declared: Decide, cells: Sequence[RunSpec]
 ) -> tuple[tuple[RunSpec, ...], str]:
     """(runs, why): the pilot, or cells beyond an edge, or seeds."""
     finding = item.finding
@@ -94,7 +88,7 @@ def _missing(
     if not finding.required:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
     if finding.on_edge:
-        more = _beyond(item.series, plan, declared) if item.series else ()
+        more = _beyond(item.series, pilot, declared.pilot) if item.series else ()
         return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
     if finding.required > declared.most:
         return (), f"needs {finding.required} seeds, the study allows {declared.most}"
@@ -104,18 +98,11 @@ def _missing(
     return (), ""
 
 
-def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
-    """One run per cell, regardless of its seed."""
-    first = declared.pilot[0]
-    by_id = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
-    return list(by_id.values())
-
-
-def _beyond(grid: Series, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
+def _beyond(grid: Series, pilot: Sequence[RunSpec], seeds: Sequence[int]) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
     rates, alphas = _next(grid)
     for field, axis, more in (("lr", grid.rates, rates), ("momentum", grid.momenta, alphas)):
-        planned = {getattr(spec.optimizer, field, None) for spec in plan.runs}
+        planned = {getattr(spec.optimizer, field, None) for spec in pilot}
         if len(axis) + len(more) > len(planned) + ROUNDS:
             return ()
     momenta = sorted({*grid.momenta, *(round(1.0 - alpha, 6) for alpha in alphas)})
@@ -127,7 +114,7 @@ def _beyond(grid: Series, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, .
         for lr, momentum in cells:
             options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
             spec = msgspec.structs.replace(template, optimizer=options)
-            beyond |= {one.id: one for one in with_seeds([spec], sorted({*grid.seeds, *declared.pilot}))}
+            beyond |= {one.id: one for one in with_seeds([spec], sorted({*grid.seeds, *seeds}))}
     return tuple(beyond.values())
 
 

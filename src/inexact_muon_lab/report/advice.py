@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 
 from inexact_muon_lab.report.load import Results, RunRecord
-from inexact_muon_lab.statistics import CONFIRMED, Cell, Interval, interval, paired
+from inexact_muon_lab.statistics import CONFIRMED, Cell, interval, paired
 from inexact_muon_lab.store.outcome import MEASURED
 
 MARGIN = 0.0025
 """An oracle is as good as the best one if its loss is higher by less than this share."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tuned:
     """An oracle at its best step size and momentum, by mean loss over the seeds that all cells share.
 
@@ -31,15 +30,9 @@ class Tuned:
     edges: tuple[str, ...]
     tied: bool
 
-    @cached_property
-    def loss(self) -> Interval:
-        """Interval of the loss over seeds."""
-        return interval(self.losses)
-
-    @property
-    def words(self) -> str:
-        """Oracle, step size and momentum as text."""
-        return f"{self.oracle} at lr {self.at[0]:.3g}, momentum {self.at[1]:g}"
+    def __post_init__(self) -> None:
+        self.loss = interval(self.losses)
+        self.words = f"{self.oracle} at lr {self.at[0]:.3g}, momentum {self.at[1]:g}"
 
 
 def advice(results: Results) -> list[str]:

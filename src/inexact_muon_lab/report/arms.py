@@ -23,7 +23,6 @@ from inexact_muon_lab.statistics import (
     REFUTED,
     Interval,
     PValues,
-    Verdict,
     all_of,
     difference,
     interval,
@@ -31,7 +30,7 @@ from inexact_muon_lab.statistics import (
 from inexact_muon_lab.store.outcome import ENDED
 
 
-@dataclass(frozen=True)
+@dataclass
 class Against:
     """An arm minus another one, seed by seed.
 
@@ -39,6 +38,8 @@ class Against:
         differs: (field, value of the arm, value of the other, "arm", "own" or "undeclared").
         diverged: seeds of which one of the two diverged or failed.
         environment: what differs in data, versions or CPU between runs of one seed, or between two runs of one arm.
+        undeclared: why the two do not compare; empty if they do.
+        moved: rates at which the two have values of their own.
     """
 
     other: str
@@ -47,18 +48,13 @@ class Against:
     diverged: tuple[int, ...] = ()
     environment: tuple[str, ...] = ()
 
-    @property
-    def undeclared(self) -> list[str]:
-        """Why the two do not compare; empty if they do."""
-        return [*(field for field, _, _, role in self.differs if role == "undeclared"), *self.environment]
-
-    @property
-    def moved(self) -> list[str]:
-        """Rates at which the two have values of their own."""
-        return [field for field, _, _, role in self.differs if role == "own"]
+    def __post_init__(self) -> None:
+        fields = [field for field, _, _, role in self.differs if role == "undeclared"]
+        self.undeclared = [*fields, *self.environment]
+        self.moved = [field for field, _, _, role in self.differs if role == "own"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
     """The claim that one arm of a study ends lower than another.
 
@@ -66,6 +62,8 @@ class Comparison:
         level: mean loss of the arm it is compared with.
         margin: the smallest gain that counts, a loss.
         held: what the study declares to be equal.
+        parts: the arm it is compared with and the controls.
+        verdict: by itself: comparisons of a study are declared, one primary one each.
     """
 
     study: str
@@ -77,30 +75,22 @@ class Comparison:
     margin: float
     held: str
 
-    @property
-    def parts(self) -> tuple[Against, ...]:
-        """The arm it is compared with and the controls."""
-        return self.first, *self.controls
+    def __post_init__(self) -> None:
+        self.parts = (self.first, *self.controls)
+        self.verdict = self.p.verdict()
 
     @property
     def p(self) -> PValues:
         """Better than the other arm and than every control; refuted if the gain over one is surely below the margin."""
-        parts = self.parts
-        if any(part.undeclared or part.diverged for part in parts):
+        if any(part.undeclared or part.diverged for part in self.parts):
             return OPEN
-        confirm = all_of(*(part.loss.below(0.0) for part in parts)).confirm
-        refute = all_of(*(part.loss.below(-self.margin) for part in parts)).refute
+        confirm = all_of(*(part.loss.below(0.0) for part in self.parts)).confirm
+        refute = all_of(*(part.loss.below(-self.margin) for part in self.parts)).refute
         uncontrolled = self.first.moved and not self.controls
         return PValues(1.0 if uncontrolled else confirm, refute)
 
     @property
-    def verdict(self) -> Verdict:
-        """By itself: comparisons of a study are declared, one primary one each."""
-        return self.p.verdict()
-
-    @property
     def sentence(self) -> str:
-        """The verdict in words."""
         parts = self.parts
         if fields := sorted({field for part in parts for field in part.undeclared}):
             return f"not comparable: the arms differ in {', '.join(fields)}, which the study does not declare"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import zip_longest
 from math import log2
 from typing import Any, Literal
@@ -93,7 +93,7 @@ They stay in its family: a claim that is removed after looking must not decide t
 SENTENCES = {claim.id: claim.sentence for claim in CLAIMS}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Judged:
     """A claim on one body of evidence.
 
@@ -101,6 +101,9 @@ class Judged:
         finding: with the verdict for this claim alone.
         p: p-values after Holm's correction over the claims of the page; those of the finding if it is counted.
         series: the runs; None for tables and without data.
+        study: of the runs; empty for tables.
+        tested: part of the correction: not if counted, with fewer than two seeds, or not testable.
+        verdict: after the correction, which may leave a claim undecided but never reverses it.
     """
 
     claim: Claim
@@ -108,21 +111,12 @@ class Judged:
     p: PValues
     series: Series | None = None
 
-    @property
-    def study(self) -> str:
-        """Of the runs; empty for tables."""
-        return self.series.study if self.series else ""
-
-    @property
-    def tested(self) -> bool:
-        """Whether it is part of the correction: not if counted, with fewer than two seeds, or not testable."""
-        return not self.finding.count and self.finding.testable and self.finding.interval.n >= 2
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        """The verdict after the correction, which may leave a claim undecided but never reverses it."""
+    def __post_init__(self) -> None:
+        self.study = self.series.study if self.series else ""
+        self.tested = not self.finding.count and self.finding.testable and self.finding.interval.n >= 2
         corrected = self.p.verdict()
-        return UNDECIDED if corrected == CONFIRMED and self.finding.verdict == REFUTED else corrected
+        against = corrected == CONFIRMED and self.finding.verdict == REFUTED
+        self.verdict: Verdict = UNDECIDED if against else corrected
 
     @property
     def changed(self) -> str:

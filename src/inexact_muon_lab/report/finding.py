@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import ceil, floor, inf, isfinite, log, log2, log10
 
-from inexact_muon_lab.statistics import OPEN, Interval, PValues, Verdict, interval
+from inexact_muon_lab.statistics import OPEN, Interval, PValues, interval
 
 
-@dataclass(frozen=True)
+@dataclass
 class Finding:
     """One claim on one body of evidence.
 
@@ -25,6 +24,8 @@ class Finding:
         zone: range of the statistic in which the claim is true, for pictures; the verdict is that of `p`.
         testable: whether evidence of this kind can decide the claim at all.
         required: number of seeds that the study's declaration requires for this claim; 0 without one.
+        verdict: of this claim alone.
+        sample: "1 seed", "3 seeds".
     """
 
     evidence: str
@@ -39,14 +40,9 @@ class Finding:
     testable: bool = True
     required: int = 0
 
-    @cached_property
-    def verdict(self) -> Verdict:
-        return self.p.verdict()
-
-    @property
-    def sample(self) -> str:
-        """ "1 seed", "3 seeds"."""
-        return f"{self.interval.n} {self.unit}{'' if self.interval.n == 1 else 's'}"
+    def __post_init__(self) -> None:
+        self.verdict = self.p.verdict()
+        self.sample = f"{self.interval.n} {self.unit}{'' if self.interval.n == 1 else 's'}"
 
     @property
     def range(self) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf, isfinite
 
 from markupsafe import Markup, escape
 
 from inexact_muon_lab.report.claims import CLAIMS, Claim, Judged, deciding, overall
-from inexact_muon_lab.report.finding import COUNT, Unit
+from inexact_muon_lab.report.finding import COUNT
 from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED, Verdict
 
@@ -20,7 +19,7 @@ ROOM = 44
 KINDS: dict[Verdict, str] = {CONFIRMED: "good", REFUTED: "bad"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClaimRow:
     """A claim with all of its evidence.
 
@@ -29,6 +28,10 @@ class ClaimRow:
         reference_judged: judged on reference evidence, where that has data.
         cost: what an undecided claim would need.
         counted: in the numbers of verdicts.
+        verdict: on own runs; `theirs` on reference evidence, if there is any.
+        bodies: what is drawn: (the evidence that decides, whether it is reference evidence).
+        numbers: means and intervals of what is drawn.
+        paper: the paper's value in the unit of the claim; empty if it prints none.
     """
 
     claim: Claim
@@ -37,31 +40,13 @@ class ClaimRow:
     cost: str = ""
     counted: bool = True
 
-    @property
-    def verdict(self) -> Verdict:
-        """On own runs."""
-        return overall(self.own)[self.claim.id]
-
-    @property
-    def theirs(self) -> Verdict | None:
-        """On reference evidence, if there is any."""
-        return overall(self.reference_judged).get(self.claim.id)
-
-    @cached_property
-    def bodies(self) -> list[tuple[Judged, bool]]:
-        """What is drawn: (the evidence that decides, whether it is reference evidence)."""
-        both = ((deciding(self.own), False), (deciding(self.reference_judged), True))
-        return [(item, theirs) for item, theirs in both if item is not None]
-
-    @property
-    def numbers(self) -> list[str]:
-        """Means and intervals of what is drawn."""
-        return [f"{'reference: ' if theirs else ''}{numbers(item)}" for item, theirs in self.bodies]
-
-    @property
-    def paper(self) -> str:
-        """The paper's value in the unit of the claim; empty if it prints none."""
-        return "" if self.claim.paper is None else self.claim.unit.text(self.claim.paper)
+    def __post_init__(self) -> None:
+        both = (self.own, self.reference_judged)
+        self.verdict, self.theirs = (overall(judged).get(self.claim.id) for judged in both)
+        deciders = zip(map(deciding, both), (False, True), strict=True)
+        self.bodies = [(item, theirs) for item, theirs in deciders if item is not None]
+        self.numbers = [f"{'reference: ' if theirs else ''}{numbers(item)}" for item, theirs in self.bodies]
+        self.paper = "" if self.claim.paper is None else self.claim.unit.text(self.claim.paper)
 
     def positions(self, values: Iterable[float]) -> list[float]:
         """Where finite values of the statistic lie on the axis."""
@@ -95,19 +80,17 @@ def interval_text(item: Judged) -> str:
     return " to ".join(words) if any(map(isfinite, ends)) else ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClaimGroup:
-    """Claims of one axis, on its scale."""
+    """Claims of one axis, whose title, labels and ticks are those of their unit, on its scale."""
 
     rows: list[ClaimRow]
 
-    @property
-    def unit(self) -> Unit:
-        """With the title, labels and ticks of the axis."""
-        return self.rows[0].claim.unit
+    def __post_init__(self) -> None:
+        self.unit = self.rows[0].claim.unit
+        self.ends = self._ends()
 
-    @cached_property
-    def ends(self) -> tuple[float, float]:
+    def _ends(self) -> tuple[float, float]:
         """Of the axis, which holds all means, zones and values of the paper; intervals widen it by half on a side."""
         inner, outer = [], []
         for row in self.rows:

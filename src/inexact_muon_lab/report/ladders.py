@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from operator import attrgetter
 
 from inexact_muon_lab.report.load import Results, RunRecord
@@ -37,7 +36,7 @@ def oracle_in_words(text: str) -> str:
     return words if oracle.iterations is None else f"{words}, {iterations(oracle.iterations)}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Series:
     """Runs of one study, setting and oracle family: a ladder has one step size and momentum, a grid several.
 
@@ -46,6 +45,12 @@ class Series:
         heading: the study's title.
         alone: the study has no other family, and a title that may say so.
         cells: {iterations: {(step size, momentum): runs by seed}}, iterations ascending.
+        by_count: {iterations: runs}.
+        images: these runs have an accuracy.
+        counts: comparable iteration counts: those with an ended run, or all if these are fewer than two.
+        rates: step sizes, ascending, as are the momenta.
+        evidence: the study's title and the oracles in words.
+        title: what charts are called: the study's title, and the oracles if it has several.
     """
 
     study: str
@@ -55,49 +60,25 @@ class Series:
     alone: bool
     cells: dict[int, dict[Cell, list[RunRecord]]]
 
-    @cached_property
-    def evidence(self) -> str:
-        """The study's title and the oracles in words."""
-        return f"{self.heading}, {in_words(self.family)}"
-
-    @property
-    def title(self) -> str:
-        """What charts are called: the study's title, and the oracles if it has several."""
-        return self.heading if self.alone else self.evidence
-
-    @cached_property
-    def by_count(self) -> dict[int, list[RunRecord]]:
-        """Runs by iterations, ascending."""
-        return {count: [run for runs in cells.values() for run in runs] for count, cells in self.cells.items()}
-
-    @cached_property
-    def runs(self) -> list[RunRecord]:
-        return [run for runs in self.by_count.values() for run in runs]
-
-    @cached_property
-    def images(self) -> bool:
-        """Whether these runs have an accuracy."""
-        return self.runs[0].problem == "cnn" or bool([run for run in self.runs if "accuracy" in run.result])
-
-    @cached_property
-    def seeds(self) -> list[int]:
-        return sorted({run.seed for run in self.runs})
-
-    @cached_property
-    def rates(self) -> list[float]:
-        """Step sizes, ascending."""
-        return sorted({lr for cells in self.cells.values() for lr, _ in cells})
-
-    @cached_property
-    def momenta(self) -> list[float]:
-        """Momenta, ascending."""
-        return sorted({momentum for cells in self.cells.values() for _, momentum in cells})
-
-    @cached_property
-    def counts(self) -> list[int]:
-        """Comparable iteration counts: those with an ended run, or all if these are fewer than two."""
+    def __post_init__(self) -> None:
+        self.evidence = f"{self.heading}, {in_words(self.family)}"
+        self.title = self.heading if self.alone else self.evidence
+        places = {cell for cells in self.cells.values() for cell in cells}
+        self.rates, self.momenta = sorted({lr for lr, _ in places}), sorted({momentum for _, momentum in places})
+        self.by_count = {count: [run for runs in cells.values() for run in runs] for count, cells in self.cells.items()}
+        self.runs = [run for runs in self.by_count.values() for run in runs]
+        self.seeds = sorted({run.seed for run in self.runs})
+        self.images = bool([run for run in self.runs if run.problem == "cnn" or "accuracy" in run.result])
         ended = [c for c, runs in self.by_count.items() if not {run.state for run in runs}.isdisjoint(MEASURED)]
-        return ended if len(ended) >= 2 else list(self.by_count)
+        self.counts = ended if len(ended) >= 2 else list(self.by_count)
+        # {iterations: seeds of the runs that diverged or failed}
+        self._lost = {count: [run.seed for run in runs if run.lost] for count, runs in self.by_count.items()}
+        # {(iterations, seed): runs that have ended}
+        self._of_seed: dict[tuple[int, int], list[RunRecord]] = defaultdict(list)
+        for count, runs in self.by_count.items():
+            for run in runs:
+                if run.state in MEASURED:
+                    self._of_seed[count, run.seed].append(run)
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -132,21 +113,6 @@ class Series:
         """Whether a seed's runs at all cells of these counts have ended: the best of a part may not be that of all."""
         ended = [{run.cell for run in self._of_seed.get((count, seed), ())} for count in counts]
         return ended == [self.cells[count].keys() for count in counts]
-
-    @cached_property
-    def _of_seed(self) -> dict[tuple[int, int], list[RunRecord]]:
-        """{(iterations, seed): runs that have ended}."""
-        ended: dict[tuple[int, int], list[RunRecord]] = defaultdict(list)
-        for count, runs in self.by_count.items():
-            for run in runs:
-                if run.state in MEASURED:
-                    ended[count, run.seed].append(run)
-        return ended
-
-    @cached_property
-    def _lost(self) -> dict[int, list[int]]:
-        """{iterations: seeds of the runs that diverged or failed}."""
-        return {count: [run.seed for run in runs if run.lost] for count, runs in self.by_count.items()}
 
     def lost_runs(self, *counts: int) -> int:
         """Number of runs at these counts (default: all) that diverged or failed."""
@@ -194,9 +160,10 @@ def grids(results: Results, momenta: int = 2) -> list[Series]:
     """
     series = []
     for family, runs in _families(results):
-        grid = Series(*family, _cells(runs))
-        if len(grid.momenta) == 1:
-            grid = replace(grid, cells={count: cells for count, cells in grid.cells.items() if len(cells) >= 3})
+        cells = _cells(runs)
+        if len({momentum for by_cell in cells.values() for _, momentum in by_cell}) == 1:
+            cells = {count: by_cell for count, by_cell in cells.items() if len(by_cell) >= 3}
+        grid = Series(*family, cells)
         if len(grid.rates) >= 2 and len(grid.momenta) >= momenta:
             series.append(grid)
     return series

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from inexact_muon_lab.report.arms import tables
 from inexact_muon_lab.report.claims import SENTENCES, Judged, findings
+from inexact_muon_lab.report.figure import Panel
 from inexact_muon_lab.report.forest import claim_groups, interval_text
 from inexact_muon_lab.report.load import RunRecord, StudyRecord
 from inexact_muon_lab.report.shown import Shown
@@ -60,7 +61,7 @@ def page(shown: Shown, refresh: int = 0) -> str:
         refresh=refresh,
         version=version("inexact-muon"),
         bundle=Markup(_bundle()),
-        data=_inline({figure.id: [panel.with_data() for panel in figure.panels] for figure in shown.figures}),
+        data=_inline({figure.id: list(map(_with_rows, figure.panels)) for figure in shown.figures}),
     )
 
 
@@ -89,6 +90,10 @@ def _sentence(item: Judged) -> str:
 
 def _count(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
+
+
+def _with_rows(panel: Panel) -> dict[str, Any]:
+    return {**panel.spec, "datasets": {"rows": list(panel.rows)}}
 
 
 def _inline(value: Any) -> Markup:

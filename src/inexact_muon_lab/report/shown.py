@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from inexact_muon_lab.report.advice import advice
-from inexact_muon_lab.report.arms import Comparison, comparisons, unmatched
+from inexact_muon_lab.report.arms import comparisons, unmatched
 from inexact_muon_lab.report.claims import SENTENCES, Judged, tally
 from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.figure import Figure
-from inexact_muon_lab.report.load import Results, StudyRecord
+from inexact_muon_lab.report.load import Results
 from inexact_muon_lab.report.open_costs import costs, cut
-from inexact_muon_lab.statistics import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass
 class Shown:
     """All that is said.
 
@@ -25,6 +23,16 @@ class Shown:
         reference: the reference evidence beside them, if any; `reference_judged` are the claims on it.
         command_line: the command that made the folder, if known.
         page: the file, once it is written.
+        studies: all studies, own ones first.
+        title: the study's own title, or the question that several studies answer.
+        counted: the claims that are counted: those that the studies declare, or without a declaration those with data.
+        boards: (whose runs, {verdict: number of claims}); each adds up to the number of counted claims.
+        arms: the comparisons of arms that studies declare.
+        problems: what could not be read or compared.
+        advice: what to use, by own runs.
+        cut: studies with unfinished runs.
+        costs: {claim: what an undecided one would need}.
+        sections: figures by section, in order.
     """
 
     results: Results
@@ -35,77 +43,25 @@ class Shown:
     command_line: str = ""
     page: Path = Path()
 
-    @property
-    def title(self) -> str:
-        """The study's own title, or the question that several studies answer."""
-        studies = self.results.studies
-        return studies[0].title if len(studies) == 1 else "What precise orthogonalisation buys in Muon"
-
-    @cached_property
-    def counted(self) -> set[str]:
-        """Claims that are counted: those that the studies declare, or without a declaration those that have data."""
+    def __post_init__(self) -> None:
+        evidence = [results for results in (self.results, self.reference) if results]
+        self.studies = [study for results in evidence for study in results.studies]
+        own = self.results.studies
+        self.title = own[0].title if len(own) == 1 else "What precise orthogonalisation buys in Muon"
+        self.declared = [line for study in self.studies for line in sentences(study)]
+        self.arms = [one for results in evidence for one in comparisons(results)]
+        self.problems = [line for results in evidence for line in results.tables.problems]
+        self.problems += [line for study in self.studies for line in unmatched(study)]
         # of other versions' stores a family may name claims that are gone
-        declared = self.results.family & SENTENCES.keys()
-        return declared or {item.claim.id for item in self.judged if item.finding.statistic}
-
-    @property
-    def boards(self) -> list[tuple[str, dict[Verdict, int]]]:
-        """(whose runs, {verdict: number of claims}); each adds up to the number of counted claims."""
-        boards = [("Your runs", tally(self.judged, self.counted))]
+        self.counted = self.results.family & SENTENCES.keys()
+        self.counted = self.counted or {item.claim.id for item in self.judged if item.finding.statistic}
+        self.boards = [("Your runs", tally(self.judged, self.counted))]
         if any(item.finding.statistic for item in self.reference_judged):
-            boards.append(("Reference evidence", tally(self.reference_judged, self.counted)))
-        return boards
-
-    @property
-    def evidence(self) -> list[Results]:
-        """Own results and, if there are any, those of reference evidence."""
-        return [results for results in (self.results, self.reference) if results]
-
-    @property
-    def studies(self) -> list[StudyRecord]:
-        """All studies, own ones first."""
-        return [study for results in self.evidence for study in results.studies]
-
-    @property
-    def declared(self) -> list[str]:
-        """What studies declare."""
-        return [line for study in self.studies for line in sentences(study)]
-
-    @cached_property
-    def arms(self) -> list[Comparison]:
-        """The comparisons of arms that studies declare."""
-        return [one for results in self.evidence for one in comparisons(results)]
-
-    @cached_property
-    def problems(self) -> list[str]:
-        """What could not be read or compared."""
-        read = [line for results in self.evidence for line in results.tables.problems]
-        return [*read, *(line for study in self.studies for line in unmatched(study))]
-
-    @cached_property
-    def advice(self) -> list[str]:
-        """What to use, by own runs."""
-        return advice(self.results)
-
-    @cached_property
-    def cut(self) -> list[str]:
-        """Studies with unfinished runs."""
-        return cut(self.results)
-
-    @cached_property
-    def costs(self) -> dict[str, str]:
-        """{claim: what an undecided one would need}."""
-        return costs(self.results, self.judged)
-
-    @property
-    def unfinished(self) -> list[str]:
-        """Interrupted runs, and what undecided claims would need."""
-        return [*self.cut, *(f"{SENTENCES[name]}: {price}" for name, price in self.costs.items())]
-
-    @property
-    def sections(self) -> list[tuple[str, list[Figure]]]:
-        """Figures by section, in order."""
-        by_section: dict[str, list[Figure]] = {}
+            self.boards.append(("Reference evidence", tally(self.reference_judged, self.counted)))
+        self.advice = advice(self.results)
+        self.cut = cut(self.results)
+        self.costs = costs(self.results, self.judged)
+        self.unfinished = [*self.cut, *(f"{SENTENCES[name]}: {price}" for name, price in self.costs.items())]
+        self.sections: dict[str, list[Figure]] = {}
         for figure in self.figures:
-            by_section.setdefault(figure.section, []).append(figure)
-        return list(by_section.items())
+            self.sections.setdefault(figure.section, []).append(figure)
