@@ -78,9 +78,7 @@ def _best_rates(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 
 def _curves(s: Series, kind: str, key: str = "loss", column: str = "loss") -> list[Row]:
-    return [
-        {"iterations": n, **row} for n in s.by_count for run in s.by_count[n] for row in _curve(run, kind, key, column)
-    ]
+    return [{"iterations": run.iterations, **row} for run in s.runs for row in _curve(run, kind, key, column)]
 
 
 def _curve(run: RunRecord, kind: str = "validation", key: str = "loss", column: str = "loss") -> Iterator[Row]:
@@ -94,11 +92,9 @@ def table_one(series: list[Series]) -> Figure:
     panels: list[Panel] = []
     for s in series:  # one axis per problem: losses and times are not comparable
         rows = [
-            {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.loss,
+            {"oracle": s.title, "iterations": run.iterations, "seed": run.seed, "loss": run.loss,
              "milliseconds": run.milliseconds, "run": run.id}
-            for count, runs in s.by_count.items()
-            for run in runs
-            if run.loss is not None
+            for run in s.runs if run.loss is not None
         ]  # fmt: skip
         for name, title, label in FINAL:
             if mine := [row for row in rows if row[name] is not None]:
