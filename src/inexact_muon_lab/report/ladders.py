@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from inexact_muon_lab.report.load import Results, RunRecord
@@ -125,10 +126,6 @@ class Series:
         return f"{', '.join(said)} diverged or failed, which counts against them" if said else ""
 
 
-Family = tuple[str, str, tuple[int, ...], str, bool]
-"""Study, family, pilot, heading and `alone` of a series."""
-
-
 def ladders(results: Results) -> list[Series]:
     """For each study, setting and family with at least two iteration counts: its most complete step size and momentum.
 
@@ -141,7 +138,7 @@ def ladders(results: Results) -> list[Series]:
         for run in runs:
             by_cell[run.cell].append(run)
         chosen = max(by_cell.values(), key=_completeness)
-        ladder = Series(*family, _cells(sorted(chosen, key=attrgetter("seed"))))
+        ladder = family(_cells(sorted(chosen, key=attrgetter("seed"))))
         if len(ladder.cells) >= 2:
             series.append(ladder)
     return sorted(series, key=lambda s: (-len(s.cells), s.images, s.study, s.family))
@@ -163,7 +160,7 @@ def grids(results: Results, momenta: int = 2) -> list[Series]:
         cells = _cells(runs)
         if len({momentum for by_cell in cells.values() for _, momentum in by_cell}) == 1:
             cells = {count: by_cell for count, by_cell in cells.items() if len(by_cell) >= 3}
-        grid = Series(*family, cells)
+        grid = family(cells)
         if len(grid.rates) >= 2 and len(grid.momenta) >= momenta:
             series.append(grid)
     return series
@@ -177,8 +174,8 @@ def _cells(runs: Iterable[RunRecord]) -> dict[int, dict[Cell, list[RunRecord]]]:
     return dict(sorted(cells.items()))
 
 
-def _families(results: Results) -> list[tuple[Family, list[RunRecord]]]:
-    """The runs of each study, setting and family of oracles that count iterations.
+def _families(results: Results) -> list[tuple[partial[Series], list[RunRecord]]]:
+    """The runs of each study, setting and family of oracles that count iterations, with a series that lacks its cells.
 
     The family's name is its label, and names the normaliser if others of the study have another.
     """
@@ -197,5 +194,7 @@ def _families(results: Results) -> list[tuple[Family, list[RunRecord]]]:
                 groups[run.setting, names[run.oracle]].append(run)
         pilot = study.declared.pilot if study.declared else ()
         alone = len(set(names.values())) == 1 and study.title != study.name
-        listed += [((study.name, name, pilot, study.title, alone), runs) for (_, name), runs in groups.items()]
+        listed += [
+            (partial(Series, study.name, name, pilot, study.title, alone), runs) for (_, name), runs in groups.items()
+        ]
     return listed
