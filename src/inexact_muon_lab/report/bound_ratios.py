@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 STUDY = "theory study"
 
 
-def figure(tables: tuple[Theory, ...], section: str) -> Figure:
+def figure(tables: tuple[Theory, ...]) -> Figure:
     """bound / measured by statement."""
     measured = [(named(STUDY, t.origin), [row for bound in t.rows for row in _rows(bound)]) for t in tables]
     panels = [charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
@@ -27,7 +27,7 @@ def figure(tables: tuple[Theory, ...], section: str) -> Figure:
         "(delta of 1 or more) is not drawn."
     )
     head = ("statement", "runs", "paper / measured: least", "median", "two numbers / measured: least", "median")
-    return Figure("theory", section, "Theory: bound against measured", "Theorems 1 to 7", caption, panels,
+    return Figure("theory", sources.BEYOND, "Theory: bound against measured", "Theorems 1 to 7", caption, panels,
                   Table(head, lines), sources.THEORY)  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from inexact_muon_lab.report import bound_ratios, charts, curve_figures, effects
 from inexact_muon_lab.report.figure import Figure, Row, Table
 from inexact_muon_lab.report.ladders import grids, in_words, ladders
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.report.sources import BEYOND, ORACLES
+from inexact_muon_lab.report.sources import ORACLES
 from inexact_muon_lab.report.tables import OracleRow
 from inexact_muon_lab.spec.oracle_text import parts
 
@@ -51,8 +51,8 @@ def _of(results: Results) -> list[Figure]:
         curve_figures.layers(measured),
         map_figures.accuracy_maps(pictures),
         curve_figures.baselines(results),
-        bound_ratios.figure(results.tables.theory, BEYOND),
-        rule_regrets.figure(results.tables.cotuning, BEYOND),
+        bound_ratios.figure(results.tables.theory),
+        rule_regrets.figure(results.tables.cotuning),
         oracles(results.tables.oracles),
     ]
 

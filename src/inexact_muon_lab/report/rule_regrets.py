@@ -17,7 +17,7 @@ SHARE = 1 / 3
 STILL = "the paper's rule moved nothing, because it uses delta alone and delta is 1 for every oracle here"
 
 
-def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
+def figure(problems: tuple[Cotuned, ...]) -> Figure:
     """Regret by rule, and predicted against observed optimum."""
     caption = (
         "Regret: final loss with the values that a rule carries from the source oracle, minus the target's own best on "
@@ -26,7 +26,7 @@ def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
     )
     head = ("problem", "source", "target", "best lr, alpha", "rule", "its lr, alpha", "loss", "regret")
     panels = [panel for p in problems for panel in _panels(p)]
-    return Figure("co-tuning", section, "Co-tuning: regret by rule", "Corollary 3", caption, panels,
+    return Figure("co-tuning", sources.BEYOND, "Co-tuning: regret by rule", "Corollary 3", caption, panels,
                   Table(head, [line for p in problems for line in _lines(p)]), sources.COTUNING)  # fmt: skip
 
 
