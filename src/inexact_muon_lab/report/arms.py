@@ -17,16 +17,7 @@ from inexact_muon_lab.report.figure import Table
 from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.report.records import RunRecord
 from inexact_muon_lab.spec.arms import Compare, differences, trained
-from inexact_muon_lab.statistics import (
-    CONFIRMED,
-    OPEN,
-    REFUTED,
-    Interval,
-    PValues,
-    all_of,
-    difference,
-    interval,
-)
+from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, Interval, PValues, all_of, difference, interval
 from inexact_muon_lab.store.outcome import ENDED
 
 

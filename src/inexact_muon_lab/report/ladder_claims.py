@@ -8,19 +8,7 @@ from math import exp, log
 
 from inexact_muon_lab.report.finding import Finding, joined, unknown
 from inexact_muon_lab.report.ladders import Series, iterations
-from inexact_muon_lab.statistics import (
-    FALSE,
-    LEVEL,
-    OPEN,
-    TRUE,
-    Interval,
-    PValues,
-    all_of,
-    difference,
-    known_value,
-    paired,
-    quantile,
-)
+from inexact_muon_lab.statistics import LEVEL, OPEN, Interval, PValues, all_of, difference, paired, quantile
 
 SATURATED, FIRST = 0.9, 0.5
 """Fractions of the whole gain that five and three iterations must achieve."""
@@ -32,8 +20,6 @@ CONSTANT = 2.0
 """Largest p90/p10 of the LMO error after the first tenth; the paper's numbers drift by 26.9/23.6 and 3.5/1.7."""
 ZERO = 1e-9
 """Smaller LMO errors, such as those of an exact oracle, are rounding: their ratios are taken at this value."""
-SLACK = 1e-6
-"""Relative rounding tolerance of inequalities between measured numbers."""
 
 
 def lower_loss(ladder: Series) -> Finding:
@@ -156,22 +142,6 @@ def error_constant(ladder: Series) -> Finding:
     text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
     note = joined(f"constant: below {CONSTANT:g}", ladder.lost())
     return Finding(ladder.evidence, text, ratio, ratio.below(CONSTANT), note, zone=(0.0, CONSTANT))
-
-
-def bounds_hold(ladder: Series) -> Finding:
-    """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; counted, not tested."""
-    checked, broken = 0, []
-    for run in ladder.runs:
-        checked += len(run.inexactness)
-        for step, layer, delta, eta, nu in run.inexactness:
-            slack = SLACK * (1 + abs(delta))
-            if abs(eta) > delta + slack or nu > 1 + delta + slack or 1 - eta > nu + slack:
-                broken.append(f"{layer} at step {step} of {run.id}")
-    if not checked:
-        return unknown(ladder.evidence, "no LMO error was recorded: telemetry.every")
-    text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    value, p = known_value(len(broken), len(ladder.seeds)), FALSE if broken else TRUE
-    return Finding(ladder.evidence, text, value, p, "; ".join(broken[:3]), count=(len(broken), checked))
 
 
 def _missing(ladder: Series, of: str, gain: Interval) -> str:
