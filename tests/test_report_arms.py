@@ -119,7 +119,7 @@ def test_arms_that_differ_in_an_undeclared_field_do_not_compare(tmp_path: Path, 
     assert found.sentence.startswith("not comparable")
     assert field in found.sentence
     built = build_page(tmp_path, pictures=False)
-    assert any(field in line for line in built.comparisons)
+    assert any(field in one.sentence for one in built.arms)
     assert found.sentence in built.page.read_text()
 
 

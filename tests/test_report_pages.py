@@ -28,7 +28,7 @@ from inexact_muon_lab.report.claims import CLAIMS, judge
 from inexact_muon_lab.report.figure import Figure
 from inexact_muon_lab.report.figures import figures
 from inexact_muon_lab.report.load import load
-from inexact_muon_lab.report.page import Shown
+from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.spec.oracle_text import OracleText, parts
 from inexact_muon_lab.statistics import optimum
 from inexact_muon_lab.store import store

@@ -17,14 +17,14 @@ from inexact_muon_lab.report import load, open_costs, paper
 from inexact_muon_lab.report.advice import advice
 from inexact_muon_lab.report.build import TEXT, announce, build
 from inexact_muon_lab.report.charts import RAMP, clipped, of_iterations
-from inexact_muon_lab.report.claim_rows import claim_groups, lead, tallies
 from inexact_muon_lab.report.claims import CLAIMS, Judged, deciding, judge
 from inexact_muon_lab.report.declarations import sentences
 from inexact_muon_lab.report.figures import figures
-from inexact_muon_lab.report.finding import COUNTS
-from inexact_muon_lab.report.forest import SIDE, WIDTH, forest, interval_text, numbers, strip
+from inexact_muon_lab.report.finding import COUNT
+from inexact_muon_lab.report.forest import SIDE, WIDTH, ClaimGroup, ClaimRow, claim_groups, interval_text, numbers
 from inexact_muon_lab.report.ladders import in_words
-from inexact_muon_lab.report.page import Shown
+from inexact_muon_lab.report.page import lead
+from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.spec.study import Decide
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED
 from inexact_muon_lab.store import packing, store
@@ -107,8 +107,8 @@ def test_a_damaged_reference_is_a_sentence(others: int, tmp_path: Path) -> None:
 def drawn(judged: list[Judged], claim: str, reference: list[Judged] | None = None) -> str:
     own = [item for item in judged if item.claim.id == claim]
     lent = [item for item in reference or [] if item.claim.id == claim]
-    one = strip(next(c for c in CLAIMS if c.id == claim), own, lent)
-    return str(forest(one.claim.unit.axis, [one]).draw(one))
+    row = ClaimRow(next(c for c in CLAIMS if c.id == claim), own, lent)
+    return str(ClaimGroup([row]).draw(row))
 
 
 def test_pictures_show_intervals_but_not_of_counts(tmp_path: Path) -> None:
@@ -159,15 +159,15 @@ def test_the_first_sentences_have_the_numbers_of_the_plot(tmp_path: Path) -> Non
 
 def test_claims_of_one_unit_share_a_scale_that_holds_the_papers_values(tmp_path: Path) -> None:
     for group in claim_groups(shown(everything(tmp_path))):
-        texts = [str(row.picture) for row in group.rows]
-        assert group.scale or group.axis is COUNTS
-        ends = [float(x) for text in texts for x in re.findall(r' c?x[12]?="([-\d.]+)"', text)]
+        texts = {row.claim.id: str(group.draw(row)) for row in group.rows}
+        assert group.scale or group.unit is COUNT
+        ends = [float(x) for text in texts.values() for x in re.findall(r' c?x[12]?="([-\d.]+)"', text)]
         assert all(SIDE <= x <= WIDTH - SIDE for x in ends)
         ticks = [float(x) for x in re.findall(r'<text x="([\d.]+)"', str(group.scale))]
         assert ticks == sorted(ticks)
-        assert len(ticks) >= 2 or group.axis is COUNTS
+        assert len(ticks) >= 2 or group.unit is COUNT
         for row in group.rows:
-            assert ('class="paper"' in str(row.picture)) == (row.claim.paper is not None and bool(row.numbers))
+            assert ('class="paper"' in texts[row.claim.id]) == (row.claim.paper is not None and bool(row.numbers))
 
 
 def test_only_declared_claims_are_counted_and_every_tally_adds_up(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_only_declared_claims_are_counted_and_every_tally_adds_up(tmp_path: Path
     write_tables(own, theory())
     page = shown(own)
     assert page.counted == set(family)
-    assert {sum(found.values()) for _, found in tallies(page)} == {3}
+    assert {sum(found.values()) for _, found in page.boards} == {3}
     built = build(own, pictures=False)
     console = Console(record=True, file=io.StringIO(), width=200)
     announce(built, console)
@@ -202,7 +202,7 @@ def test_the_first_sentences_have_numbers_and_names_are_words(tmp_path: Path) ->
     assert len(sentences) == 3
     for item, words in sentences:
         assert re.search(r"\d \(.*\d to .*\d( nats| points)?, 3 seeds\)", words), words
-        assert item.claim.unit.axis.unit in words
+        assert item.claim.unit.suffix in words
         assert item.finding.evidence in ("A byte GPT by Polar Express iterations, Polar Express", "Digits, Jordan")
     page = build(tmp_path, pictures=False).page.read_text()
     first, found = page.index('id="findings"'), page.index('id="claims"')

@@ -58,7 +58,13 @@ def decide(
     """
     plans = [_plan(path) for path in paths]
     _check(plans, claims)
-    _import(plans, out, packed)
+    serves = {file: [plan.name for plan in plans if packing.serves(file, plan)] for file in packed}
+    for file, users in serves.items():
+        if not users:
+            raise LabError(f"{file}: no run of {', '.join(plan.name for plan in plans)} to go on from")
+    for plan in plans:
+        if files := [file for file, users in serves.items() if plan.name in users]:
+            packing.import_packed(files, out / plan.name, plan)
     for plan in plans:
         if plan.decide:
             console.print(declaration(plan.name, plan.decide), highlight=False, soft_wrap=True)
@@ -79,17 +85,6 @@ def decide(
     if page:
         announce(build(out, console), console)
     return statuses
-
-
-def _import(plans: Sequence[StudyRuns], out: Path, packed: Sequence[Path]) -> None:
-    """Give each study the evidence's runs that it can use."""
-    served = {file: [plan for plan in plans if packing.serves(file, plan)] for file in packed}
-    for file, users in served.items():
-        if not users:
-            raise LabError(f"{file}: no run of {', '.join(plan.name for plan in plans)} to go on from")
-    for plan in plans:
-        if files := [file for file, users in served.items() if plan in users]:
-            packing.import_packed(files, out / plan.name, plan)
 
 
 def _spend(

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from inexact_muon_lab.report.claims import CLAIMS, Judged
-from inexact_muon_lab.report.finding import Finding
-from inexact_muon_lab.report.ladders import Grid
+from inexact_muon_lab.report.finding import unknown
+from inexact_muon_lab.report.ladders import Series
+from inexact_muon_lab.report.open_costs import mean_seconds
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.spec.study import Decide, StudyRuns
-from inexact_muon_lab.statistics import OPEN, extended, interval, optimum
+from inexact_muon_lab.statistics import OPEN, extended, optimum
 from inexact_muon_lab.store import store
 
 ROUNDS = 4
@@ -44,15 +45,8 @@ class Need:
     @property
     def record(self) -> dict[str, Any]:
         """Status and needs as plain data."""
-        return {
-            "study": self.study,
-            **self.item.record,
-            "has": self.has,
-            "wanted": self.required,
-            "runs": [spec.id for spec in self.runs],
-            "seconds": self.seconds,
-            "why": self.why,
-        }
+        numbers = {"has": self.has, "wanted": self.required, "runs": [spec.id for spec in self.runs]}
+        return {"study": self.study, **self.item.record, **numbers, "seconds": self.seconds, "why": self.why}
 
 
 def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, claims: Sequence[str]) -> list[Need]:
@@ -60,16 +54,18 @@ def needs(judged: Iterable[Judged], plan: StudyRuns, folder: Path, slots: int, c
     declared = plan.decide
     assert declared is not None
     stored = store.runs(folder)
-    rate = _seconds(stored)
-    cells = _cells((*plan.runs, *(run.spec for run in stored)), declared)
+    rate = mean_seconds(stored)
+    specs = [msgspec.structs.replace(spec, seed=declared.pilot[0]) for spec in (*plan.runs, *(r.spec for r in stored))]
+    cells = list({spec.id: spec for spec in specs}.values())  # one run per cell, regardless of its seed
     ended = {run.id for run in stored if run.outcome is not None}
     names = [name for name in declared.width if not claims or name in claims]
     mine = [item for item in judged if item.study == plan.name and item.claim.id in names]
-    unknown = [claim for claim in CLAIMS if claim.id in names and claim.id not in {item.claim.id for item in mine}]
-    mine += [Judged(claim, Finding(plan.name, "", interval([]), OPEN), OPEN, plan.name) for claim in unknown]
+    judged_here = {item.claim.id for item in mine}
+    without = [claim for claim in CLAIMS if claim.id in names and claim.id not in judged_here]
+    mine += [Judged(claim, unknown(plan.name), OPEN) for claim in without]
     statuses = []
     for item in mine:
-        runs, why = _missing(item, plan, declared, cells)
+        runs, why = _missing(item, plan.runs, declared, cells)
         untrained = tuple(spec for spec in runs if spec.id not in ended)
         cost = len(untrained) * rate / slots if rate is not None else None
         statuses.append(Need(plan.name, item, item.finding.interval.n, item.finding.required, untrained, cost, why))
@@ -83,7 +79,7 @@ def with_seeds(cells: Iterable[RunSpec], chosen: Iterable[int]) -> tuple[RunSpec
 
 
 def _missing(
-    item: Judged, plan: StudyRuns, declared: Decide, cells: Sequence[RunSpec]
+    item: Judged, pilot: Sequence[RunSpec], declared: Decide, cells: Sequence[RunSpec]
 ) -> tuple[tuple[RunSpec, ...], str]:
     """(runs, why): the pilot, or cells beyond an edge, or seeds."""
     finding = item.finding
@@ -92,7 +88,7 @@ def _missing(
     if not finding.required:
         return with_seeds(cells, declared.pilot), "the pilot is not complete"
     if finding.on_edge:
-        more = _beyond(item.series, plan, declared) if isinstance(item.series, Grid) else ()
+        more = _beyond(item.series, pilot, declared.pilot) if item.series else ()
         return more, "an optimum is on the grid's edge" if more else "an optimum is on an edge that cannot be extended"
     if finding.required > declared.most:
         return (), f"needs {finding.required} seeds, the study allows {declared.most}"
@@ -102,24 +98,11 @@ def _missing(
     return (), ""
 
 
-def _cells(specs: Iterable[RunSpec], declared: Decide) -> list[RunSpec]:
-    """One run per cell, regardless of its seed."""
-    first = declared.pilot[0]
-    by_id = {(cell := msgspec.structs.replace(spec, seed=first)).id: cell for spec in specs}
-    return list(by_id.values())
-
-
-def _seconds(stored: Iterable[store.Run]) -> float | None:
-    """Mean wall time of the ended runs."""
-    times = [sum(run.outcome.seconds.values()) for run in stored if run.outcome and run.outcome.seconds]
-    return sum(times) / len(times) if times else None
-
-
-def _beyond(grid: Grid, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...]:
+def _beyond(grid: Series, pilot: Sequence[RunSpec], seeds: Sequence[int]) -> tuple[RunSpec, ...]:
     """Cells beyond the edges at which optima of a grid lie, for all of its seeds and oracles."""
     rates, alphas = _next(grid)
     for field, axis, more in (("lr", grid.rates, rates), ("momentum", grid.momenta, alphas)):
-        planned = {getattr(spec.optimizer, field, None) for spec in plan.runs}
+        planned = {getattr(spec.optimizer, field, None) for spec in pilot}
         if len(axis) + len(more) > len(planned) + ROUNDS:
             return ()
     momenta = sorted({*grid.momenta, *(round(1.0 - alpha, 6) for alpha in alphas)})
@@ -131,11 +114,11 @@ def _beyond(grid: Grid, plan: StudyRuns, declared: Decide) -> tuple[RunSpec, ...
         for lr, momentum in cells:
             options: Any = msgspec.structs.replace(template.optimizer, lr=lr, momentum=momentum)
             spec = msgspec.structs.replace(template, optimizer=options)
-            beyond |= {one.id: one for one in with_seeds([spec], sorted({*grid.seeds, *declared.pilot}))}
+            beyond |= {one.id: one for one in with_seeds([spec], sorted({*grid.seeds, *seeds}))}
     return tuple(beyond.values())
 
 
-def _next(grid: Grid) -> tuple[set[float], set[float]]:
+def _next(grid: Series) -> tuple[set[float], set[float]]:
     """New step sizes and alphas, one beyond each end at which some seed has its optimum."""
     rates, alphas = set[float](), set[float]()
     known = [1.0 - momentum for momentum in reversed(grid.momenta)]

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 
 from inexact_muon_lab.report.load import Results, RunRecord
-from inexact_muon_lab.statistics import CONFIRMED, Interval, interval, paired
+from inexact_muon_lab.statistics import CONFIRMED, Cell, interval, paired
 from inexact_muon_lab.store.outcome import MEASURED
 
 MARGIN = 0.0025
 """An oracle is as good as the best one if its loss is higher by less than this share."""
-Setting = tuple[float, float | None]
-"""(step size, momentum)"""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tuned:
     """An oracle at its best step size and momentum, by mean loss over the seeds that all cells share.
 
@@ -28,21 +25,14 @@ class Tuned:
 
     oracle: str
     iterations: float
-    at: Setting
+    at: Cell
     losses: dict[int, float]
     edges: tuple[str, ...]
     tied: bool
 
-    @cached_property
-    def loss(self) -> Interval:
-        """Interval of the loss over seeds."""
-        return interval(self.losses)
-
-    @property
-    def words(self) -> str:
-        """Oracle, step size and momentum as text."""
-        momentum = "" if self.at[1] is None else f", momentum {self.at[1]:g}"
-        return f"{self.oracle} at lr {self.at[0]:.3g}{momentum}"
+    def __post_init__(self) -> None:
+        self.loss = interval(self.losses)
+        self.words = f"{self.oracle} at lr {self.at[0]:.3g}, momentum {self.at[1]:g}"
 
 
 def advice(results: Results) -> list[str]:
@@ -60,16 +50,20 @@ def advice(results: Results) -> list[str]:
         oracles = [tuned for text, runs in by_oracle.items() if (tuned := _tuned(text, runs)) is not None]
         if len(oracles) >= 2:
             best = min(oracles, key=lambda t: t.loss.mean)
-            choices.append((titles[study], oracles, best, _chosen(oracles, best)))
+            margin = MARGIN * abs(best.loss.mean)
+            differences = [(t, interval(paired(t.losses, best.losses))) for t in oracles]
+            same = [t for t, worse in differences if worse.no_worse(margin).verdict() == CONFIRMED]
+            cheapest = min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
+            choices.append((titles[study], oracles, best, cheapest))
     choices.sort(key=lambda item: (bool(item[3].edges), -item[3].loss.n))
     return [_sentence(*choice) for choice in choices]
 
 
 def _tuned(oracle: str, runs: list[RunRecord]) -> Tuned | None:
     """Its best cell among those of which no run diverged, by the seeds that all of these have."""
-    cells: dict[Setting, dict[int, float | None]] = defaultdict(dict)
+    cells: dict[Cell, dict[int, float | None]] = defaultdict(dict)
     for run in runs:
-        cells[run.lr, run.momentum][run.seed] = run.loss
+        cells[run.cell][run.seed] = run.loss
     stable = {
         cell: {seed: loss for seed, loss in by_seed.items() if loss is not None}
         for cell, by_seed in cells.items()
@@ -79,17 +73,9 @@ def _tuned(oracle: str, runs: list[RunRecord]) -> Tuned | None:
     if not shared:
         return None
     at = min(stable, key=lambda cell: sum(stable[cell][seed] for seed in shared))
-    ends = ((name, sorted({cell[k] or 0.0 for cell in cells}), at[k]) for k, name in enumerate(("lr", "momentum")))
+    ends = ((name, sorted({cell[k] for cell in cells}), at[k]) for k, name in enumerate(("lr", "momentum")))
     edges = tuple(name for name, axis, value in ends if len(axis) > 1 and value in (axis[0], axis[-1]))
-    count = runs[0].oracle.iterations if runs[0].oracle else None
-    return Tuned(oracle, inf if count is None else count, at, stable[at], edges, runs[0].tied)
-
-
-def _chosen(oracles: list[Tuned], best: Tuned) -> Tuned:
-    """The cheapest oracle significantly within MARGIN of the best one's loss, each at its own best step size."""
-    margin = MARGIN * abs(best.loss.mean)
-    same = [t for t in oracles if interval(paired(t.losses, best.losses)).no_worse(margin).verdict() == CONFIRMED]
-    return min([best, *same], key=lambda t: (t.iterations, t.loss.mean))
+    return Tuned(oracle, runs[0].iterations or inf, at, stable[at], edges, runs[0].tied)
 
 
 def _sentence(study: str, oracles: list[Tuned], best: Tuned, chosen: Tuned) -> str:

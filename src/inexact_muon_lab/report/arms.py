@@ -8,7 +8,7 @@ field that the study does not declare are not compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -16,22 +16,12 @@ from typing import Any
 from inexact_muon_lab.report.figure import Table
 from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.report.records import RunRecord
-from inexact_muon_lab.spec.arms import Arm, Compare, differences, trained
-from inexact_muon_lab.statistics import (
-    CONFIRMED,
-    OPEN,
-    REFUTED,
-    Interval,
-    PValues,
-    Verdict,
-    all_of,
-    difference,
-    interval,
-)
+from inexact_muon_lab.spec.arms import Compare, differences, trained
+from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, Interval, PValues, all_of, difference, interval
 from inexact_muon_lab.store.outcome import ENDED
 
 
-@dataclass(frozen=True)
+@dataclass
 class Against:
     """An arm minus another one, seed by seed.
 
@@ -39,6 +29,8 @@ class Against:
         differs: (field, value of the arm, value of the other, "arm", "own" or "undeclared").
         diverged: seeds of which one of the two diverged or failed.
         environment: what differs in data, versions or CPU between runs of one seed, or between two runs of one arm.
+        undeclared: why the two do not compare; empty if they do.
+        moved: rates at which the two have values of their own.
     """
 
     other: str
@@ -47,18 +39,13 @@ class Against:
     diverged: tuple[int, ...] = ()
     environment: tuple[str, ...] = ()
 
-    @property
-    def undeclared(self) -> list[str]:
-        """Why the two do not compare; empty if they do."""
-        return [*(field for field, _, _, role in self.differs if role == "undeclared"), *self.environment]
-
-    @property
-    def moved(self) -> list[str]:
-        """Rates at which the two have values of their own."""
-        return [field for field, _, _, role in self.differs if role == "own"]
+    def __post_init__(self) -> None:
+        fields = [field for field, _, _, role in self.differs if role == "undeclared"]
+        self.undeclared = [*fields, *self.environment]
+        self.moved = [field for field, _, _, role in self.differs if role == "own"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
     """The claim that one arm of a study ends lower than another.
 
@@ -66,6 +53,8 @@ class Comparison:
         level: mean loss of the arm it is compared with.
         margin: the smallest gain that counts, a loss.
         held: what the study declares to be equal.
+        parts: the arm it is compared with and the controls.
+        verdict: by itself: comparisons of a study are declared, one primary one each.
     """
 
     study: str
@@ -77,30 +66,22 @@ class Comparison:
     margin: float
     held: str
 
-    @property
-    def parts(self) -> tuple[Against, ...]:
-        """The arm it is compared with and the controls."""
-        return self.first, *self.controls
+    def __post_init__(self) -> None:
+        self.parts = (self.first, *self.controls)
+        self.verdict = self.p.verdict()
 
     @property
     def p(self) -> PValues:
         """Better than the other arm and than every control; refuted if the gain over one is surely below the margin."""
-        parts = self.parts
-        if any(part.undeclared or part.diverged for part in parts):
+        if any(part.undeclared or part.diverged for part in self.parts):
             return OPEN
-        confirm = all_of(*(part.loss.below(0.0) for part in parts)).confirm
-        refute = all_of(*(part.loss.below(-self.margin) for part in parts)).refute
+        confirm = all_of(*(part.loss.below(0.0) for part in self.parts)).confirm
+        refute = all_of(*(part.loss.below(-self.margin) for part in self.parts)).refute
         uncontrolled = self.first.moved and not self.controls
         return PValues(1.0 if uncontrolled else confirm, refute)
 
     @property
-    def verdict(self) -> Verdict:
-        """By itself: comparisons of a study are declared, one primary one each."""
-        return self.p.verdict()
-
-    @property
     def sentence(self) -> str:
-        """The verdict in words."""
         parts = self.parts
         if fields := sorted({field for part in parts for field in part.undeclared}):
             return f"not comparable: the arms differ in {', '.join(fields)}, which the study does not declare"
@@ -123,7 +104,7 @@ def comparisons(results: Results) -> list[Comparison]:
     return [one for study in results.studies if study.compare for one in _of(study, study.compare)]
 
 
-def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
+def _of(study: StudyRecord, compare: Compare) -> Iterator[Comparison]:
     runs: dict[str, dict[int, RunRecord]] = defaultdict(dict)
     twofold: dict[str, set[str]] = defaultdict(set)
     for run in study.runs:
@@ -131,7 +112,6 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
         if arm is not None and run.state in ENDED:
             # two runs of an arm and seed: which of them counts is not said
             twofold[arm.name] |= differences(runs[arm.name].setdefault(run.seed, run).spec, run.spec).keys()
-    declared = []
     for arm in (arm for arm in compare.arm if arm.against):
         first, *controls = (
             _against(name, runs[arm.name], runs[name], compare, twofold[arm.name] | twofold[name])
@@ -139,9 +119,12 @@ def _of(study: StudyRecord, compare: Compare) -> list[Comparison]:
         )
         losses = [run.loss for run in runs[arm.against].values() if run.loss is not None]
         level = sum(losses) / max(1, len(losses))
+        fields = trained(study.runs[0].spec)
+        values = ", ".join(f"{field.removeprefix('optimizer.')} {fields.get(field)}" for field in compare.held)
+        own = ", ".join(field.removeprefix("optimizer.") for field in compare.own) or "nothing"
+        held = f"{arm.name}: tuned for each arm on other seeds: {own}; held equal: {values or 'the rest'}"
         about = (study.name, study.title, arm.name, first, tuple(controls))
-        declared.append(Comparison(*about, level, compare.margin * level, _held(arm, compare, study.runs[0])))
-    return declared
+        yield Comparison(*about, level, compare.margin * level, held)
 
 
 def _against(
@@ -160,23 +143,22 @@ def _against(
     return Against(name, interval(losses), differs, diverged, tuple(sorted(other)))
 
 
-def _held(arm: Arm, compare: Compare, run: RunRecord) -> str:
-    """What the study declares to be equal, with its value, and the rest."""
-    fields = trained(run.spec)
-    values = ", ".join(f"{field.removeprefix('optimizer.')} {fields.get(field)}" for field in compare.held)
-    own = ", ".join(field.removeprefix("optimizer.") for field in compare.own) or "nothing"
-    return f"{arm.name}: tuned for each arm on other seeds: {own}; held equal: {values or 'the rest'}"
-
-
 def tables(compared: Iterable[Comparison]) -> list[Table]:
     """For each comparison: the differences of losses, and under it what differs between the arms."""
+
+    def signed(loss: Interval) -> str:
+        return f"{loss.mean:+.4f} ({loss.low:+.4f} to {loss.high:+.4f})" if loss.n > 1 else f"{loss.mean:+.4f}"
+
+    def short(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else "none" if value is None else str(value)
+
     output = []
     for one in compared:
-        losses = [(part.other, _signed(part.loss), f"{part.loss.n} seeds") for part in one.parts]
+        losses = [(part.other, signed(part.loss), f"{part.loss.n} seeds") for part in one.parts]
         title = f"{one.arm}: {one.sentence} ({one.held})"
         output.append(Table(("minus", "loss, 95 % interval", "sample"), losses, title))
         fields = [
-            (part.other, field, _short(a), _short(b), role) for part in one.parts for field, a, b, role in part.differs
+            (part.other, field, short(a), short(b), role) for part in one.parts for field, a, b, role in part.differs
         ]
         output.append(Table(("against", "field", one.arm, "the other", "declared as"), fields, "what differs"))
     return output
@@ -197,11 +179,3 @@ def unmatched(study: StudyRecord) -> list[str]:
             mine = f"{min(oracles)} and {min(theirs)}"
             lines.append(f"{study.name}: {mine} are not compared: they differ in {', '.join(fields)}")
     return lines
-
-
-def _signed(loss: Interval) -> str:
-    return f"{loss.mean:+.4f} ({loss.low:+.4f} to {loss.high:+.4f})" if loss.n > 1 else f"{loss.mean:+.4f}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Section on theory: every bound against measured values on problems with proved constants."""
+"""Every bound against measured values: on problems with proved constants, and between the numbers of a training."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Iterator
 
 from inexact_muon_lab.report import charts, sources
 from inexact_muon_lab.report.figure import Figure, Row, Table
-from inexact_muon_lab.report.finding import Count, Finding
-from inexact_muon_lab.report.ladders import oracle_in_words
+from inexact_muon_lab.report.finding import Finding, unknown
+from inexact_muon_lab.report.ladders import Series, oracle_in_words
 from inexact_muon_lab.report.tables import Bound, Theory, named
 from inexact_muon_lab.statistics import FALSE, OPEN, TRUE, known_value, quantile
 
 ROUNDING = 1e-9
 """Relative rounding tolerance of inequalities."""
+SLACK = 1e-6
+"""Relative rounding tolerance of inequalities between measured numbers."""
 STUDY = "theory study"
 
 
-def figure(tables: tuple[Theory, ...], section: str) -> Figure:
+def figure(tables: tuple[Theory, ...]) -> Figure:
     """bound / measured by statement."""
     measured = [(named(STUDY, t.origin), [row for bound in t.rows for row in _rows(bound)]) for t in tables]
     panels = [charts.ratios(f"{name}: bound / measured, 1 is tight", rows) for name, rows in measured if rows]
@@ -27,7 +29,7 @@ def figure(tables: tuple[Theory, ...], section: str) -> Figure:
         "(delta of 1 or more) is not drawn."
     )
     head = ("statement", "runs", "paper / measured: least", "median", "two numbers / measured: least", "median")
-    return Figure("theory", section, "Theory: bound against measured", "Theorems 1 to 7", caption, panels,
+    return Figure("theory", sources.BEYOND, "Theory: bound against measured", "Theorems 1 to 7", caption, panels,
                   Table(head, lines), sources.THEORY)  # fmt: skip
 
 
@@ -64,5 +66,21 @@ def every_bound_holds(table: Theory) -> Finding:
     text = f"{len(broken)} of {checked} bounds lie below what was measured" if checked else ""
     note = "; ".join(broken[:3]) or (f"{close} within the noise of the measurement" if close else "")
     p = FALSE if broken else OPEN if close or not checked else TRUE
-    count = Count(len(broken), checked)
-    return Finding(named(STUDY, table.origin), text, known_value(len(broken), checked), p, note, "bound", count=count)
+    value = known_value(len(broken), checked)
+    return Finding(named(STUDY, table.origin), text, value, p, note, "bound", count=(len(broken), checked))
+
+
+def bounds_hold(ladder: Series) -> Finding:
+    """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; counted, not tested."""
+    checked, broken = 0, []
+    for run in ladder.runs:
+        checked += len(run.inexactness)
+        for step, layer, delta, eta, nu in run.inexactness:
+            slack = SLACK * (1 + abs(delta))
+            if abs(eta) > delta + slack or nu > 1 + delta + slack or 1 - eta > nu + slack:
+                broken.append(f"{layer} at step {step} of {run.id}")
+    if not checked:
+        return unknown(ladder.evidence, "no LMO error was recorded: telemetry.every")
+    text = f"{len(broken)} of {checked} measured layers outside the bounds"
+    value, p = known_value(len(broken), len(ladder.seeds)), FALSE if broken else TRUE
+    return Finding(ladder.evidence, text, value, p, "; ".join(broken[:3]), count=(len(broken), checked))

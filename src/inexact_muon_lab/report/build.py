@@ -12,7 +12,8 @@ from inexact_muon_lab.report import export, load
 from inexact_muon_lab.report.claims import SENTENCES, WITHDRAWN, findings, judge, overall, tally
 from inexact_muon_lab.report.figures import figures
 from inexact_muon_lab.report.open_costs import command
-from inexact_muon_lab.report.page import Shown, page
+from inexact_muon_lab.report.page import page
+from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED
 from inexact_muon_lab.store.files import replace
 
@@ -58,7 +59,8 @@ def announce(built: Shown, console: Console) -> None:
     for verdict in (CONFIRMED, REFUTED):
         decided = [SENTENCES[name] for name, one in overall(judged).items() if one == verdict]
         lines += [f"{verdict}: {'; '.join(decided)}"] if decided else []
-    lines += [*built.comparisons, *built.advice[:1]]
+    lines += [f"{one.title}, {one.arm} against {one.first.other}: {one.sentence}" for one in built.arms]
+    lines += built.advice[:1]
     lines += [f"{len(built.advice) - 1} more of these are on the page"] if len(built.advice) > 1 else []
     lines += built.unfinished
     lines += [f"to go on: {built.command_line} --budget 10m"] if built.command_line and built.unfinished else []

@@ -56,9 +56,9 @@ def panel(
     return Panel(title, rows, spec)
 
 
-def of_iterations(count: int | None) -> str:
-    """The colour of an oracle by its iterations; grey if it has none."""
-    return GREY if count is None else RAMP[min(max(count, 1), len(RAMP)) - 1]
+def of_iterations(count: int) -> str:
+    """The colour of an oracle by its iterations."""
+    return RAMP[min(max(count, 1), len(RAMP)) - 1]
 
 
 def curves(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import zip_longest
 from math import log2
 from typing import Any, Literal
@@ -13,10 +13,10 @@ from inexact_muon_lab.report import bound_ratios, paper, rule_regrets, sources
 from inexact_muon_lab.report import grid_claims as grid
 from inexact_muon_lab.report import ladder_claims as ladder
 from inexact_muon_lab.report.declarations import planned, promised
-from inexact_muon_lab.report.finding import COUNT, LOG2_RATIO, LOG_RATIO, LOSS, PLAIN_RATIO, SHARE, Finding, Unit
+from inexact_muon_lab.report.finding import COUNT, LOG2_RATIO, LOG_RATIO, LOSS, RATIO, SHARE, Finding, Unit, unknown
 from inexact_muon_lab.report.ladders import Series, grids, ladders
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues, Verdict, holm, interval
+from inexact_muon_lab.statistics import CONFIRMED, OPEN, REFUTED, UNDECIDED, PValues, Verdict, holm
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ CLAIMS = (
     _losses("goes-on", "From five iterations to eight the loss goes on falling", "Table 1", ladder.goes_on,
             paper=paper.GAIN[8] - paper.GAIN[5]),
     _losses("time", "Training time grows slightly with iterations", "Figure 3b, Table 1", ladder.time_grows,
-            unit=PLAIN_RATIO, paper=paper.MINUTES[8] / paper.MINUTES[1]),
+            unit=RATIO, paper=paper.MINUTES[8] / paper.MINUTES[1]),
     _maps("lr-moves", "The best step size moves down with inexactness", "Figure 1b, Corollary 3", grid.lr_moves_down,
           unit=LOG2_RATIO, paper=log2(paper.LR_RATIO)),
     _maps("alpha-moves", "The best momentum weight moves up with inexactness", "Corollary 3", grid.alpha_moves_up,
@@ -68,15 +68,15 @@ CLAIMS = (
     _errors("error-ordered", "The LMO error falls with every iteration", "Figure 4", ladder.error_ordered,
             unit=LOG_RATIO),
     _errors("error-constant", "The LMO error is roughly constant in training", "Figure 4", ladder.error_constant,
-            unit=PLAIN_RATIO),
+            unit=RATIO),
     Claim("cnn-loss", "Image training loss falls with precision", "Figure 2a", ladder.lower_loss, "ladder",
           sources.CNN_ITERATIONS, True),
     _accuracies("best-accuracy", "The best accuracy rises with precision", "Figure 2b", grid.best_accuracy_rises),
     _accuracies("accuracy-gap", "The gap between best and worst accuracy shrinks", "Figure 2b", grid.gap_shrinks),
     _accuracies("accuracy-region", "The region of high accuracy grows with precision", "Figure 5",
                 grid.accuracy_region_grows),
-    _errors("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1", ladder.bounds_hold,
-            unit=COUNT),
+    _errors("bounds", "Gap and overshoot stay within the bounds that delta gives", "Assumption 1",
+            bound_ratios.bounds_hold, unit=COUNT),
     Claim("theory", "Every bound holds", "Theorems 1 to 7", bound_ratios.every_bound_holds, "theory", sources.THEORY,
           unit=COUNT),
     _rules("paper-rule", "The paper's rule beats keeping step size and momentum", "Corollary 3",
@@ -93,33 +93,30 @@ They stay in its family: a claim that is removed after looking must not decide t
 SENTENCES = {claim.id: claim.sentence for claim in CLAIMS}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Judged:
     """A claim on one body of evidence.
 
     Attributes:
         finding: with the verdict for this claim alone.
         p: p-values after Holm's correction over the claims of the page; those of the finding if it is counted.
-        study: of the runs; empty for tables.
         series: the runs; None for tables and without data.
+        study: of the runs; empty for tables.
+        tested: part of the correction: not if counted, with fewer than two seeds, or not testable.
+        verdict: after the correction, which may leave a claim undecided but never reverses it.
     """
 
     claim: Claim
     finding: Finding
     p: PValues
-    study: str = ""
     series: Series | None = None
 
-    @property
-    def tested(self) -> bool:
-        """Whether it is part of the correction: not if counted, with fewer than two seeds, or not testable."""
-        return not self.finding.count and self.finding.testable and self.finding.interval.n >= 2
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        """The verdict after the correction, which may leave a claim undecided but never reverses it."""
+    def __post_init__(self) -> None:
+        self.study = self.series.study if self.series else ""
+        self.tested = not self.finding.count and self.finding.testable and self.finding.interval.n >= 2
         corrected = self.p.verdict()
-        return UNDECIDED if corrected == CONFIRMED and self.finding.verdict == REFUTED else corrected
+        against = corrected == CONFIRMED and self.finding.verdict == REFUTED
+        self.verdict: Verdict = UNDECIDED if against else corrected
 
     @property
     def changed(self) -> str:
@@ -128,6 +125,11 @@ class Judged:
             return ""
         p = self.finding.p.refute if self.finding.verdict == REFUTED else self.finding.p.confirm
         return f"{self.finding.verdict} by itself (p {p:.2g}), not among the claims of this page"
+
+    @property
+    def notes(self) -> list[str]:
+        """The claim's own note, the effect of the correction, noise and detectable difference: those that there are."""
+        return [line for line in (self.finding.note, self.changed, self.finding.noise) if line]
 
     @property
     def record(self) -> dict[str, Any]:
@@ -154,37 +156,28 @@ def judge(results: Results, withdrawn: int = 0) -> list[Judged]:
     }
     items: list[Judged] = []
     for claim in CLAIMS:
-        matching = [body for body in bodies[claim.on] if claim.images is None or claim.images == body.images]
-        rows = [_alone(claim, body) for body in matching]
+        rows = []
+        for body in bodies[claim.on]:
+            if claim.images is None or claim.images == body.images:
+                finding = claim.judge(body)
+                rows.append(Judged(claim, finding, finding.p, body if isinstance(body, Series) else None))
         if not rows:
-            rows = [Judged(claim, Finding("no data", "", interval([]), OPEN, claim.source), OPEN)]
+            rows = [Judged(claim, unknown("no data", claim.source), OPEN)]
         items += [row for row in rows if row.finding.statistic] or rows[:1]
-    declared = {study.name: study.declared for study in results.studies if study.declared}
-    most = {name: len(one.pilot) for name, one in declared.items()}
-    for item in (item for item in items if item.study in declared):
-        required = promised(item.finding, declared[item.study], item.claim.id) or 0
-        most[item.study] = max(most[item.study], required)
-    for k, item in enumerate(items):
-        if item.study in declared:
-            finding = planned(item.finding, declared[item.study], item.claim.id, most[item.study])
-            items[k] = replace(item, finding=finding, p=finding.p)
-    return _corrected(items, len({name for one in declared.values() for name in one.family}), withdrawn)
-
-
-def _alone(claim: Claim, body: Any) -> Judged:
-    """A claim on one body of evidence, without correction."""
-    finding = claim.judge(body)
-    return Judged(claim, finding, finding.p, *((body.study, body) if isinstance(body, Series) else ()))
-
-
-def _corrected(items: list[Judged], size: int, withdrawn: int) -> list[Judged]:
-    """Holm's correction over the tested claims, which are `size` if more were declared."""
+    for study in results.studies:
+        if study.declared is not None:
+            mine = [k for k, item in enumerate(items) if item.study == study.name]
+            required = [promised(items[k].finding, study.declared, items[k].claim.id) or 0 for k in mine]
+            most = max([len(study.declared.pilot), *required])
+            for k in mine:
+                finding = planned(items[k].finding, study.declared, items[k].claim.id, most)
+                items[k] = replace(items[k], finding=finding, p=finding.p)
     tested: dict[str, list[int]] = {}
     for k, item in enumerate(items):
         if item.tested:
             tested.setdefault(item.claim.id, []).append(k)
     members = {name: [items[k].p for k in rows] for name, rows in tested.items()}
-    for name, adjusted in holm(members, max(size, len(members) + withdrawn)).items():
+    for name, adjusted in holm(members, max(len(results.family), len(members) + withdrawn)).items():
         for k, p in zip(tested[name], adjusted, strict=True):
             items[k] = replace(items[k], p=p)
     return items
@@ -197,13 +190,6 @@ def overall(judged: Iterable[Judged]) -> dict[str, Verdict]:
         known = (verdicts.get(item.claim.id, UNDECIDED), item.verdict)
         verdicts[item.claim.id] = REFUTED if REFUTED in known else CONFIRMED if CONFIRMED in known else UNDECIDED
     return verdicts
-
-
-def asked(results: Results, judged: list[Judged]) -> set[str]:
-    """Claims that are counted: those that the studies declare, or without a declaration those that have data."""
-    declared = {name for study in results.studies if study.declared for name in study.declared.family}
-    declared &= SENTENCES.keys()  # of other versions' stores a family may name claims that are gone
-    return declared or {item.claim.id for item in judged if item.finding.statistic}
 
 
 def tally(judged: list[Judged], counted: Iterable[str]) -> dict[Verdict, int]:

@@ -16,7 +16,7 @@ from rich.console import Console
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.report import tables
 from inexact_muon_lab.report.build import FILES, PAGE, TEXT, announce, build
-from inexact_muon_lab.report.claim_rows import Shown
+from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.store import store
 from inexact_muon_lab.store.pack import is_packed
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from inexact_muon_lab.report import charts, paper
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
-from inexact_muon_lab.report.ladders import Ladder, in_words, iterations
+from inexact_muon_lab.report.ladders import Series, in_words, iterations
 from inexact_muon_lab.report.load import Results, RunRecord
 from inexact_muon_lab.report.sources import BEYOND, CNN_ITERATIONS, GPT_ITERATIONS, OPTIMIZERS, PAPER
 from inexact_muon_lab.statistics import interval
@@ -29,7 +29,7 @@ FINAL = (
 """What is plotted of each run: attribute, title, label of the axis."""
 
 
-def convergence(series: list[Ladder]) -> Figure:
+def convergence(series: list[Series]) -> Figure:
     """Validation loss over steps."""
     panels = [
         charts.curves(_at(s), rows, "loss", label="validation loss (nats)")
@@ -41,7 +41,7 @@ def convergence(series: list[Ladder]) -> Figure:
                   missing=GPT_ITERATIONS)  # fmt: skip
 
 
-def training(series: list[Ladder]) -> Figure:
+def training(series: list[Series]) -> Figure:
     """Training loss over steps, by precision."""
     series = [s for s in series if any(len(run.records("train")) > 8 for run in s.runs)] or series
     panels = [
@@ -77,8 +77,8 @@ def _best_rates(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return [run for configurations in by_optimizer.values() for run in min(configurations.values(), key=mean_loss)]
 
 
-def _curves(s: Ladder, kind: str, key: str = "loss", column: str = "loss") -> list[Row]:
-    return [{"iterations": n, **row} for n in s.rungs for run in s.rungs[n] for row in _curve(run, kind, key, column)]
+def _curves(s: Series, kind: str, key: str = "loss", column: str = "loss") -> list[Row]:
+    return [{"iterations": run.iterations, **row} for run in s.runs for row in _curve(run, kind, key, column)]
 
 
 def _curve(run: RunRecord, kind: str = "validation", key: str = "loss", column: str = "loss") -> Iterator[Row]:
@@ -87,21 +87,19 @@ def _curve(run: RunRecord, kind: str = "validation", key: str = "loss", column: 
         yield {"step": r["step"], column: r[key], "seed": run.seed, "run": run.id, "study": run.study}
 
 
-def table_one(series: list[Ladder]) -> Figure:
+def table_one(series: list[Series]) -> Figure:
     """Final loss and time by iterations, with the paper's table."""
     panels: list[Panel] = []
     for s in series:  # one axis per problem: losses and times are not comparable
         rows = [
-            {"oracle": s.title, "iterations": count, "seed": run.seed, "loss": run.loss,
+            {"oracle": s.title, "iterations": run.iterations, "seed": run.seed, "loss": run.loss,
              "milliseconds": run.milliseconds, "run": run.id}
-            for count, runs in s.rungs.items()
-            for run in runs
-            if run.loss is not None
+            for run in s.runs if run.loss is not None
         ]  # fmt: skip
         for name, title, label in FINAL:
             if mine := [row for row in rows if row[name] is not None]:
                 panels.append(charts.ladder(f"{s.title}: {title}", mine, name, label))
-    lines = [(s.title, str(count), *_final(s, count)) for s in series for count in s.rungs]
+    lines = [(s.title, str(count), *_final(s, count)) for s in series for count in s.by_count]
     head = ("runs", "iterations", "seeds", "loss", "± 95 %", "ms per step")
     caption = (
         "A dot is a run. Times are this machine's and noisy when it is shared; telemetry and evaluation do not count."
@@ -110,20 +108,20 @@ def table_one(series: list[Ladder]) -> Figure:
                   Table(head, lines), GPT_ITERATIONS, PRINTED)  # fmt: skip
 
 
-def _final(s: Ladder, count: int) -> tuple[str, ...]:
+def _final(s: Series, count: int) -> tuple[str, ...]:
     loss, time = (interval(s.values(count, number)) for number in ("loss", "milliseconds"))
     mean, half = f"{loss.mean:.4f}" if loss.n else "-", f"{loss.high - loss.mean:.4f}" if loss.n > 1 else "-"
     return str(loss.n), mean, half, f"{time.mean:.1f}" if time.n else "-"
 
 
-def lmo_error(series: list[Ladder]) -> Figure:
+def lmo_error(series: list[Series]) -> Figure:
     """The LMO error, summed over layers, over training."""
     panels, lines = [], []
     for s in series:
         summed = max((len(r["delta"]) for run in s.runs for r in run.records("lmo")), default=0)
         rows = _curves(s, "lmo", "sum", "lmo_error")
         panels.append(charts.curves(_at(s), rows, "lmo_error", label=f"sum of delta over {summed} matrices"))
-        for count, runs in s.rungs.items():
+        for count, runs in s.by_count.items():
             last = [r[-1] for run in runs if (r := run.records("lmo"))]
             mean = sum(r["sum"] for r in last) / max(1, len(last))
             matrices = len(last[0]["delta"]) if last else 0
@@ -136,13 +134,13 @@ def lmo_error(series: list[Ladder]) -> Figure:
                   GPT_ITERATIONS, theirs)  # fmt: skip
 
 
-def layers(series: list[Ladder]) -> Figure:
+def layers(series: list[Series]) -> Figure:
     """delta by layer, and the layer that determines the bound."""
     panels: list[Panel] = []
     lines: list[tuple[str, ...]] = []
-    counts = sorted({count for s in series for count in s.rungs})
+    counts = sorted({count for s in series for count in s.by_count})
     for s in series:
-        rows = [row for count, runs in s.rungs.items() for row in _by_layer(runs, {"iterations": count})]
+        rows = [row for count, runs in s.by_count.items() for row in _by_layer(runs, {"iterations": count})]
         if not rows:
             continue
         measured = sorted({row["iterations"] for row in rows})
@@ -182,12 +180,12 @@ def _by_layer(runs: Iterable[RunRecord], where: Row, step: int | None = None) ->
         yield {"layer": layer, **where, "delta": fmean(values), "factor": factors[layer]}
 
 
-def _over_time(s: Ladder, count: int) -> Iterator[Row]:
-    steps = sorted({record["step"] for run in s.rungs[count] for record in run.records("lmo")})
+def _over_time(s: Series, count: int) -> Iterator[Row]:
+    steps = sorted({record["step"] for run in s.by_count[count] for record in run.records("lmo")})
     for step in thin(steps, 30):
-        yield from _by_layer(s.rungs[count], {"iterations": count, "step": step}, step)
+        yield from _by_layer(s.by_count[count], {"iterations": count, "step": step}, step)
 
 
-def _at(s: Ladder) -> str:
-    momentum = "" if s.momentum is None else f", momentum {s.momentum:g}"
-    return f"{s.title} (lr {s.lr:.3g}{momentum})"
+def _at(s: Series) -> str:
+    ((lr, momentum),) = s.cells[s.counts[0]]
+    return f"{s.title} (lr {lr:.3g}, momentum {momentum:g})"

@@ -33,7 +33,12 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
         claim: its id; a claim without a declared width is unchanged.
         most: the largest number of seeds that any claim of the study needs; more were added after looking.
     """
-    finding = _with_margin(finding, declared.margin.get(claim))
+    margin, (low, high) = declared.margin.get(claim), finding.zone
+    if margin is not None and finding.p != OPEN and (low, high) in ((0.0, inf), (-inf, 0.0)):
+        # a claim of an effect above (or below) zero is refuted, too, if the effect is surely smaller than the margin
+        enough = finding.interval.above(margin) if high == inf else finding.interval.below(-margin)
+        note = joined(f"an effect below {margin:g} does not count", finding.note)
+        finding = replace(finding, p=PValues(finding.p.confirm, enough.refute), note=note)
     if claim not in declared.width or finding.count or not finding.statistic:
         return finding
     required, has = promised(finding, declared, claim), finding.interval.n
@@ -46,16 +51,6 @@ def planned(finding: Finding, declared: Decide, claim: str, most: int) -> Findin
         return replace(finding, p=OPEN, required=required, note=joined(note, finding.note))
     late = f"{has - most} seeds were added after looking" if has > most else ""
     return replace(finding, required=required, note=joined(late, finding.note))
-
-
-def _with_margin(finding: Finding, margin: float | None) -> Finding:
-    """A claim of an effect above (or below) zero is refuted, too, if the effect is surely smaller than the margin."""
-    if margin is None or finding.p == OPEN or finding.zone not in ((0.0, inf), (-inf, 0.0)):
-        return finding
-    up = finding.zone[1] == inf
-    enough = finding.interval.above(margin) if up else finding.interval.below(-margin)
-    note = joined(f"an effect below {margin:g} does not count", finding.note)
-    return replace(finding, p=PValues(finding.p.confirm, enough.refute), note=note)
 
 
 def sentences(study: StudyRecord) -> list[str]:

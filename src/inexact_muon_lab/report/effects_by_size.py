@@ -7,7 +7,7 @@ from textwrap import fill
 
 from inexact_muon_lab.report import charts, paper
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
-from inexact_muon_lab.report.ladders import Grid, Ladder, grids, ladders
+from inexact_muon_lab.report.ladders import Series, grids, ladders
 from inexact_muon_lab.report.load import Results
 from inexact_muon_lab.report.sources import GPT_ITERATIONS
 from inexact_muon_lab.spec.spec import NanoGPT
@@ -51,7 +51,7 @@ def figure(results: Results, reference: Results | None) -> Figure:
 
 
 def _rows(results: Results) -> Iterator[Row]:
-    series: list[tuple[Ladder | Grid, dict[str, Interval]]] = [(s, _of_iterations(s)) for s in ladders(results)]
+    series: list[tuple[Series, dict[str, Interval]]] = [(s, _of_iterations(s)) for s in ladders(results)]
     series += [(g, {"lr": _best_lr(g)}) for g in grids(results, momenta=1) if {2, 5} <= g.cells.keys()]
     for s, effects in series:
         problem = s.runs[0].spec.problem
@@ -65,8 +65,8 @@ def _rows(results: Results) -> Iterator[Row]:
                        "low": ends[0], "high": ends[1], "seeds": effect.n}  # fmt: skip
 
 
-def _of_iterations(s: Ladder) -> dict[str, Interval]:
-    lost = s.lost_runs(*({1, 3, 8} & s.rungs.keys()))  # the ratio of an arm that diverged is not known
+def _of_iterations(s: Series) -> dict[str, Interval]:
+    lost = s.lost_runs(*({1, 3, 8} & s.by_count.keys()))  # the ratio of an arm that diverged is not known
     one, three, eight = ({} if lost else s.values(count, "loss") for count in (1, 3, 8))
     gains = {seed: one[seed] - eight[seed] for seed in one.keys() & eight.keys()}
     whole = sum(gains.values()) / max(1, len(gains))
@@ -81,7 +81,7 @@ def _of_iterations(s: Ladder) -> dict[str, Interval]:
     }
 
 
-def _best_lr(grid: Grid) -> Interval:
+def _best_lr(grid: Series) -> Interval:
     """Ratio of the best step sizes; unknown if any is on the edge, where the true one may lie outside."""
     seeds = [seed for seed in grid.seeds if grid.whole(seed, 2, 5)]
     pairs = {seed: [optimum(grid.table(count, seed, "loss")) for count in (2, 5)] for seed in seeds}

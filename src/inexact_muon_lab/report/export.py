@@ -14,26 +14,14 @@ import vl_convert
 from inexact_muon._text import printable
 from inexact_muon_lab.report.arms import tables
 from inexact_muon_lab.report.charts import SCHEMA
-from inexact_muon_lab.report.claim_rows import tallies
 from inexact_muon_lab.report.claims import Judged, findings
-from inexact_muon_lab.report.declarations import sentences
-from inexact_muon_lab.report.figure import Figure, Row
-from inexact_muon_lab.report.finding import joined
-from inexact_muon_lab.report.page import SIGNS, Shown, environment, heading, sections
+from inexact_muon_lab.report.figure import Figure
+from inexact_muon_lab.report.page import SIGNS, environment
+from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.store.files import replace
 
 WIDTH = 460
 """Width of a panel in files."""
-
-
-def csv_text(rows: list[Row]) -> str:
-    """The rows of a figure; numbers are written so that they round-trip exactly."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def picture(figure: Figure) -> dict[str, Any]:
@@ -55,9 +43,14 @@ def picture(figure: Figure) -> dict[str, Any]:
 
 
 def save_figure(figure: Figure, folder: Path, pictures: bool = True) -> None:
-    """ID.csv, and ID.svg and ID.png if `pictures`; nothing for a figure without data."""
+    """ID.csv with numbers that read back exactly, and ID.svg and ID.png if `pictures`; nothing without data."""
     if figure.panels:
-        replace(folder / f"{figure.id}.csv", csv_text(figure.rows).encode())
+        out = io.StringIO()
+        names = list(dict.fromkeys(name for row in figure.rows for name in row))
+        writer = csv.DictWriter(out, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(figure.rows)
+        replace(folder / f"{figure.id}.csv", out.getvalue().encode())
     if figure.panels and pictures:
         spec = json.dumps(_printable(picture(figure)))
         replace(folder / f"{figure.id}.svg", vl_convert.vegalite_to_svg(spec).encode())
@@ -78,21 +71,17 @@ def markdown(shown: Shown) -> str:
     theirs = [item for item in shown.reference_judged if item.finding.statistic]
     claims = [
         (j.claim.sentence, j.claim.where, f"{SIGNS[j.verdict][0]} {j.verdict}", j.finding.statistic,
-         j.finding.range, j.finding.sample, j.finding.evidence, notes(j))
+         j.finding.range, j.finding.sample, j.finding.evidence, "; ".join(j.notes))
         for j in (*shown.judged, *theirs)
     ]  # fmt: skip
     plain = environment(autoescape=False)
     plain.filters |= {"text": text, "printable": printable}
     return plain.get_template("report.md").render(
         shown=shown,
-        title=heading(shown.results),
         states=Counter(run.state for run in shown.results.runs).items(),
-        boards=tallies(shown),
         findings=[line(item) for item in findings([j for j in shown.judged if j.claim.id in shown.counted])],
-        declared=[line for study in shown.studies for line in sentences(study)],
         claims=claims,
         comparisons=tables(shown.arms),
-        sections=sections(shown.figures),
     )
 
 
@@ -100,11 +89,6 @@ def line(item: Judged) -> str:
     """A finding in one line."""
     f, sign = item.finding, SIGNS[item.verdict][0]
     return f"{sign} {item.claim.sentence}: {item.verdict}. {f.statistic} ({f.evidence}, {f.sample})"
-
-
-def notes(item: Judged) -> str:
-    """Notes on a verdict: the claim's own, the effect of the correction, noise and detectable difference."""
-    return joined(item.finding.note, item.changed, item.finding.noise)
 
 
 def text(cell: str) -> str:

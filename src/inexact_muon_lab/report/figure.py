@@ -17,10 +17,6 @@ class Panel:
     rows: Sequence[Row]
     spec: dict[str, Any]
 
-    def with_data(self) -> dict[str, Any]:
-        """The spec including its rows."""
-        return {**self.spec, "datasets": {"rows": list(self.rows)}}
-
 
 @dataclass(frozen=True)
 class Table:
@@ -31,7 +27,7 @@ class Table:
     title: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Figure:
     """A figure of the report.
 
@@ -42,6 +38,9 @@ class Figure:
         missing: the command that produces its data, if there are none.
         printed: numbers of the paper, in a separate table because they are of another problem.
         remarks: sentences about these data, which follow the caption.
+        text: the caption and the remarks.
+        tables: those that have rows.
+        rows: the data of all panels, without duplicates.
     """
 
     id: str
@@ -55,17 +54,7 @@ class Figure:
     printed: Table = Table()
     remarks: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """The caption and the remarks."""
-        return " ".join((self.caption, *self.remarks))
-
-    @property
-    def tables(self) -> list[Table]:
-        """The tables that have rows."""
-        return [table for table in (self.table, self.printed) if table.rows]
-
-    @property
-    def rows(self) -> list[Row]:
-        """The data of all panels, without duplicates."""
-        return list({id(row): row for panel in self.panels for row in panel.rows}.values())
+    def __post_init__(self) -> None:
+        self.text = " ".join((self.caption, *self.remarks))
+        self.tables = [table for table in (self.table, self.printed) if table.rows]
+        self.rows = list({id(row): row for panel in self.panels for row in panel.rows}.values())

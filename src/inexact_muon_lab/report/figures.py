@@ -8,7 +8,7 @@ from inexact_muon_lab.report import bound_ratios, charts, curve_figures, effects
 from inexact_muon_lab.report.figure import Figure, Row, Table
 from inexact_muon_lab.report.ladders import grids, in_words, ladders
 from inexact_muon_lab.report.load import Results
-from inexact_muon_lab.report.sources import BEYOND, ORACLES
+from inexact_muon_lab.report.sources import ORACLES
 from inexact_muon_lab.report.tables import OracleRow
 from inexact_muon_lab.spec.oracle_text import parts
 
@@ -51,8 +51,8 @@ def _of(results: Results) -> list[Figure]:
         curve_figures.layers(measured),
         map_figures.accuracy_maps(pictures),
         curve_figures.baselines(results),
-        bound_ratios.figure(results.tables.theory, BEYOND),
-        rule_regrets.figure(results.tables.cotuning, BEYOND),
+        bound_ratios.figure(results.tables.theory),
+        rule_regrets.figure(results.tables.cotuning),
         oracles(results.tables.oracles),
     ]
 
@@ -62,8 +62,8 @@ def oracles(table: tuple[OracleRow, ...]) -> Figure:
     texts = {r.method: parts(r.method) for r in table}
     rows: list[Row] = [
         {"method": r.method, "family": in_words(r.family), "iterations": texts[r.method].iterations,
-         "products": r.square, "delta": max(r.delta.small, FLOOR), "gap": r.gap.power_law,
-         "overshoot": r.overshoot.power_law}
+         "products": r.square, "delta": max(r.delta["1e-03"], FLOOR), "gap": r.gap["power-law"],
+         "overshoot": r.overshoot["power-law"]}
         for r in table
     ]  # fmt: skip
     shown = [row for row in rows if row["products"] <= 25 and texts[row["method"]].plain]

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite, log, log2, log10
 
-from inexact_muon_lab.statistics import Interval, PValues, Verdict
+from inexact_muon_lab.statistics import OPEN, Interval, PValues, interval
 
 
-@dataclass(frozen=True)
-class Count:
-    """How many of the numbers that were checked break a claim about every single one."""
-
-    broken: int
-    checked: int
-
-
-@dataclass(frozen=True)
+@dataclass
 class Finding:
     """One claim on one body of evidence.
 
@@ -28,11 +19,13 @@ class Finding:
         interval: its 95 % t interval over seeds.
         p: the p-values of this claim alone; `claims.judge` corrects for the number of claims.
         unit: what was sampled, if not seeds.
-        count: for a claim about every single number, which has no sampling error.
+        count: (broken, checked) of a claim about every single number, which has no sampling error.
         on_edge: an optimum lies on the edge of its grid, so that the true one may lie outside.
         zone: range of the statistic in which the claim is true, for pictures; the verdict is that of `p`.
         testable: whether evidence of this kind can decide the claim at all.
         required: number of seeds that the study's declaration requires for this claim; 0 without one.
+        verdict: of this claim alone.
+        sample: "1 seed", "3 seeds".
     """
 
     evidence: str
@@ -41,20 +34,15 @@ class Finding:
     p: PValues
     note: str = ""
     unit: str = "seed"
-    count: Count | None = None
+    count: tuple[int, int] | None = None
     on_edge: bool = False
     zone: tuple[float, float] = (0.0, inf)
     testable: bool = True
     required: int = 0
 
-    @cached_property
-    def verdict(self) -> Verdict:
-        return self.p.verdict()
-
-    @property
-    def sample(self) -> str:
-        """ "1 seed", "3 seeds"."""
-        return f"{self.interval.n} {self.unit}{'' if self.interval.n == 1 else 's'}"
+    def __post_init__(self) -> None:
+        self.verdict = self.p.verdict()
+        self.sample = f"{self.interval.n} {self.unit}{'' if self.interval.n == 1 else 's'}"
 
     @property
     def range(self) -> str:
@@ -77,38 +65,37 @@ class Finding:
         return f"one {self.unit} varies by {i.spread:.2g}; {self.sample} detect {i.detectable:.2g}"
 
 
+def unknown(evidence: str, why: str = "", unit: str = "seed") -> Finding:
+    """The finding on evidence that has no data for a claim."""
+    return Finding(evidence, "", interval([]), OPEN, why, unit)
+
+
 def joined(*notes: str) -> str:
     """The notes that say something, in one line."""
     return "; ".join(filter(None, notes))
 
 
 @dataclass(frozen=True)
-class PlotAxis:
-    """An axis of the forest plot, shared by the claims of a unit.
+class Unit:
+    """The unit of a claim's statistic, and its axis in the forest plot; units of one title share an axis.
 
     Attributes:
         title: quantity and unit, as written over the axis.
-        text: a position on the axis in the unit of the title.
+        label: a position on the axis in the unit of the title.
         ticks: positions of ticks between two ends.
-        unit: what follows a number in a sentence.
+        suffix: what follows a number in a sentence.
+        position: where on the axis a value of the statistic lies.
     """
 
     title: str
-    text: Callable[[float], str]
+    label: Callable[[float], str]
     ticks: Callable[[float, float], list[float]]
-    unit: str = ""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The unit of a claim's statistic: its axis, and the position on it of a value of the statistic."""
-
-    axis: PlotAxis
+    suffix: str = ""
     position: Callable[[float], float] = float
 
     def text(self, value: float) -> str:
         """A value of the statistic, in the unit of the axis."""
-        return self.axis.text(self.position(value))
+        return self.label(self.position(value))
 
 
 def _linear(low: float, high: float) -> list[float]:
@@ -124,11 +111,9 @@ def _logarithmic(low: float, high: float) -> list[float]:
     return [log2(ratio) for ratio in ratios if low <= log2(ratio) <= high]
 
 
-LOSSES = PlotAxis("Difference of two losses (nats)", lambda x: f"{x:+.4f}".rstrip("0").rstrip("."), _linear, " nats")
-RATIO = PlotAxis("Ratio (logarithmic; 1 is no difference)", lambda x: f"{2.0**x:.3g}", _logarithmic)
-SHARES = PlotAxis("Difference of two shares (percentage points)", lambda x: f"{100 * x:+.3g}", _linear, " points")
-COUNTS = PlotAxis("Numbers outside of their bounds (counted, no sampling error)", lambda x: f"{x:.0f}", _linear)
-
-LOSS, SHARE, COUNT, LOG2_RATIO = Unit(LOSSES), Unit(SHARES), Unit(COUNTS), Unit(RATIO)
-LOG_RATIO = Unit(RATIO, lambda value: value / log(2.0))
-PLAIN_RATIO = Unit(RATIO, lambda value: log2(value) if value > 0.0 else -inf)
+LOSS = Unit("Difference of two losses (nats)", lambda x: f"{x:+.4f}".rstrip("0").rstrip("."), _linear, " nats")
+SHARE = Unit("Difference of two shares (percentage points)", lambda x: f"{100 * x:+.3g}", _linear, " points")
+COUNT = Unit("Numbers outside of their bounds (counted, no sampling error)", lambda x: f"{x:.0f}", _linear)
+LOG2_RATIO = Unit("Ratio (logarithmic; 1 is no difference)", lambda x: f"{2.0**x:.3g}", _logarithmic)
+LOG_RATIO = replace(LOG2_RATIO, position=lambda value: value / log(2.0))
+RATIO = replace(LOG2_RATIO, position=lambda value: log2(value) if value > 0.0 else -inf)

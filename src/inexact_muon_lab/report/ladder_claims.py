@@ -6,22 +6,9 @@ from functools import partial
 from itertools import pairwise
 from math import exp, log
 
-from inexact_muon_lab.report.finding import Count, Finding, joined
-from inexact_muon_lab.report.ladders import Ladder, iterations
-from inexact_muon_lab.statistics import (
-    FALSE,
-    LEVEL,
-    OPEN,
-    TRUE,
-    Interval,
-    PValues,
-    all_of,
-    difference,
-    interval,
-    known_value,
-    paired,
-    quantile,
-)
+from inexact_muon_lab.report.finding import Finding, joined, unknown
+from inexact_muon_lab.report.ladders import Series, iterations
+from inexact_muon_lab.statistics import LEVEL, OPEN, Interval, PValues, all_of, difference, paired, quantile
 
 SATURATED, FIRST = 0.9, 0.5
 """Fractions of the whole gain that five and three iterations must achieve."""
@@ -33,11 +20,9 @@ CONSTANT = 2.0
 """Largest p90/p10 of the LMO error after the first tenth; the paper's numbers drift by 26.9/23.6 and 3.5/1.7."""
 ZERO = 1e-9
 """Smaller LMO errors, such as those of an exact oracle, are rounding: their ratios are taken at this value."""
-SLACK = 1e-6
-"""Relative rounding tolerance of inequalities between measured numbers."""
 
 
-def lower_loss(ladder: Ladder) -> Finding:
+def lower_loss(ladder: Series) -> Finding:
     """Loss of the fewest iterations minus that of the most, paired by seed; no significant increase between neighbours.
 
     Refuted by the whole gain or by any step between neighbours: the smallest p times their number.
@@ -56,17 +41,17 @@ def lower_loss(ladder: Ladder) -> Finding:
     return Finding(ladder.evidence, text if known else "", gain, PValues(gain.above().confirm, refute), note)
 
 
-def share_of_gain(count: int, fraction: float, ladder: Ladder) -> Finding:
+def share_of_gain(count: int, fraction: float, ladder: Series) -> Finding:
     """(L_1 - L_count) - fraction (L_1 - L_last) > 0: linear, to avoid a ratio of noisy numbers."""
     counts = ladder.counts
     middle, first, last = ladder.nearest(count), counts[0], counts[-1]
     if not first < middle < last:
-        return _none(ladder, f"needs fewer and more than {count} iterations beside {count}")
+        return unknown(ladder.evidence, f"needs fewer and more than {count} iterations beside {count}")
     values = [ladder.values(c, "loss") for c in (first, middle, last)]
     seeds = sorted(values[0].keys() & values[1].keys() & values[2].keys())
     lost = ladder.lost(first, middle, last)
     if not seeds:
-        return _none(ladder, joined("no seed finished for all three counts", lost))
+        return unknown(ladder.evidence, joined("no seed finished for all three counts", lost))
     fewest, between, most = ({s: v[s] for s in seeds} for v in values)
     whole, part = (ladder.interval(paired(fewest, other)) for other in (most, between))
     margin = ladder.interval({s: difference(fewest[s] - between[s], fraction * (fewest[s] - most[s])) for s in seeds})
@@ -82,17 +67,17 @@ def share_of_gain(count: int, fraction: float, ladder: Ladder) -> Finding:
 first_steps, saturates = partial(share_of_gain, 3, FIRST), partial(share_of_gain, 5, SATURATED)
 
 
-def goes_on(ladder: Ladder) -> Finding:
+def goes_on(ladder: Series) -> Finding:
     """Loss of five iterations minus that of the most, paired by seed."""
     five, last = ladder.nearest(5), ladder.counts[-1]
     if not 4 <= five < last:
-        return _none(ladder, "needs more than 5 iterations beside 5")
+        return unknown(ladder.evidence, "needs more than 5 iterations beside 5")
     gain = ladder.gain(five, last, "loss")
     text = f"validation loss at {five} iterations minus at {last}: {gain.mean:+.4f}" if gain.n else ""
     return Finding(ladder.evidence, text, gain, gain.above(), joined(ladder.lost(), _missing(ladder, "loss", gain)))
 
 
-def time_grows(ladder: Ladder) -> Finding:
+def time_grows(ladder: Series) -> Finding:
     """Time of a step with the most iterations over that with the fewest."""
     counts = ladder.counts
     slow, fast = (ladder.values(c, "milliseconds") for c in (counts[-1], counts[0]))
@@ -104,7 +89,7 @@ def time_grows(ladder: Ladder) -> Finding:
                    zone=(1.0, SLIGHTLY), testable=not why_not)  # fmt: skip
 
 
-def _untimed(ladder: Ladder) -> str:
+def _untimed(ladder: Series) -> str:
     """Why the times of these runs decide nothing; empty if they may."""
     outcomes = [run.outcome for run in ladder.runs if run.outcome]
     if "cpu" in [outcome.environment.get("device") for outcome in outcomes]:
@@ -118,15 +103,15 @@ def _untimed(ladder: Ladder) -> str:
     return ""
 
 
-def error_ordered(ladder: Ladder) -> Finding:
+def error_ordered(ladder: Series) -> Finding:
     """The smallest mean decrease of log LMO error between neighbouring counts, per seed, over common steps.
 
     A seed without one of the counts could have a smaller one there: it is left out; of lost runs it is assumed.
     """
     falls: dict[int, list[float]] = {}
-    neighbours = list(pairwise(sorted(ladder.rungs)))
+    neighbours = list(pairwise(sorted(ladder.by_count)))
     for a, b in neighbours:
-        crude, fine = ({run.seed: run.lmo_errors for run in ladder.rungs[count]} for count in (a, b))
+        crude, fine = ({run.seed: run.lmo_errors for run in ladder.by_count[count]} for count in (a, b))
         for seed in crude.keys() & fine.keys():
             steps = crude[seed].keys() & fine[seed].keys()
             if steps:
@@ -134,7 +119,9 @@ def error_ordered(ladder: Ladder) -> Finding:
                 falls.setdefault(seed, []).append(sum(ratios) / len(ratios))
     whole = {seed: min(values) for seed, values in falls.items() if len(values) == len(neighbours)}
     if not whole:
-        return _none(ladder, joined("no LMO error was recorded for every count: telemetry.every", ladder.lost()))
+        return unknown(
+            ladder.evidence, joined("no LMO error was recorded for every count: telemetry.every", ladder.lost())
+        )
     least = ladder.interval(whole).censored(below=ladder.lost_runs() > 0, above=False)
     text = f"LMO error at one count over that at the next, smallest ratio: {exp(least.mean):.3g}"
     missing = len(falls) - len(whole)
@@ -142,7 +129,7 @@ def error_ordered(ladder: Ladder) -> Finding:
     return Finding(ladder.evidence, text, least, least.above(), note)
 
 
-def error_constant(ladder: Ladder) -> Finding:
+def error_constant(ladder: Series) -> Finding:
     """p90/p10 of the LMO error after the first tenth of training; the worst count of each seed."""
     spread: dict[int, float] = {}
     for run in ladder.runs:
@@ -150,37 +137,17 @@ def error_constant(ladder: Ladder) -> Finding:
         if len(late) >= 3:
             spread[run.seed] = max(spread.get(run.seed, 0.0), quantile(late, 0.9) / quantile(late, 0.1))
     if not spread:
-        return _none(ladder, "needs three records of the LMO error after the first tenth of training")
+        return unknown(ladder.evidence, "needs three records of the LMO error after the first tenth of training")
     ratio = ladder.interval(spread).censored(below=False, above=ladder.lost_runs() > 0)
     text = f"p90/p10 of the LMO error in training, worst count: {ratio.mean:.2f}"
     note = joined(f"constant: below {CONSTANT:g}", ladder.lost())
     return Finding(ladder.evidence, text, ratio, ratio.below(CONSTANT), note, zone=(0.0, CONSTANT))
 
 
-def bounds_hold(ladder: Ladder) -> Finding:
-    """|eta| <= delta, nu <= 1 + delta, 1 - eta <= nu in every layer at every record; counted, not tested."""
-    checked, broken = 0, []
-    for run in ladder.runs:
-        checked += len(run.inexactness)
-        for step, layer, delta, eta, nu in run.inexactness:
-            slack = SLACK * (1 + abs(delta))
-            if abs(eta) > delta + slack or nu > 1 + delta + slack or 1 - eta > nu + slack:
-                broken.append(f"{layer} at step {step} of {run.id}")
-    if not checked:
-        return _none(ladder, "no LMO error was recorded: telemetry.every")
-    text = f"{len(broken)} of {checked} measured layers outside the bounds"
-    value, count = known_value(len(broken), len(ladder.seeds)), Count(len(broken), checked)
-    return Finding(ladder.evidence, text, value, FALSE if broken else TRUE, "; ".join(broken[:3]), count=count)
-
-
-def _missing(ladder: Ladder, of: str, gain: Interval) -> str:
+def _missing(ladder: Series, of: str, gain: Interval) -> str:
     """What the row says of runs without a value, and else of seeds that only some counts have."""
-    lost = len(ladder.runs) - sum([len(ladder.values(count, of)) for count in ladder.rungs])
+    lost = len(ladder.runs) - sum([len(ladder.values(count, of)) for count in ladder.by_count])
     if lost:
         return f"{lost} of {len(ladder.runs)} runs have no final value and are left out"
     alone = len(ladder.seeds) - gain.n
     return f"{alone} of {len(ladder.seeds)} seeds are not those of both arms and are left out" if alone else ""
-
-
-def _none(ladder: Ladder, why: str) -> Finding:
-    return Finding(ladder.evidence, "", interval([]), OPEN, why)

@@ -41,18 +41,17 @@ class StudyRecord:
     compare: Compare | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Results:
-    """All stores of a folder, and the tables beside them."""
+    """All stores of a folder, and the tables beside them; `family` are the claims that the studies declare."""
 
     folder: Path
     studies: tuple[StudyRecord, ...]
     tables: Tables
 
-    @property
-    def runs(self) -> list[RunRecord]:
-        """All runs of all studies."""
-        return [run for study in self.studies for run in study.runs]
+    def __post_init__(self) -> None:
+        self.runs = [run for study in self.studies for run in study.runs]
+        self.family = {name for study in self.studies if study.declared for name in study.declared.family}
 
 
 def reference(folder: Path) -> Results | None:

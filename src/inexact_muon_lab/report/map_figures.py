@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
 
 from inexact_muon_lab.report import charts
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
-from inexact_muon_lab.report.ladders import Grid, iterations
+from inexact_muon_lab.report.ladders import Series, iterations
 from inexact_muon_lab.report.load import Results
 from inexact_muon_lab.report.sources import CNN_STEPS, GPT_HEATMAP, PAPER
 from inexact_muon_lab.statistics import Cell, GridOptimum, optimum
@@ -21,16 +22,7 @@ SATURATED = 0.95
 """A mean delta above this is near 1, its value for an oracle that misses a singular direction."""
 
 
-@dataclass(frozen=True)
-class Inexact:
-    """Mean delta, gap and overshoot over layers and records."""
-
-    delta: float
-    gap: float
-    overshoot: float
-
-
-def heat_maps(results: Results, grids: list[Grid]) -> Figure:
+def heat_maps(results: Results, grids: list[Series]) -> Figure:
     """Final loss over step size and momentum, with observed and predicted optimum."""
     panels: list[Panel] = []
     lines, still = [], []
@@ -63,7 +55,7 @@ def heat_maps(results: Results, grids: list[Grid]) -> Figure:
                   GPT_HEATMAP, remarks=remarks)  # fmt: skip
 
 
-def accuracy_maps(grids: list[Grid]) -> Figure:
+def accuracy_maps(grids: list[Series]) -> Figure:
     """Accuracy over step size and momentum."""
     panels: list[Panel] = []
     for grid in grids:
@@ -77,7 +69,7 @@ def accuracy_maps(grids: list[Grid]) -> Figure:
     return Figure("accuracy-maps", PAPER, "Accuracy over the grid", "Figure 5", caption, panels, missing=CNN_STEPS)
 
 
-def _map(grid: Grid, count: int, metric: str, marks: list[Row], domain: tuple[float, float]) -> list[Panel]:
+def _map(grid: Series, count: int, metric: str, marks: list[Row], domain: tuple[float, float]) -> list[Panel]:
     """The map of one count; none without a result, since there would be nothing to draw but axes."""
     runs = [
         {"kind": "run", "iterations": count, "lr": lr, "momentum": momentum, "seed": run.seed,
@@ -91,7 +83,7 @@ def _map(grid: Grid, count: int, metric: str, marks: list[Row], domain: tuple[fl
     return [charts.heat_map(f"{grid.title}: {iterations(count)}", rows, metric, metric == "loss", domain)]
 
 
-def _means(grid: Grid, count: int, metric: str) -> dict[Cell, float]:
+def _means(grid: Series, count: int, metric: str) -> dict[Cell, float]:
     """{cell: mean over the finished seeds}."""
     values = defaultdict(list)
     for seed in grid.seeds:
@@ -104,7 +96,7 @@ def _star(metric: str, best: GridOptimum, more: str = "") -> Row:
     return {"kind": "optimum", "lr": best.cell[0], "momentum": best.cell[1], "note": f"{metric} {best.value:.4f}{more}"}
 
 
-def _marks(grid: Grid, count: int, best: GridOptimum, carried: dict[str, Cell]) -> list[Row]:
+def _marks(grid: Series, count: int, best: GridOptimum, carried: dict[str, Cell]) -> list[Row]:
     """The star, and the cells nearest to what the rules predict."""
     rows = [_star("loss", best, f", lr {best.lr:.3g}, alpha {best.alpha:.3g}")]
     for rule, (lr, momentum) in carried.items():
@@ -116,8 +108,8 @@ def _marks(grid: Grid, count: int, best: GridOptimum, carried: dict[str, Cell]) 
     return rows
 
 
-def _inexactness(results: Results, grid: Grid, count: int) -> Inexact | None:
-    """Inexactness measured for an oracle of a grid on its kind of problem, in any study; None if there is none."""
+def _inexactness(results: Results, grid: Series, count: int) -> SimpleNamespace | None:
+    """Mean delta, gap and overshoot of an oracle of a grid on its kind of problem, in any study, if measured."""
     sums: dict[str, list[float]] = {"delta": [], "gap": [], "overshoot": []}
     same = grid.by_count[count][0]
     for run in results.runs:
@@ -125,10 +117,10 @@ def _inexactness(results: Results, grid: Grid, count: int) -> Inexact | None:
             for record in run.records("lmo"):
                 for name, values in sums.items():
                     values += [v for v in record[name].values() if v is not None]
-    return Inexact(**{name: fmean(values) for name, values in sums.items()}) if all(sums.values()) else None
+    return SimpleNamespace(**{name: fmean(values) for name, values in sums.items()}) if all(sums.values()) else None
 
 
-def _predicted(measured: Mapping[int, Inexact | None], optima: Mapping[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
+def _predicted(measured: Mapping[int, Any], optima: Mapping[int, GridOptimum]) -> dict[int, dict[str, Cell]]:
     """{iterations: {rule: (lr, momentum)}}: the optimum of the most precise oracle transferred to the others."""
     source = max(optima, default=0)
     a, carried = measured.get(source), {}
@@ -140,17 +132,18 @@ def _predicted(measured: Mapping[int, Inexact | None], optima: Mapping[int, Grid
     return carried
 
 
-def accuracy(grids: list[Grid]) -> Figure:
+def accuracy(grids: list[Series]) -> Figure:
     """Best and worst accuracy over momentum, by step size."""
-    panels = [charts.envelope(grid.title, rows) for grid in grids if (rows := list(_extremes(grid)))]
+    panels = []
+    for grid in grids:
+        rows: list[Row] = []
+        for count in grid.cells:
+            means = _means(grid, count, "accuracy")
+            for lr in grid.rates:
+                row = [(value, momentum) for (rate, momentum), value in means.items() if rate == lr]
+                for end, (value, momentum) in (("best", max(row)), ("worst", min(row))) if row else ():
+                    rows.append({"iterations": count, "lr": lr, "end": end, "accuracy": value, "momentum": momentum})
+        if rows:
+            panels.append(charts.envelope(grid.title, rows))
     caption = "Solid: best over momentum. Dashed: worst. The closer they are, the less momentum matters."
     return Figure("accuracy", PAPER, "Best and worst accuracy", "Figure 2b", caption, panels, missing=CNN_STEPS)
-
-
-def _extremes(grid: Grid) -> Iterator[Row]:
-    for count in grid.cells:
-        means = _means(grid, count, "accuracy")
-        for lr in grid.rates:
-            row = [(value, momentum) for (rate, momentum), value in means.items() if rate == lr]
-            for end, (value, momentum) in (("best", max(row)), ("worst", min(row))) if row else ():
-                yield {"iterations": count, "lr": lr, "end": end, "accuracy": value, "momentum": momentum}

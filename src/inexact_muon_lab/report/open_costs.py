@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from math import ceil
 from pathlib import Path
 from statistics import fmean
 
 from inexact_muon_lab.report.claims import Judged, overall
-from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord
+from inexact_muon_lab.report.load import Results, StudyRecord
 from inexact_muon_lab.statistics import UNDECIDED
-from inexact_muon_lab.store.outcome import ENDED
+from inexact_muon_lab.store.outcome import ENDED, Ended
 
 COMMAND = "command.txt"
 """A file beside the stores with the command that made and continues them."""
@@ -30,7 +30,7 @@ def cut(results: Results) -> list[str]:
         unfinished = [run for run in study.runs if run.state not in ENDED]
         if unfinished:
             seeds = ", ".join(map(str, sorted({run.seed for run in unfinished})))
-            each = _mean(study.runs)
+            each = mean_seconds(study.runs)
             cost = _duration(len(unfinished) * each) if each else "their cost is not known yet"
             share = f"{len(unfinished)} of {len(study.runs)} runs"
             sentences.append(f"{study.title}: {share} were cut or are running (seeds {seeds}): {cost}")
@@ -53,7 +53,8 @@ def _needed(item: Judged, study: StudyRecord) -> str:
     finding, declared = item.finding, study.declared
     if declared is None or item.claim.id not in declared.width:
         return ""
-    each, has, required = _seconds_of_a_seed(study.runs), finding.interval.n, finding.required
+    cells = max(Counter(run.seed for run in study.runs).values(), default=0)
+    each, has, required = cells * (mean_seconds(study.runs) or 0.0), finding.interval.n, finding.required
     if finding.on_edge:
         return f"more values beyond the edge of the grid: {_duration(each * has / 2)} or more"
     if required > declared.most:
@@ -73,12 +74,7 @@ def _duration(seconds: float) -> str:
     return f"about {text if seconds >= 90 else f'{max(1, ceil(seconds))} s'} of one core"
 
 
-def _mean(runs: Sequence[RunRecord]) -> float:
-    """Mean seconds of a run; 0 if no run has ended."""
-    times = [sum(run.seconds.values()) for run in runs if run.seconds]
-    return fmean(times) if times else 0.0
-
-
-def _seconds_of_a_seed(runs: Sequence[RunRecord]) -> float:
-    """Of all its cells."""
-    return max(Counter(run.seed for run in runs).values(), default=0) * _mean(runs)
+def mean_seconds(runs: Iterable[Ended]) -> float | None:
+    """Wall time of a run that has ended; None if none has."""
+    times = [sum(run.outcome.seconds.values()) for run in runs if run.outcome and run.outcome.seconds]
+    return fmean(times) if times else None

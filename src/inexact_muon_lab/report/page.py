@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -14,12 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from inexact_muon_lab.report.arms import tables
-from inexact_muon_lab.report.claim_rows import Shown as Shown
-from inexact_muon_lab.report.claim_rows import claim_groups, lead, tallies
-from inexact_muon_lab.report.claims import SENTENCES
-from inexact_muon_lab.report.declarations import sentences
-from inexact_muon_lab.report.figure import Figure
-from inexact_muon_lab.report.load import Results, RunRecord, StudyRecord
+from inexact_muon_lab.report.claims import SENTENCES, Judged, findings
+from inexact_muon_lab.report.figure import Panel
+from inexact_muon_lab.report.forest import claim_groups, interval_text
+from inexact_muon_lab.report.load import RunRecord, StudyRecord
+from inexact_muon_lab.report.shown import Shown
 from inexact_muon_lab.spec.study import field_of
 from inexact_muon_lab.statistics import CONFIRMED, REFUTED, UNDECIDED, Verdict
 from inexact_muon_lab.sweep.board import short
@@ -37,38 +36,32 @@ STATES = ("finished", "diverged", "failed", "running", "waiting")
 FIELDS = ("optimizer.name", "optimizer.polar", "optimizer.lr", "optimizer.momentum", "seed", "steps")
 
 
+LEAD = 3
+"""Findings at the top of the page."""
+
+
 def page(shown: Shown, refresh: int = 0) -> str:
     """The whole page. `refresh`: seconds after which it reloads itself, 0 for never."""
-    results, figures = shown.results, shown.figures
+    studies, runs = shown.results.studies, shown.results.runs
     html = environment(autoescape=True)
     html.filters |= {"sign": lambda v: SIGNS[v][0], "kind": lambda v: SIGNS[v][1]}
     html.filters["short"] = lambda v: "open" if v == UNDECIDED else v
-    plotted = {figure.id: figure for figure in figures if figure.panels}
+    plotted = {figure.id: figure for figure in shown.figures if figure.panels}
     return html.get_template("page.html").render(
-        title=heading(results),
-        problems=shown.problems,
-        declared=[line for study in shown.studies for line in sentences(study)],
-        cut=shown.cut,
-        advice=shown.advice,
+        shown=shown,
+        sentences=SENTENCES,
         comparisons=tables(shown.arms),
-        command_line=shown.command_line,
-        states=_states(results.runs),
-        boards=tallies(shown),
-        counted=len(shown.counted),
+        states=_states(runs),
         lead=lead(shown),
         groups=claim_groups(shown),
-        costs=[(SENTENCES[name], price) for name, price in shown.costs.items()],
-        about=f"{_count(len(results.studies), 'study', 'studies')}, {_count(len(results.runs), 'run', 'runs')}",
+        about=f"{_count(len(studies), 'study', 'studies')}, {_count(len(runs), 'run', 'runs')}",
         paper=PAPER,
         hero=next((plotted[name] for name in (*HERO, *plotted) if name in plotted), None),
-        sections=sections(figures),
         studies=[_study(study) for study in shown.studies],
         refresh=refresh,
         version=version("inexact-muon"),
-        style=_raw(html, "page.css"),
-        script=_raw(html, "page.js"),
         bundle=Markup(_bundle()),
-        data=_inline({figure.id: [panel.with_data() for panel in figure.panels] for figure in figures}),
+        data=_inline({figure.id: list(map(_with_rows, figure.panels)) for figure in shown.figures}),
     )
 
 
@@ -78,21 +71,29 @@ def environment(autoescape: bool) -> Environment:
     return Environment(loader=loader, autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True)
 
 
-def heading(results: Results) -> str:
-    """The study's own title, or the question that several studies answer."""
-    return results.studies[0].title if len(results.studies) == 1 else "What precise orthogonalisation buys in Muon"
+def lead(shown: Shown) -> list[tuple[Judged, str]]:
+    """The most important findings with their numbers in words: own ones first, then those of reference evidence."""
+    own = findings([item for item in shown.judged if item.claim.id in shown.counted], LEAD)
+    known = {item.claim.id for item in own}
+    others = findings([item for item in shown.reference_judged if item.claim.id not in known], LEAD - len(own))
+    return [(item, _sentence(item)) for item in (*own, *others)]
+
+
+def _sentence(item: Judged) -> str:
+    """Statistic, interval with its unit, sample and the paper's value."""
+    finding, unit = item.finding, item.claim.unit
+    paper = "" if item.claim.paper is None else f"; the paper: {unit.text(item.claim.paper)}"
+    interval = interval_text(item)
+    span = f" ({interval}{unit.suffix}, {finding.sample})" if interval else f" ({finding.sample})"
+    return f"{finding.statistic}{'' if finding.count else span}{paper}"
 
 
 def _count(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def sections(figures: list[Figure]) -> list[tuple[str, list[Figure]]]:
-    """Figures by section, in order."""
-    by_section: dict[str, list[Figure]] = {}
-    for figure in figures:
-        by_section.setdefault(figure.section, []).append(figure)
-    return list(by_section.items())
+def _with_rows(panel: Panel) -> dict[str, Any]:
+    return {**panel.spec, "datasets": {"rows": list(panel.rows)}}
 
 
 def _inline(value: Any) -> Markup:
@@ -108,12 +109,7 @@ def _bundle() -> str:
     return str(bundle()).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _raw(templates: Environment, name: str) -> Markup:
-    assert templates.loader is not None
-    return Markup(templates.loader.get_source(templates, name)[0])
-
-
-def _states(runs: Iterable[RunRecord]) -> list[tuple[str, int]]:
+def _states(runs: Sequence[RunRecord]) -> list[tuple[str, int]]:
     counts = Counter(run.state for run in runs)
     return [(state, counts[state]) for state in STATES if counts[state]]
 

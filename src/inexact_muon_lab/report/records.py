@@ -17,6 +17,7 @@ from inexact_muon_lab.spec.arms import RECORDING
 from inexact_muon_lab.spec.optimizers import SGD, AdamW, MuonSpec, TorchMuonSpec
 from inexact_muon_lab.spec.oracle_text import OracleText, parts
 from inexact_muon_lab.spec.spec import RunSpec, tag
+from inexact_muon_lab.statistics import Cell
 from inexact_muon_lab.store import store
 from inexact_muon_lab.store.curves import Record, thin
 from inexact_muon_lab.store.store import Outcome
@@ -25,17 +26,29 @@ STEPPED = ("data", "forward", "backward", "oracle", "optimizer")
 """Timed parts that belong to a training step."""
 LEAST_PARTS = 5
 """Fewest parts of a run of whose times a median is taken."""
-Arm = tuple[OracleText | None, float, float | None]
-"""(oracle, step size, momentum)"""
+Arm = tuple[OracleText | None, Cell]
+"""(oracle, (step size, momentum))"""
 
 
 def _stepped(seconds: Mapping[str, Any]) -> float:
     return sum([float(seconds.get(part) or 0.0) for part in STEPPED])
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunRecord:
-    """One run: spec and results. Losses and accuracy are final ones; None unless the run finished."""
+    """One run: spec and results, and what follows from them. What needs its curves reads them on first access.
+
+    Attributes:
+        seconds: wall time by part.
+        result: the last value of every metric; `loss`, `train_loss` and `accuracy` are None unless the run finished.
+        lost: it ended without a (finite) result, which is not missing by chance: it counts against its arm.
+        oracle: None for an optimizer without one.
+        iterations: of the oracle; 0 if it counts none.
+        momentum: beta = 1 - alpha; None for AdamW, which has two.
+        cell: (step size, momentum), a place in a grid.
+        arm: what distinguishes comparable runs of one seed: oracle, step size, momentum.
+        tied: weight decay is tied to lr: runs at different lr differ in decay, too.
+    """
 
     folder: Path
     study: str
@@ -44,20 +57,27 @@ class RunRecord:
     state: str
     outcome: Outcome | None
 
-    @cached_property
-    def step(self) -> int:
-        """The last step; 0 until it has ended."""
-        return self.outcome.step if self.outcome else 0
+    def __post_init__(self) -> None:
+        optimizer = self.spec.optimizer
+        self.seed, self.optimizer, self.problem = self.spec.seed, tag(type(optimizer)), tag(type(self.spec.problem))
+        self.seconds: Mapping[str, float] = self.outcome.seconds if self.outcome else {}
+        self.result: Mapping[str, float | None] = self.outcome.result if self.outcome else {}
+        self.loss, self.train_loss, self.accuracy = map(self.value, ("loss", "train_loss", "accuracy"))
+        finished = self.state == "finished"
+        self.lost = self.state in ("diverged", "failed") or (finished and None in self.result.values())
+        self.oracle = parts(text) if (text := self.spec.polar) else None
+        self.iterations = (self.oracle.iterations if self.oracle else None) or 0
+        self.momentum = None if isinstance(optimizer, AdamW) else optimizer.momentum
+        self.cell: Cell = (optimizer.lr, self.momentum or 0.0)
+        self.arm: Arm = (self.oracle, self.cell)
+        if isinstance(optimizer, MuonSpec):
+            self.tied = optimizer.weight_decay > 0.0 and not isinstance(optimizer.decay, float)
+        else:
+            self.tied = isinstance(optimizer, TorchMuonSpec | SGD | AdamW) and optimizer.weight_decay > 0.0
 
-    @cached_property
-    def result(self) -> Mapping[str, float | None]:
-        """The last value of every metric."""
-        return self.outcome.result if self.outcome else {}
-
-    @cached_property
-    def seconds(self) -> Mapping[str, float]:
-        """Wall time by part."""
-        return self.outcome.seconds if self.outcome else {}
+    def value(self, metric: str) -> float | None:
+        """The final value of a metric; None unless the run finished."""
+        return self.result.get(metric) if self.state == "finished" else None
 
     @cached_property
     def curves(self) -> list[Record]:
@@ -72,72 +92,7 @@ class RunRecord:
         return kinds
 
     def records(self, kind: str) -> list[Record]:
-        """The records of one kind."""
         return self._by_kind.get(kind, [])
-
-    @cached_property
-    def oracle(self) -> OracleText | None:
-        """The oracle; None for an optimizer without one."""
-        return parts(text) if (text := self.spec.polar) else None
-
-    @cached_property
-    def arm(self) -> Arm:
-        """What distinguishes comparable runs of one seed: oracle, step size, momentum."""
-        return self.oracle, self.lr, self.momentum
-
-    @cached_property
-    def optimizer(self) -> str:
-        """muon, scion, ..."""
-        return tag(type(self.spec.optimizer))
-
-    @cached_property
-    def problem(self) -> str:
-        """nanogpt, cnn or custom."""
-        return tag(type(self.spec.problem))
-
-    @cached_property
-    def lr(self) -> float:
-        """gamma."""
-        return self.spec.optimizer.lr
-
-    @cached_property
-    def momentum(self) -> float | None:
-        """beta = 1 - alpha."""
-        optimizer = self.spec.optimizer
-        return None if isinstance(optimizer, AdamW) else optimizer.momentum
-
-    @property
-    def tied(self) -> bool:
-        """Weight decay is tied to lr: runs at different lr differ in decay, too."""
-        optimizer = self.spec.optimizer
-        if isinstance(optimizer, MuonSpec):
-            return optimizer.weight_decay > 0.0 and not isinstance(optimizer.decay, float)
-        return isinstance(optimizer, TorchMuonSpec | SGD | AdamW) and optimizer.weight_decay > 0.0
-
-    @cached_property
-    def seed(self) -> int:
-        return self.spec.seed
-
-    @cached_property
-    def lost(self) -> bool:
-        """It ended without a (finite) result, which is not missing by chance: it counts against its arm."""
-        return self.state in ("diverged", "failed") or (self.state == "finished" and None in self.result.values())
-
-    def value(self, metric: str) -> float | None:
-        """The final value of a metric; None unless the run finished."""
-        return self.result.get(metric) if self.state == "finished" else None
-
-    @cached_property
-    def loss(self) -> float | None:
-        return self.value("loss")
-
-    @cached_property
-    def train_loss(self) -> float | None:
-        return self.value("train_loss")
-
-    @cached_property
-    def accuracy(self) -> float | None:
-        return self.value("accuracy")
 
     @cached_property
     def lmo_errors(self) -> dict[int, float]:
@@ -170,7 +125,7 @@ class RunRecord:
         times = {int(record["step"]): _stepped(record) for record in thin(self.records("time"))}
         parts = [(b - a) / (t - s) for (s, a), (t, b) in pairwise(sorted(times.items()))]
         if len(parts) < LEAST_PARTS:
-            parts = [_stepped(self.seconds) / self.step] if self.step else []
+            parts = [_stepped(self.seconds) / self.outcome.step] if self.outcome and self.outcome.step else []
         return 1000.0 * median(parts) if parts and median(parts) > 0.0 else None
 
     @cached_property

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from inexact_muon_lab.report import charts, sources
 from inexact_muon_lab.report.figure import Figure, Panel, Row, Table
-from inexact_muon_lab.report.finding import Finding, joined
+from inexact_muon_lab.report.finding import Finding, joined, unknown
 from inexact_muon_lab.report.ladders import oracle_in_words
 from inexact_muon_lab.report.tables import Cotuned, Target, named
-from inexact_muon_lab.statistics import CONFIRMED, OPEN, Interval, all_of, any_of, interval, known_value, paired
+from inexact_muon_lab.statistics import CONFIRMED, Interval, all_of, any_of, interval, known_value, paired
 
 KEEP = "keep"
 SHARE = 1 / 3
@@ -17,7 +17,7 @@ SHARE = 1 / 3
 STILL = "the paper's rule moved nothing, because it uses delta alone and delta is 1 for every oracle here"
 
 
-def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
+def figure(problems: tuple[Cotuned, ...]) -> Figure:
     """Regret by rule, and predicted against observed optimum."""
     caption = (
         "Regret: final loss with the values that a rule carries from the source oracle, minus the target's own best on "
@@ -26,7 +26,7 @@ def figure(problems: tuple[Cotuned, ...], section: str) -> Figure:
     )
     head = ("problem", "source", "target", "best lr, alpha", "rule", "its lr, alpha", "loss", "regret")
     panels = [panel for p in problems for panel in _panels(p)]
-    return Figure("co-tuning", section, "Co-tuning: regret by rule", "Corollary 3", caption, panels,
+    return Figure("co-tuning", sources.BEYOND, "Co-tuning: regret by rule", "Corollary 3", caption, panels,
                   Table(head, [line for p in problems for line in _lines(p)]), sources.COTUNING)  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def a_third_of_keep(p: Cotuned) -> Finding:
     rules = dict.fromkeys(r.rule for t in inner for r in t.rules if r.rule != KEEP)
     margins = {rule: margin for rule in rules if (margin := _less(inner, KEEP, rule, SHARE)).n}
     if not margins:
-        return Finding(_title(p), "", interval([]), OPEN, "no target whose best lies inside the grid", "target")
+        return unknown(_title(p), "no target whose best lies inside the grid", "target")
     best = max(margins, key=lambda rule: margins[rule].mean)
     text = f"best rule {best}: a third of keep's regret minus its own {margins[best].mean:+.4f}"
     unclear = f"keep's own regret, {there.mean:+.4f}, is not clearly above zero"

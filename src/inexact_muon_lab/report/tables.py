@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -94,16 +94,10 @@ class Cotuning(Struct, frozen=True):
     origin: str = ""
 
 
-class AtLower(Struct, frozen=True):
-    """A number for singular values down to 1e-3."""
-
-    small: float = field(name="1e-03")
-
-
-class OnSpectrum(Struct, frozen=True):
-    """A number on singular values j^-1."""
-
-    power_law: float = field(name="power-law")
+AtLower = TypedDict("AtLower", {"1e-03": float})
+"""A number for singular values down to 1e-3."""
+OnSpectrum = TypedDict("OnSpectrum", {"power-law": float})
+"""A number on singular values j^-1."""
 
 
 class OracleRow(Struct, frozen=True):

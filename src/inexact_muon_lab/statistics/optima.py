@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, isfinite, log
 
 import numpy as np
@@ -45,14 +45,10 @@ def optimum(table: Mapping[Cell, float], sign: float = 1.0) -> GridOptimum | Non
     least = min(values.values())
     tied = [_fit(values, cell) for cell, value in values.items() if value <= least + ROUNDING * abs(least)]
     first = max(tied, key=lambda fit: (fit.edge, fit.alpha_edge))
-    return GridOptimum(
-        cell=first.cell,
-        value=table[first.cell],
-        lr=_mean([fit.cell[0] for fit in tied]) if len(tied) > 1 else first.lr,
-        alpha=_mean([1.0 - fit.cell[1] for fit in tied]) if len(tied) > 1 else first.alpha,
-        edge=first.edge,
-        alpha_edge=any(fit.alpha_edge for fit in tied),
-    )
+    if len(tied) > 1:
+        lr, alpha = (_mean(axis) for axis in zip(*((fit.cell[0], 1.0 - fit.cell[1]) for fit in tied), strict=True))
+        first = replace(first, lr=lr, alpha=alpha, alpha_edge=any(fit.alpha_edge for fit in tied))
+    return replace(first, value=table[first.cell])
 
 
 def _fit(values: Mapping[Cell, float], best: Cell) -> GridOptimum:
