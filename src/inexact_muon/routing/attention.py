@@ -13,7 +13,7 @@ from typing import Literal
 from torch import nn
 
 from inexact_muon.routing.blocks import Block, coarser, described, sides, tiled, view_of
-from inexact_muon.routing.flow import Flow, flow_of
+from inexact_muon.routing.flow import Code
 from inexact_muon.routing.layers import Site, layer_of, role
 from inexact_muon.routing.layouts import GENERIC, HEAD_DIM, HEADS, KV_HEADS, named_like_fused
 from inexact_muon.routing.reading.rows import WeightRows
@@ -33,9 +33,6 @@ COUNTS = (*HEADS, *KV_HEADS, "num_k_heads", "num_v_heads")
 """Attributes that hold a number of heads."""
 
 ATTENDED = ("query", "key", "value")
-
-NEAR = 3
-"""Enclosing modules whose code is read."""
 
 
 class Unknown(Exception):
@@ -61,7 +58,7 @@ def heads_of(decided: Sequence[tuple[Site, Decision]]) -> Iterator[tuple[Site, D
 
 
 class Attention:
-    """Heads of the attention layers of a model; each module is read once.
+    """Heads of the attention layers of a model.
 
     Attributes:
         blocks: id of a parameter -> its heads, once `by_rows` was called.
@@ -69,7 +66,7 @@ class Attention:
 
     def __init__(self) -> None:
         self.blocks: dict[int, list[Block]] = {}
-        self._read: dict[int, Flow] = {}
+        self._code = Code()
 
     def by_rows(self, site: Site, decision: Decision) -> Decision:
         """A matrix for each head of query, key and value; unsure if it is one of these and the heads are not known."""
@@ -121,7 +118,7 @@ class Attention:
         """
         named = _role_of(site)
         part = "" if named == "several" else named
-        uses = [replace(use, role=use.role or part) for use in self._uses_of(site)]
+        uses = [replace(use, role=use.role or part) for use in self._code.uses(site)]
         divided = [use for use in uses if use.divided]
         if not named and not (divided and all(use.role for use in divided)):
             return []
@@ -134,19 +131,9 @@ class Attention:
             return []
         return _agreeing(uses, rows, numbers)
 
-    def _uses_of(self, site: Site) -> list[WeightRows]:
-        """What is done with the layer's output, by the innermost module that divides it, or does something with it."""
-        first = list[WeightRows]()
-        for _, flow in self._around(site):
-            uses = [use for use in flow.rows if use.layer in (id(site.module), id(site.parameter))]
-            if any(use.divided for use in uses):
-                return uses
-            first = first or uses
-        return first
-
     def _givers(self, site: Site) -> tuple[list[Block], list[Block]]:
         """Heads of linear layers near this one whose output it takes, and that it takes after a normalisation."""
-        for module, flow in self._around(site):
+        for module, flow in self._code.around(site):
             givers = [layer for layer in module.modules() if id(layer) in flow.consumers]
             direct = {id(layer) for layer in givers if id(site.module) in flow.consumers[id(layer)]}
             if direct:
@@ -158,12 +145,6 @@ class Attention:
                 )
                 return near, far
         return [], []
-
-    def _around(self, site: Site) -> Iterator[tuple[nn.Module, Flow]]:
-        for _, module in site.chain[-1 - NEAR : -1][::-1]:
-            if id(module) not in self._read:
-                self._read[id(module)] = flow_of(module)
-            yield module, self._read[id(module)]
 
 
 def _multihead(module: nn.MultiheadAttention, own: str) -> list[Block]:

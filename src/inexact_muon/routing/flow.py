@@ -22,6 +22,9 @@ from inexact_muon.wrappers import WRAPPERS
 ENTRIES = ("forward", "training_step")
 """Methods that compute a model's outputs: of a module, of Lightning's."""
 
+NEAR = 3
+"""Enclosing modules whose code is read."""
+
 LIBRARIES = ("torch", "lightning", "pytorch_lightning")
 """Packages whose classes have methods that compute nothing by themselves."""
 
@@ -112,13 +115,35 @@ def _entries(kind: type[nn.Module]) -> Iterator[list[FunctionType]]:
     yield [method for method in methods if isinstance(method, FunctionType)]
 
 
-def cut_by(site: Site, rows: int) -> Split | None:
-    """The parts into which the modules around a layer cut its rows; None if that is not known.
+class Code:
+    """The forward passes of the modules around layers, each read once."""
 
-    The parts are query, key and value if the code names them so, else what functions take: each row is in one part.
-    """
-    for _, module in site.chain[-3:-1][::-1]:
-        uses = [use for use in flow_of(module).rows if use.layer == id(site.module)]
+    def __init__(self) -> None:
+        self._flows: dict[int, Flow] = {}
+
+    def around(self, site: Site) -> Iterator[tuple[nn.Module, Flow]]:
+        """The enclosing modules, from the innermost on, and what they do."""
+        for _, module in site.chain[-1 - NEAR : -1][::-1]:
+            if id(module) not in self._flows:
+                self._flows[id(module)] = flow_of(module)
+            yield module, self._flows[id(module)]
+
+    def uses(self, site: Site) -> list[WeightRows]:
+        """What is done with a layer's output, by the innermost module that divides it, or does something with it."""
+        first = list[WeightRows]()
+        for _, flow in self.around(site):
+            uses = [use for use in flow.rows if use.layer in (id(site.module), id(site.parameter))]
+            if any(use.divided for use in uses):
+                return uses
+            first = first or uses
+        return first
+
+    def cut(self, site: Site, rows: int) -> Split | None:
+        """The parts into which a layer's rows are cut; None if that is not known.
+
+        The parts are query, key and value if the code names them so, else what functions take: each row is in one part.
+        """
+        uses = self.uses(site)
         named = all(use.role for use in uses)
         parts: list[str] = [""] * rows
         for use in uses:
@@ -127,9 +152,7 @@ def cut_by(site: Site, rows: int) -> Split | None:
                 if parts[row] not in ("", part):
                     return None
                 parts[row] = part
-        if uses:
-            return _repeated([(part, len(list(same))) for part, same in groupby(parts)]) if all(parts) else None
-    return None
+        return _repeated([(part, len(list(same))) for part, same in groupby(parts)]) if all(parts) else None
 
 
 def _repeated(runs: Sequence[tuple[str, int]]) -> Split | None:

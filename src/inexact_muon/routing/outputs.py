@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from inexact_muon.routing.flow import Flow, flow_of
+from inexact_muon.routing.flow import Code, Flow, flow_of
 from inexact_muon.routing.layers import WEAK, WORDS, Chain, in_block, inner, layer_of, words
 from inexact_muon.routing.reading.forward import INPUT
 
@@ -44,12 +44,14 @@ class Facts:
         doubtful: ids of layers that may be outputs: no single layer takes their width, but several together might; or
             the last one, and others as wide as their input, if the forward pass cannot be read.
         embeddings: ids of the weights of embeddings; those that other layers have too are `tied`.
+        code: what the modules around layers do.
     """
 
     outputs: Mapping[int, str]
     doubtful: frozenset[int]
     embeddings: frozenset[int]
     tied: frozenset[int]
+    code: Code = field(default_factory=Code)
 
 
 @dataclass(eq=False)
