@@ -143,7 +143,7 @@ class Code:
 
         The parts are query, key and value if the code names them so, else what functions take: each row is in one part.
         """
-        uses = self.uses(site)
+        uses = [use for use in self.uses(site) if use.index.size < rows]
         named = all(use.role for use in uses)
         parts: list[str] = [""] * rows
         for use in uses:

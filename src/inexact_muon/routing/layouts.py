@@ -57,8 +57,9 @@ def fused(site: Site, rows: int, columns: int, code: Code) -> tuple[Split | None
     for layout in LAYOUTS:
         if name in layout.names:
             cut = layout.rows(site, rows, columns)
-            if layout.parts in (QKV, KV) and (cut is None or (site.number(*HEADS) or 1) > 1):
-                cut = code.cut(layer, rows) or cut  # the order of q, k and v of each head is in the code alone
+            several = cut is None or (cut.groups == 1 and (site.number(*HEADS) or 1) > 1)
+            if several and layout.parts in (QKV, KV):
+                cut = code.cut(layer, rows) or cut  # sizes do not tell whether each head has its q, k and v in turn
             if cut is not None or layout.must:
                 return cut, ", ".join(layout.parts)
     return None
