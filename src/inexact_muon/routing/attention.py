@@ -15,7 +15,7 @@ from torch import nn
 from inexact_muon.routing.blocks import Block, coarser, described, sides, tiled, view_of
 from inexact_muon.routing.flow import Code
 from inexact_muon.routing.layers import Site, layer_of, role
-from inexact_muon.routing.layouts import GENERIC, HEAD_DIM, HEADS, KV_HEADS, named_like_fused
+from inexact_muon.routing.layouts import HEAD_DIM, HEADS, KV_HEADS, QKV, parts_by_name
 from inexact_muon.routing.reading.rows import WeightRows
 from inexact_muon.routing.roles import Decision
 from inexact_muon.views import Flatten, Stacked, Transposed
@@ -31,8 +31,6 @@ SIZES = (
 
 COUNTS = (*HEADS, *KV_HEADS, "num_k_heads", "num_v_heads")
 """Attributes that hold a number of heads."""
-
-ATTENDED = ("query", "key", "value")
 
 
 class Unknown(Exception):
@@ -75,7 +73,7 @@ class Attention:
         try:
             if isinstance(site.module, nn.MultiheadAttention):
                 heads = _multihead(site.module, site.own)
-            elif isinstance(decision.view, Flatten) and named_like_fused(site):
+            elif isinstance(decision.view, Flatten) and parts_by_name(site.path[-1] if site.path else ""):
                 raise Unknown("a convolution whose heads are not known")
             elif (sides := layer_of(site.module).linear) is None or site.parameter.ndim != 2 or site.own != "weight":
                 return decision
@@ -116,10 +114,10 @@ class Attention:
         Raises:
             Unknown: it is one of attention, and the number of heads is not known.
         """
-        named = _role_of(site)
-        part = "" if named == "several" else named
+        part = role(site.label).replace("gate", "")
         uses = [replace(use, role=use.role or part) for use in self._code.uses(site)]
         divided = [use for use in uses if use.divided]
+        named = part or "key" in parts_by_name(site.label)
         if not named and not (divided and all(use.role for use in divided)):
             return []
         numbers = _Numbers.of(site)
@@ -150,7 +148,7 @@ class Attention:
 def _multihead(module: nn.MultiheadAttention, own: str) -> list[Block]:
     """The heads of nn.MultiheadAttention's projections."""
     names = {"q_proj_weight": ("query",), "k_proj_weight": ("key",), "v_proj_weight": ("value",)}
-    parts = names.get(own, ATTENDED if own == "in_proj_weight" else ())
+    parts = names.get(own, QKV if own == "in_proj_weight" else ())
     size, count = module.head_dim, module.num_heads
     if count == 1:
         return []
@@ -185,14 +183,6 @@ class _Numbers:
         return all(count in known.get(part, shared) for part, count in counts.items())
 
 
-def _role_of(site: Site) -> str:
-    """query, key or value by the layer's name; "several" for a fused one; empty for other names."""
-    name = site.path[-2] if site.path[-1] in GENERIC and len(site.path) > 1 else site.path[-1]
-    fused = named_like_fused(replace(site, chain=((name, nn.Module()), (name, site.module))))
-    named = role(name)
-    return named if named not in ("", "gate") else "several" if "key" in fused else ""
-
-
 def _agreeing(uses: Sequence[WeightRows], rows: int, numbers: _Numbers) -> list[Block]:
     """The finest blocks that agree with the attributes: a rotation may divide a head further."""
     finest: list[Block] = []
@@ -201,7 +191,7 @@ def _agreeing(uses: Sequence[WeightRows], rows: int, numbers: _Numbers) -> list[
         finest = finest or blocks
         several = any(sum(block.role == part for block in blocks) > 1 for part in {block.role for block in blocks})
         if blocks and numbers.agree(blocks) and (several or not level):
-            attended = any(block.role in ATTENDED for block in blocks)
+            attended = any(block.role in QKV for block in blocks)
             return blocks if several and attended else []
     if finest:
         raise Unknown(f"the module has {numbers}, and its code makes blocks of {finest[0].size} rows")

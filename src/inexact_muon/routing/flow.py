@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from types import FunctionType
 from typing import Any
 
 from torch import nn
 
+from inexact_muon.routing.blocks import cut_of
 from inexact_muon.routing.layers import Site, layer_of
 from inexact_muon.routing.reading.expressions import TooLong
 from inexact_muon.routing.reading.forward import INPUT, OTHER, Reader
@@ -139,29 +139,8 @@ class Code:
         return first
 
     def cut(self, site: Site, rows: int) -> Split | None:
-        """The parts into which a layer's rows are cut; None if that is not known.
-
-        The parts are query, key and value if the code names them so, else what functions take: each row is in one part.
-        """
-        uses = [use for use in self.uses(site) if use.index.size < rows]
-        named = all(use.role for use in uses)
-        parts: list[str] = [""] * rows
-        for use in uses:
-            part = use.role if named else str(use.index.min())
-            for row in use.index.ravel().tolist():
-                if parts[row] not in ("", part):
-                    return None
-                parts[row] = part
-        return _repeated([(part, len(list(same))) for part, same in groupby(parts)]) if all(parts) else None
-
-
-def _repeated(runs: Sequence[tuple[str, int]]) -> Split | None:
-    """Parts and their sizes as one cut, that of each group if they repeat."""
-    period = next(n for n in range(1, len(runs) + 1) if list(runs) == [*runs[:n]] * (len(runs) // n))
-    sizes = tuple(size for _, size in runs[:period])
-    if period == 1 or len({part for part, _ in runs[:period]}) < period:
-        return None
-    return Split(period if len(set(sizes)) == 1 else sizes, len(runs) // period)
+        """The parts into which the modules around a layer cut its rows; None if that is not known."""
+        return cut_of(self.uses(site), rows)
 
 
 def _is_layer(module: nn.Module) -> bool:

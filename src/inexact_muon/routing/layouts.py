@@ -7,7 +7,7 @@ its module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from inexact_muon.routing.flow import Code
@@ -17,9 +17,6 @@ from inexact_muon.views import Split, Transposed, View
 HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads", "nhead", "nheads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "num_query_groups", "n_local_heads")
 HEAD_DIM = ("head_dim", "attention_head_size", "head_size", "hidden_size_per_attention_head", "dim_head", "d_head")
-GENERIC = ("linear", "proj", "fc", "c", "0")
-"""Uninformative layer names; the enclosing module's name is used instead."""
-
 QKV, KV, GATED = ("query", "key", "value"), ("key", "value"), ("gate", "up")
 
 Rows = Callable[[Site, int, int], Split | None]
@@ -47,13 +44,13 @@ def fused(site: Site, rows: int, columns: int, code: Code) -> tuple[Split | None
 
     There is no cut if the name is known and the numbers do not fit.
     """
-    layer, name = site, site.path[-1].lower() if site.path else ""
-    if name in GENERIC and len(site.path) > 1:
+    layer, name = site, site.label.lower()
+    if site.levels > 1:
         beside = site.parent.children() if site.parent is not None else ()
         linear = sum(layer_of(child).linear is not None for child in beside)
         if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear == 1:
             return Split(2), ", ".join(GATED)
-        site, name = site.up(1, site.own), site.path[-2].lower()
+        site = site.up(1, site.own)
     for layout in LAYOUTS:
         if name in layout.names:
             cut = layout.rows(site, rows, columns)
@@ -65,10 +62,9 @@ def fused(site: Site, rows: int, columns: int, code: Code) -> tuple[Split | None
     return None
 
 
-def named_like_fused(site: Site) -> tuple[str, ...]:
-    """The parts of a fused weight that the name suggests, such as query, key, value; none for other names."""
-    name = site.path[-1].lower() if site.path else ""
-    return next((layout.parts for layout in LAYOUTS if layout.must and name in layout.names), ())
+def parts_by_name(name: str) -> tuple[str, ...]:
+    """The parts of a fused weight that a layer's name suggests, such as query, key, value; none for other names."""
+    return next((layout.parts for layout in LAYOUTS if layout.must and name.lower() in layout.names), ())
 
 
 def _heads(site: Site, columns: int) -> tuple[int, int, int]:
@@ -118,10 +114,14 @@ def compressed(site: Site, rows: int, columns: int) -> Split | None:
 
 
 def halves(site: Site, rows: int, columns: int) -> Split | None:
-    """[gate; up], if another layer of the module takes half of the rows and none takes all of them."""
+    """[gate; up], if another layer of the module takes half of the rows."""
     beside = [child for _, module in site.chain[-3:-1] for child in module.children() if child is not site.module]
-    consumers = [sides[1] for child in beside if (sides := layer_of(child).linear) is not None]
-    return Split(2) if 2 * (rows // 2) == rows and rows // 2 in consumers and rows not in consumers else None
+    return Split(2) if gated(rows, [sides[1] for child in beside if (sides := layer_of(child).linear)]) else None
+
+
+def gated(rows: int, consumers: Collection[int | None]) -> bool:
+    """Whether layers that take inputs of these widths take the product of two halves of so many rows."""
+    return rows % 2 == 0 and rows // 2 in consumers and rows not in consumers
 
 
 def state_space(site: Site, rows: int, columns: int) -> Split | None:

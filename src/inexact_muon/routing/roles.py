@@ -145,7 +145,7 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
         return Decision("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.outputs:
         return Decision("head", "adamw", facts.outputs[id(module)], view, True)
-    if parts := layouts.named_like_fused(site):
+    if parts := layouts.parts_by_name(site.path[-1] if site.path else ""):
         if module.groups == 1 and facts.code.cut(site, int(module.out_channels)) == Split(len(parts)):  # type: ignore[arg-type]
             why = f"convolution to {', '.join(parts)}: split"
             return Decision("conv", "lmo", why, replace(view, groups=len(parts)), True)

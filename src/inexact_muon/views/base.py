@@ -52,9 +52,9 @@ class View(ABC):
         """(count, rows, columns) if the matrices of a contiguous tensor are consecutive in memory."""
         return None
 
-    @abstractmethod
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         """The matrix axis of each tensor dimension: BATCH, ROWS or COLUMNS; None if it mixes several."""
+        return ((BATCH,) * (ndim - 2) + (ROWS, COLUMNS))[-ndim:] if ndim else ()
 
     __str__ = write
 
@@ -76,9 +76,6 @@ class Whole(View):
 
     def block(self, shape: Shape) -> tuple[int, int, int] | None:
         return (prod(shape[:-2]), shape[-2], shape[-1]) if len(shape) >= 2 else None
-
-    def axes(self, ndim: int) -> tuple[int | None, ...]:
-        return ((BATCH,) * (ndim - 2) + (ROWS, COLUMNS))[-ndim:] if ndim else ()
 
 
 @dataclass(frozen=True)
@@ -148,9 +145,6 @@ class Split(View):
         return (
             (len(sizes), sizes[0], shape[-1]) if len(shape) == 2 and self.groups == 1 and len(set(sizes)) == 1 else None
         )
-
-    def axes(self, ndim: int) -> tuple[int | None, ...]:
-        return (*(BATCH,) * (ndim - 2), ROWS, COLUMNS)
 
     def _sizes(self, shape: Shape) -> list[int]:
         """Rows of each block in a group."""
