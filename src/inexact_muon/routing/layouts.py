@@ -76,12 +76,15 @@ def _heads(site: Site, columns: int) -> tuple[int, int, int]:
 
 
 def equal(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v], equal or by the numbers of heads; [k; v] if these are two matrices of the layer's width."""
+    """[q; k; v], equal or by the numbers of heads; [k; v] if these are two matrices of the layer's width.
+
+    MiniMax's lightning attention has [q; k; v] of each head in turn, behind an activation that hides it.
+    """
     heads, kv, size = _heads(site, columns)
     if kv != heads and (heads + 2 * kv) * size == rows:
         return Split((heads * size, kv * size, kv * size))
     if rows == 3 * columns or (heads and rows % (3 * heads) == 0):
-        return Split(3)
+        return Split(3, heads or 1) if "Lightning" in type(site.parent).__name__ else Split(3)
     return Split(2) if rows == 2 * columns else None
 
 

@@ -31,18 +31,14 @@ class Flatten(View):
 
     def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
         kernels = [x] if self.groups == 1 else _cut(x, first[0], [_divided(self, shape, self.groups)])
-        return [self._matrix(kernel, kernel.ndim - x.ndim) for kernel in kernels]
+        rows = -x.ndim
+        return [(z.transpose(rows, rows + 1) if self.transposed else z).flatten(rows + 1) for z in kernels]
 
     def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
-        if self.groups == 1:
-            return self._kernel(parts[0], 0, tuple(size))
-        rows, rest = _divided(self, shape, self.groups), tuple(size[1:])
-        runs = zip(_runs(first[0], size[0], [rows]), parts, strict=True)
-        kernels = [
-            self._kernel(part, 1, (groups, rows, *rest)) if groups else self._kernel(part, 0, (count, *rest))
-            for (count, groups), part in runs
-        ]
-        return _join(kernels, first[0], size[0], [rows])
+        kernels = [self._kernel(part, *size[1:]) for part in parts]
+        return (
+            kernels[0] if self.groups == 1 else _join(kernels, first[0], size[0], [_divided(self, shape, self.groups)])
+        )
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         size = _divided(self, shape, self.groups)
@@ -60,14 +56,12 @@ class Flatten(View):
             kinds[0] = None
         return tuple(kinds)
 
-    def _matrix(self, x: Tensor, batch: int) -> Tensor:
-        return (x.transpose(batch, batch + 1) if self.transposed else x).flatten(batch + 1)
-
-    def _kernel(self, z: Tensor, batch: int, size: tuple[int, ...]) -> Tensor:
+    def _kernel(self, z: Tensor, channels: int, *window: int) -> Tensor:
+        """(rows, channels, *window) from a matrix, perhaps one of several."""
         if not self.transposed:
-            return z.reshape(size)
-        swapped = (*size[:batch], size[batch + 1], size[batch], *size[batch + 2 :])
-        return z.reshape(swapped).transpose(batch, batch + 1).contiguous()
+            return z.reshape(*z.shape[:-1], channels, *window)
+        rows = z.ndim - 2
+        return z.reshape(*z.shape[:-1], -1, *window).transpose(rows, rows + 1).contiguous()
 
 
 @dataclass(frozen=True)
