@@ -25,7 +25,6 @@ from inexact_muon.optim.attention_logits import LogitWatch
 from inexact_muon.routing.attention import heads_of
 from inexact_muon.routing.blocks import Block
 from inexact_muon.routing.layers import Site
-from inexact_muon.routing.layouts import GENERIC
 from inexact_muon.routing.routes import decisions
 from inexact_muon.views import Transposed
 
@@ -177,8 +176,7 @@ def _attention(site: Site) -> nn.Module:
     """The module that computes attention with a layer."""
     if isinstance(site.module, nn.MultiheadAttention):
         return site.module
-    levels = 2 if len(site.path) > 1 and site.path[-1] in GENERIC else 1
-    return site.chain[-1 - levels][1]
+    return site.chain[-1 - site.levels][1]
 
 
 def _multiply_(x: Tensor, factor: Tensor) -> None:

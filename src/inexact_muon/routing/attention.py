@@ -13,9 +13,9 @@ from typing import Literal
 from torch import nn
 
 from inexact_muon.routing.blocks import Block, coarser, described, sides, tiled, view_of
-from inexact_muon.routing.flow import Flow, flow_of
+from inexact_muon.routing.flow import Code
 from inexact_muon.routing.layers import Site, layer_of, role
-from inexact_muon.routing.layouts import GENERIC, HEAD_DIM, HEADS, KV_HEADS, named_like_fused
+from inexact_muon.routing.layouts import HEAD_DIM, HEADS, KV_HEADS, QKV, parts_by_name
 from inexact_muon.routing.reading.rows import WeightRows
 from inexact_muon.routing.roles import Decision
 from inexact_muon.views import Flatten, Stacked, Transposed
@@ -31,11 +31,6 @@ SIZES = (
 
 COUNTS = (*HEADS, *KV_HEADS, "num_k_heads", "num_v_heads")
 """Attributes that hold a number of heads."""
-
-ATTENDED = ("query", "key", "value")
-
-NEAR = 3
-"""Enclosing modules whose code is read."""
 
 
 class Unknown(Exception):
@@ -61,7 +56,7 @@ def heads_of(decided: Sequence[tuple[Site, Decision]]) -> Iterator[tuple[Site, D
 
 
 class Attention:
-    """Heads of the attention layers of a model; each module is read once.
+    """Heads of the attention layers of a model.
 
     Attributes:
         blocks: id of a parameter -> its heads, once `by_rows` was called.
@@ -69,7 +64,7 @@ class Attention:
 
     def __init__(self) -> None:
         self.blocks: dict[int, list[Block]] = {}
-        self._read: dict[int, Flow] = {}
+        self._code = Code()
 
     def by_rows(self, site: Site, decision: Decision) -> Decision:
         """A matrix for each head of query, key and value; unsure if it is one of these and the heads are not known."""
@@ -78,7 +73,7 @@ class Attention:
         try:
             if isinstance(site.module, nn.MultiheadAttention):
                 heads = _multihead(site.module, site.own)
-            elif isinstance(decision.view, Flatten) and named_like_fused(site):
+            elif isinstance(decision.view, Flatten) and parts_by_name(site.path[-1] if site.path else ""):
                 raise Unknown("a convolution whose heads are not known")
             elif (sides := layer_of(site.module).linear) is None or site.parameter.ndim != 2 or site.own != "weight":
                 return decision
@@ -119,10 +114,10 @@ class Attention:
         Raises:
             Unknown: it is one of attention, and the number of heads is not known.
         """
-        named = _role_of(site)
-        part = "" if named == "several" else named
-        uses = [replace(use, role=use.role or part) for use in self._uses_of(site)]
+        part = role(site.label).replace("gate", "")
+        uses = [replace(use, role=use.role or part) for use in self._code.uses(site)]
         divided = [use for use in uses if use.divided]
+        named = part or "key" in parts_by_name(site.label)
         if not named and not (divided and all(use.role for use in divided)):
             return []
         numbers = _Numbers.of(site)
@@ -134,19 +129,9 @@ class Attention:
             return []
         return _agreeing(uses, rows, numbers)
 
-    def _uses_of(self, site: Site) -> list[WeightRows]:
-        """What is done with the layer's output, by the innermost module that divides it, or does something with it."""
-        first = list[WeightRows]()
-        for _, flow in self._around(site):
-            uses = [use for use in flow.rows if use.layer in (id(site.module), id(site.parameter))]
-            if any(use.divided for use in uses):
-                return uses
-            first = first or uses
-        return first
-
     def _givers(self, site: Site) -> tuple[list[Block], list[Block]]:
         """Heads of linear layers near this one whose output it takes, and that it takes after a normalisation."""
-        for module, flow in self._around(site):
+        for module, flow in self._code.around(site):
             givers = [layer for layer in module.modules() if id(layer) in flow.consumers]
             direct = {id(layer) for layer in givers if id(site.module) in flow.consumers[id(layer)]}
             if direct:
@@ -159,17 +144,11 @@ class Attention:
                 return near, far
         return [], []
 
-    def _around(self, site: Site) -> Iterator[tuple[nn.Module, Flow]]:
-        for _, module in site.chain[-1 - NEAR : -1][::-1]:
-            if id(module) not in self._read:
-                self._read[id(module)] = flow_of(module)
-            yield module, self._read[id(module)]
-
 
 def _multihead(module: nn.MultiheadAttention, own: str) -> list[Block]:
     """The heads of nn.MultiheadAttention's projections."""
     names = {"q_proj_weight": ("query",), "k_proj_weight": ("key",), "v_proj_weight": ("value",)}
-    parts = names.get(own, ATTENDED if own == "in_proj_weight" else ())
+    parts = names.get(own, QKV if own == "in_proj_weight" else ())
     size, count = module.head_dim, module.num_heads
     if count == 1:
         return []
@@ -204,14 +183,6 @@ class _Numbers:
         return all(count in known.get(part, shared) for part, count in counts.items())
 
 
-def _role_of(site: Site) -> str:
-    """query, key or value by the layer's name; "several" for a fused one; empty for other names."""
-    name = site.path[-2] if site.path[-1] in GENERIC and len(site.path) > 1 else site.path[-1]
-    fused = named_like_fused(replace(site, chain=((name, nn.Module()), (name, site.module))))
-    named = role(name)
-    return named if named not in ("", "gate") else "several" if "key" in fused else ""
-
-
 def _agreeing(uses: Sequence[WeightRows], rows: int, numbers: _Numbers) -> list[Block]:
     """The finest blocks that agree with the attributes: a rotation may divide a head further."""
     finest: list[Block] = []
@@ -220,7 +191,7 @@ def _agreeing(uses: Sequence[WeightRows], rows: int, numbers: _Numbers) -> list[
         finest = finest or blocks
         several = any(sum(block.role == part for block in blocks) > 1 for part in {block.role for block in blocks})
         if blocks and numbers.agree(blocks) and (several or not level):
-            attended = any(block.role in ATTENDED for block in blocks)
+            attended = any(block.role in QKV for block in blocks)
             return blocks if several and attended else []
     if finest:
         raise Unknown(f"the module has {numbers}, and its code makes blocks of {finest[0].size} rows")

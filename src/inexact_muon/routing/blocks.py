@@ -1,15 +1,18 @@
-"""Blocks of consecutive rows of a weight, each a head, from the rows that tensors hold."""
+"""Blocks of consecutive rows of a weight, each a part or a head, from the rows that tensors hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from inexact_muon.routing.reading.rows import Index, WeightRows
 from inexact_muon.views import Interleaved, Split, Stacked, View
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,37 @@ class Block:
 
 def view_of(blocks: Sequence[Block]) -> View:
     """A matrix per head."""
-    sizes = [block.size for block in blocks]
-    period = next(n for n in range(1, len(sizes) + 1) if sizes == sizes[:n] * (len(sizes) // n))
-    if period == 1:
-        return Stacked(len(sizes))
-    return Interleaved(tuple(sizes[:period]), len(sizes) // period) if period < len(sizes) else Split(tuple(sizes))
+    sizes, groups = _repeated([block.size for block in blocks])
+    if len(sizes) == 1:
+        return Stacked(groups)
+    return Interleaved(tuple(sizes), groups) if groups > 1 else Split(tuple(sizes))
+
+
+def cut_of(uses: Iterable[WeightRows], rows: int) -> Split | None:
+    """The parts into which a layer's rows are cut; None if that is not known.
+
+    The parts are query, key and value if the code names them so, else what functions take: each row is in one part.
+    """
+    uses = [use for use in uses if use.index.size < rows]
+    named = all(use.role for use in uses)
+    owners: list[str] = [""] * rows
+    for use in uses:
+        part = use.role if named else str(use.index.min())
+        for row in use.index.ravel().tolist():
+            if owners[row] not in ("", part):
+                return None
+            owners[row] = part
+    parts, groups = _repeated([(part, len(list(same))) for part, same in groupby(owners)])
+    sizes = tuple(size for _, size in parts)
+    if not all(owners) or len(parts) == 1 or len({part for part, _ in parts}) < len(parts):
+        return None
+    return Split(len(sizes) if len(set(sizes)) == 1 else sizes, groups)
+
+
+def _repeated(values: list[T]) -> tuple[list[T], int]:
+    """The shortest list that these repeat, and how often."""
+    period = next(n for n in range(1, len(values) + 1) if values == values[:n] * (len(values) // n))
+    return values[:period], len(values) // period
 
 
 def described(blocks: Sequence[Block], columns: int) -> str:

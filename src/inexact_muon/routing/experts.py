@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from inexact_muon.routing.layers import Site, layer_of
-from inexact_muon.routing.layouts import within
+from inexact_muon.routing.layouts import gated, within
 from inexact_muon.views import Split, Stacked, Transposed, View, Whole
 
 COUNT = (
@@ -37,8 +37,7 @@ def stack(site: Site) -> tuple[View, bool] | None:
     if sides == shape[1:] or sides == shape[:0:-1]:
         view: View = Whole() if sides == shape[1:] else Transposed()
         consumers = {getattr(child, "input_size", None) for child in (site.parent or module).children()}
-        gated = sides[0] not in consumers and sides[0] % 2 == 0 and sides[0] // 2 in consumers
-        return (within(Split(2), view) if gated else view), True
+        return (within(Split(2), view) if gated(sides[0], consumers) else view), True
     return _by_width(site, shape, routed[0] if routed else site.number(*HIDDEN))
 
 

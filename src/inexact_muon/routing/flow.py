@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from types import FunctionType
 from typing import Any
 
 from torch import nn
 
+from inexact_muon.routing.blocks import cut_of
 from inexact_muon.routing.layers import Site, layer_of
 from inexact_muon.routing.reading.expressions import TooLong
 from inexact_muon.routing.reading.forward import INPUT, OTHER, Reader
@@ -21,6 +21,9 @@ from inexact_muon.wrappers import WRAPPERS
 
 ENTRIES = ("forward", "training_step")
 """Methods that compute a model's outputs: of a module, of Lightning's."""
+
+NEAR = 3
+"""Enclosing modules whose code is read."""
 
 LIBRARIES = ("torch", "lightning", "pytorch_lightning")
 """Packages whose classes have methods that compute nothing by themselves."""
@@ -112,33 +115,32 @@ def _entries(kind: type[nn.Module]) -> Iterator[list[FunctionType]]:
     yield [method for method in methods if isinstance(method, FunctionType)]
 
 
-def cut_by(site: Site, rows: int) -> Split | None:
-    """The parts into which the modules around a layer cut its rows; None if that is not known.
+class Code:
+    """The forward passes of the modules around layers, each read once."""
 
-    The parts are query, key and value if the code names them so, else what functions take: each row is in one part.
-    """
-    for _, module in site.chain[-3:-1][::-1]:
-        uses = [use for use in flow_of(module).rows if use.layer == id(site.module)]
-        named = all(use.role for use in uses)
-        parts: list[str] = [""] * rows
-        for use in uses:
-            part = use.role if named else str(use.index.min())
-            for row in use.index.ravel().tolist():
-                if parts[row] not in ("", part):
-                    return None
-                parts[row] = part
-        if uses:
-            return _repeated([(part, len(list(same))) for part, same in groupby(parts)]) if all(parts) else None
-    return None
+    def __init__(self) -> None:
+        self._flows: dict[int, Flow] = {}
 
+    def around(self, site: Site) -> Iterator[tuple[nn.Module, Flow]]:
+        """The enclosing modules, from the innermost on, and what they do."""
+        for _, module in site.chain[-1 - NEAR : -1][::-1]:
+            if id(module) not in self._flows:
+                self._flows[id(module)] = flow_of(module)
+            yield module, self._flows[id(module)]
 
-def _repeated(runs: Sequence[tuple[str, int]]) -> Split | None:
-    """Parts and their sizes as one cut, that of each group if they repeat."""
-    period = next(n for n in range(1, len(runs) + 1) if list(runs) == [*runs[:n]] * (len(runs) // n))
-    sizes = tuple(size for _, size in runs[:period])
-    if period == 1 or len({part for part, _ in runs[:period]}) < period:
-        return None
-    return Split(period if len(set(sizes)) == 1 else sizes, len(runs) // period)
+    def uses(self, site: Site) -> list[WeightRows]:
+        """What is done with a layer's output, by the innermost module that divides it, or does something with it."""
+        first = list[WeightRows]()
+        for _, flow in self.around(site):
+            uses = [use for use in flow.rows if use.layer in (id(site.module), id(site.parameter))]
+            if any(use.divided for use in uses):
+                return uses
+            first = first or uses
+        return first
+
+    def cut(self, site: Site, rows: int) -> Split | None:
+        """The parts into which the modules around a layer cut its rows; None if that is not known."""
+        return cut_of(self.uses(site), rows)
 
 
 def _is_layer(module: nn.Module) -> bool:

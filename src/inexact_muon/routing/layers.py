@@ -42,6 +42,9 @@ ROLES = {
 }
 """Words in the names of layers and variables for what attention takes: its three arguments, and gates of its output."""
 
+GENERIC = ("linear", "proj", "fc", "c", "0")
+"""Uninformative layer names; the enclosing module's name is used instead."""
+
 
 def role(name: str) -> str:
     """query, key, value or gate if exactly one of them is in a name: "q_proj", "key_states", "wq"; else empty."""
@@ -122,6 +125,16 @@ class Site:
         self.path, self.module = tuple(attribute for attribute, _ in self.chain[1:]), self.chain[-1][1]
         self.parent = self.chain[-2][1] if len(self.chain) > 1 else None
         self.kind = type(self.module).__name__
+
+    @property
+    def levels(self) -> int:
+        """Which name from the end tells what the layer is: 2, that of the enclosing module, for `to_out.0`."""
+        return 2 if len(self.path) > 1 and self.path[-1].lower() in GENERIC else 1
+
+    @property
+    def label(self) -> str:
+        """The name that tells what the layer is; empty for the model itself."""
+        return self.path[-self.levels] if self.path else ""
 
     def up(self, levels: int, own: str) -> Site:
         """The same parameter, as one of an enclosing module."""

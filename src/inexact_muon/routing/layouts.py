@@ -7,19 +7,16 @@ its module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from inexact_muon.routing.flow import cut_by
+from inexact_muon.routing.flow import Code
 from inexact_muon.routing.layers import Site, layer_of
 from inexact_muon.views import Split, Transposed, View
 
 HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads", "nhead", "nheads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "num_query_groups", "n_local_heads")
 HEAD_DIM = ("head_dim", "attention_head_size", "head_size", "hidden_size_per_attention_head", "dim_head", "d_head")
-GENERIC = ("linear", "proj", "fc", "c", "0")
-"""Uninformative layer names; the enclosing module's name is used instead."""
-
 QKV, KV, GATED = ("query", "key", "value"), ("key", "value"), ("gate", "up")
 
 Rows = Callable[[Site, int, int], Split | None]
@@ -42,32 +39,32 @@ class Known:
     must: bool = True
 
 
-def fused(site: Site, rows: int, columns: int) -> tuple[Split | None, str] | None:
+def fused(site: Site, rows: int, columns: int, code: Code) -> tuple[Split | None, str] | None:
     """The cut of a weight with this many rows and columns, and its parts; None if it is not known to be fused.
 
     There is no cut if the name is known and the numbers do not fit.
     """
-    layer, name = site, site.path[-1].lower() if site.path else ""
-    if name in GENERIC and len(site.path) > 1:
+    layer, name = site, site.label.lower()
+    if site.levels > 1:
         beside = site.parent.children() if site.parent is not None else ()
         linear = sum(layer_of(child).linear is not None for child in beside)
         if "glu" in type(site.parent).__name__.lower() and rows % 2 == 0 and linear == 1:
             return Split(2), ", ".join(GATED)
-        site, name = site.up(1, site.own), site.path[-2].lower()
+        site = site.up(1, site.own)
     for layout in LAYOUTS:
         if name in layout.names:
             cut = layout.rows(site, rows, columns)
-            if layout.parts in (QKV, KV) and (cut is None or (site.number(*HEADS) or 1) > 1):
-                cut = cut_by(layer, rows) or cut  # the order of q, k and v of each head is in the code alone
+            several = cut is None or (cut.groups == 1 and (site.number(*HEADS) or 1) > 1)
+            if several and layout.parts in (QKV, KV):
+                cut = code.cut(layer, rows) or cut  # sizes do not tell whether each head has its q, k and v in turn
             if cut is not None or layout.must:
                 return cut, ", ".join(layout.parts)
     return None
 
 
-def named_like_fused(site: Site) -> tuple[str, ...]:
-    """The parts of a fused weight that the name suggests, such as query, key, value; none for other names."""
-    name = site.path[-1].lower() if site.path else ""
-    return next((layout.parts for layout in LAYOUTS if layout.must and name in layout.names), ())
+def parts_by_name(name: str) -> tuple[str, ...]:
+    """The parts of a fused weight that a layer's name suggests, such as query, key, value; none for other names."""
+    return next((layout.parts for layout in LAYOUTS if layout.must and name.lower() in layout.names), ())
 
 
 def _heads(site: Site, columns: int) -> tuple[int, int, int]:
@@ -78,76 +75,35 @@ def _heads(site: Site, columns: int) -> tuple[int, int, int]:
     return heads, kv or heads, size or columns // heads
 
 
-def thirds(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v]: equal, or by the numbers of heads."""
+def equal(site: Site, rows: int, columns: int) -> Split | None:
+    """[q; k; v], equal or by the numbers of heads; [k; v] if these are two matrices of the layer's width.
+
+    MiniMax's lightning attention has [q; k; v] of each head in turn, behind an activation that hides it.
+    """
     heads, kv, size = _heads(site, columns)
     if kv != heads and (heads + 2 * kv) * size == rows:
         return Split((heads * size, kv * size, kv * size))
-    return Split(3) if rows == 3 * columns or (heads and rows % (3 * heads) == 0) else None
+    if rows == 3 * columns or (heads and rows % (3 * heads) == 0):
+        return Split(3, heads or 1) if "Lightning" in type(site.parent).__name__ else Split(3)
+    return Split(2) if rows == 2 * columns else None
 
 
 def attended(site: Site, rows: int, columns: int) -> Split | None:
     """[q; k; v] of a layer whose name does not tell."""
-    return thirds(site, rows, columns) if "attention" in type(site.parent).__name__.lower() else None
-
-
-def by_head(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v] of each head in turn: GPT-NeoX, BLOOM."""
-    heads, _, _ = _heads(site, columns)
-    return Split(3, heads) if heads and rows % (3 * heads) == 0 else None
+    return equal(site, rows, columns) if "attention" in type(site.parent).__name__.lower() else None
 
 
 def by_group(site: Site, rows: int, columns: int) -> Split | None:
-    """[its q's; k; v] of each key-value head in turn."""
+    """[its q's; k; v] of each key-value head in turn, as of GPT-NeoX, BLOOM and Megatron."""
     heads, kv, size = _heads(site, columns)
     if not heads or heads % kv or (heads + 2 * kv) * size != rows:
         return None
     return Split((heads // kv * size, size, size), kv) if kv != heads else Split(3, heads)
 
 
-def query_key_value(site: Site, rows: int, columns: int) -> Split | None:
-    """By head; Falcon: by group in the new architecture, [q; k; v] with one k and v if multi_query."""
-    heads, _, size = _heads(site, columns)
-    if getattr(site.parent, "multi_query", False) and not getattr(site.parent, "new_decoder_architecture", False):
-        return Split((heads * size, size, size)) if rows == (heads + 2) * size else None
-    if rows == 3 * heads * size and not getattr(site.parent, "new_decoder_architecture", False):
-        return Split(3, heads)
-    return by_group(site, rows, columns)
-
-
-def qkv(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v]; by head if the module says so (LeViT, CoAtNet, CodeGen's four parts, lightning attention)."""
-    kind, heads = type(site.parent).__name__, site.number(*HEADS)
-    key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
-    if heads and isinstance(key, int) and isinstance(value, int) and heads * (2 * key + value) == rows:
-        return Split((key, key, value), heads)
-    if getattr(site.parent, "head_first", False) or "Lightning" in kind:
-        return by_head(site, rows, columns)
-    if kind.startswith("CodeGen"):
-        return Split(3, 4) if rows % 12 == 0 else None
-    if kind.startswith("InternLM2"):
-        return by_group(site, rows, columns)
-    if "Global" in kind and rows == 2 * columns:
-        return Split(2)  # GCViT: queries are computed outside
-    return thirds(site, rows, columns)
-
-
-def c_attn(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v], [k; v] in cross-attention; GPT-BigCode: one k and v, or by head."""
-    if "BigCode" in type(site.parent).__name__:
-        if not getattr(site.parent, "multi_query", False):
-            return by_head(site, rows, columns)
-        key = (rows - columns) // 2
-        return Split((columns, key, key)) if key > 0 and columns + 2 * key == rows else None
-    return Split(2) if rows == 2 * columns else thirds(site, rows, columns)
-
-
 def key_value(site: Site, rows: int, columns: int) -> Split | None:
-    """[k; v], by head if the module says so."""
+    """[k; v]"""
     heads, kv, size = _heads(site, columns)
-    key, value = (getattr(site.parent, name, None) for name in ("key_dim", "val_dim"))
-    if heads and isinstance(key, int) and isinstance(value, int) and heads * (key + value) == rows:
-        return Split((key, value), heads)
     return Split(2) if rows in (2 * heads * size, 2 * kv * size, 2 * columns) else None
 
 
@@ -161,10 +117,14 @@ def compressed(site: Site, rows: int, columns: int) -> Split | None:
 
 
 def halves(site: Site, rows: int, columns: int) -> Split | None:
-    """[gate; up], if another layer of the module takes half of the rows and none takes all of them."""
+    """[gate; up], if another layer of the module takes half of the rows."""
     beside = [child for _, module in site.chain[-3:-1] for child in module.children() if child is not site.module]
-    consumers = [sides[1] for child in beside if (sides := layer_of(child).linear) is not None]
-    return Split(2) if 2 * (rows // 2) == rows and rows // 2 in consumers and rows not in consumers else None
+    return Split(2) if gated(rows, [sides[1] for child in beside if (sides := layer_of(child).linear)]) else None
+
+
+def gated(rows: int, consumers: Collection[int | None]) -> bool:
+    """Whether layers that take inputs of these widths take the product of two halves of so many rows."""
+    return rows % 2 == 0 and rows // 2 in consumers and rows not in consumers
 
 
 def state_space(site: Site, rows: int, columns: int) -> Split | None:
@@ -205,9 +165,8 @@ def delta_net(site: Site, rows: int, columns: int) -> Split | None:
 
 
 LAYOUTS = (
-    Known(("query_key_value", "linear_qkv"), query_key_value, QKV),
-    Known(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection"), qkv, QKV),
-    Known(("c_attn",), c_attn, QKV),
+    Known(("query_key_value", "linear_qkv"), by_group, QKV),
+    Known(("qkv", "qkv_proj", "wqkv", "to_qkv", "qkv_linear", "attn_qkv", "qkv_projection", "c_attn"), equal, QKV),
     Known(("kv", "to_kv", "kv_proj", "c_kv", "wkv", "linear_kv"), key_value, KV),
     Known(("kv_b_proj", "kv_a_proj_with_mqa", "wkv_b", "wkv_a"), compressed, KV),
     Known(("gate_up_proj", "up_gate_proj", "gate_and_up_proj", "gate_up", "w12", "w13"), halves, GATED),

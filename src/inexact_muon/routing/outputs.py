@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from inexact_muon.routing.flow import Flow, flow_of
+from inexact_muon.routing.flow import Code, Flow, flow_of
 from inexact_muon.routing.layers import WEAK, WORDS, Chain, in_block, inner, layer_of, words
 from inexact_muon.routing.reading.forward import INPUT
 
@@ -44,12 +44,14 @@ class Facts:
         doubtful: ids of layers that may be outputs: no single layer takes their width, but several together might; or
             the last one, and others as wide as their input, if the forward pass cannot be read.
         embeddings: ids of the weights of embeddings; those that other layers have too are `tied`.
+        code: what the modules around layers do.
     """
 
     outputs: Mapping[int, str]
     doubtful: frozenset[int]
     embeddings: frozenset[int]
     tied: frozenset[int]
+    code: Code = field(default_factory=Code)
 
 
 @dataclass(eq=False)
@@ -136,11 +138,7 @@ def _declared(read: _Model) -> Iterator[tuple[int, str]]:
 def _by_code(read: _Model, declared: Mapping[int, str]) -> tuple[dict[int, str], frozenset[int]]:
     """Output layers and doubtful ones, by the forward pass, names and widths."""
     flow, reasons = flow_of(read.model, frozenset(read.blocks)), dict(declared)
-    for key, why in (
-        *((key, RETURNED) for key in _returned(read, flow)),
-        *_last_block(read, flow),
-        *_judged(read, flow),
-    ):
+    for key, why in (*_returned(read, flow), *_last_block(read, flow), *_judged(read, flow)):
         reasons.setdefault(key, why)
     if not reasons and not flow.returned:
         reasons = {id(layer.module): "output layer: as wide as the input" for layer in _input_sized(read)}
@@ -170,7 +168,7 @@ def _unread(read: _Model, guess: Sequence[_Layer], known: Mapping[int, str]) -> 
     return [layer for layer in ends if layer is not read.layers[0] and layer.out in (layer.into, read.layers[0].into)]
 
 
-def _returned(read: _Model, flow: Flow) -> Iterator[int]:
+def _returned(read: _Model, flow: Flow) -> Iterator[tuple[int, str]]:
     """Output layers by the forward pass: known layers, modules that hold matrices of their own, and parameters.
 
     The pooler of a model without an output, such as a bare BERT, is none.
@@ -181,11 +179,11 @@ def _returned(read: _Model, flow: Flow) -> Iterator[int]:
         added = key in flow.added and sides.get(flow.added[key]) == (layer.out, layer.out)
         pools = any({"pool", "pooler", "pooling"} & words(part) for part in layer.path)
         if (added or key in flow.outputs) and not layer.block and not pools:
-            yield key
+            yield key, RETURNED
     for part in (*read.model.modules(), *read.model.parameters()):
         known = isinstance(part, nn.Module) and layer_of(part).type not in ("", "embedding")
         if id(part) in flow.outputs - read.blocks and not known:
-            yield id(part)
+            yield id(part), RETURNED
 
 
 def _last_block(read: _Model, flow: Flow) -> Iterator[tuple[int, str]]:
@@ -217,8 +215,7 @@ def _judged(read: _Model, flow: Flow) -> Iterator[tuple[int, str]]:
             yield id(layer.module), ROWS
         elif weak or not _may_be_consumed(layer, read):
             yield id(layer.module), "output layer: no other layer takes its output"
-    last = _last(read.model)
-    if last is not None and id(last) not in flow.consumers:
+    if (last := _last(read.model)) is not None and id(last) not in flow.consumers:
         yield id(last), "output layer: the last one of the model"
 
 
@@ -286,5 +283,6 @@ def _input_sized(read: _Model) -> list[_Layer]:
     """The only layer as wide as the model's input: an autoencoder or denoiser."""
     if not read.layers or read.layers[0].block or read.layers[0].into in read.norms | read.embedded:
         return []
-    back = [layer for layer in read.layers[1:] if layer.out == read.layers[0].into]
-    return back if len(back) == 1 and back[0] in read.candidates and read.layers[0].out != read.layers[0].into else []
+    first, *rest = read.layers
+    back = [layer for layer in rest if layer.out == first.into != first.out]
+    return back if len(back) == 1 and back[0] in read.candidates else []

@@ -9,7 +9,6 @@ from torch import nn
 
 from inexact_muon.routing import experts, layouts
 from inexact_muon.routing.experts import channel_weight
-from inexact_muon.routing.flow import cut_by
 from inexact_muon.routing.layers import Site, layer_of, stored
 from inexact_muon.routing.outputs import Facts
 from inexact_muon.views import Flatten, Split, Transposed, View, Whole
@@ -112,7 +111,7 @@ def _matrix(site: Site, facts: Facts) -> Decision:
         return Decision("router", "lmo", "router: either algorithm works", view, True)
     if id(site.module) in facts.outputs:
         return Decision("head", "adamw", facts.outputs[id(site.module)], view, True)
-    fused = layouts.fused(site, rows, columns)
+    fused = layouts.fused(site, rows, columns, facts.code)
     if fused is not None:
         cut, what = fused
         if cut is not None:
@@ -146,8 +145,8 @@ def _convolution(site: Site, view: Flatten, facts: Facts) -> Decision:
         return Decision("conv", "adamw", "depthwise convolution", view, True)
     if id(module) in facts.outputs:
         return Decision("head", "adamw", facts.outputs[id(module)], view, True)
-    if parts := layouts.named_like_fused(site):
-        if module.groups == 1 and cut_by(site, int(module.out_channels)) == Split(len(parts)):  # type: ignore[arg-type]
+    if parts := layouts.parts_by_name(site.path[-1] if site.path else ""):
+        if module.groups == 1 and facts.code.cut(site, int(module.out_channels)) == Split(len(parts)):  # type: ignore[arg-type]
             why = f"convolution to {', '.join(parts)}: split"
             return Decision("conv", "lmo", why, replace(view, groups=len(parts)), True)
         why = "convolution named like a fused weight: flattened, not split"

@@ -8,13 +8,13 @@ from inexact_muon._text import read
 from inexact_muon.views.base import BATCH as BATCH
 from inexact_muon.views.base import COLUMNS as COLUMNS
 from inexact_muon.views.base import ROWS as ROWS
-from inexact_muon.views.base import Interleaved as Interleaved
 from inexact_muon.views.base import Misfit as Misfit
 from inexact_muon.views.base import Split as Split
 from inexact_muon.views.base import Transposed as Transposed
 from inexact_muon.views.base import View as View
 from inexact_muon.views.base import Whole as Whole
 from inexact_muon.views.blocks import Flatten as Flatten
+from inexact_muon.views.blocks import Interleaved as Interleaved
 from inexact_muon.views.blocks import Stacked as Stacked
 
 VIEWS: dict[str, type[View]] = {view.name: view for view in (Whole, Flatten, Stacked, Split, Interleaved, Transposed)}

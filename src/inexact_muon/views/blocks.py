@@ -1,10 +1,11 @@
-"""Convolution kernels and stacks of matrices in one tensor."""
+"""Convolution kernels, stacks of matrices and blocks of rows in one tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from math import prod
 from typing import ClassVar
 
@@ -29,42 +30,38 @@ class Flatten(View):
     transposed: bool = field(default=False, kw_only=True)
 
     def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
-        if self.groups == 1:
-            return [self._matrix(x, 0)]
-        return _cut_runs(x, first[0], self._size(shape), self._matrix)
+        kernels = [x] if self.groups == 1 else _cut(x, first[0], [_divided(self, shape, self.groups)])
+        rows = -x.ndim
+        return [(z.transpose(rows, rows + 1) if self.transposed else z).flatten(rows + 1) for z in kernels]
 
     def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
-        if self.groups == 1:
-            return self._kernel(parts[0], 0, size)
-        return _join_runs(parts, size, first[0], self._size(shape), self._kernel)
+        kernels = [self._kernel(part, *size[1:]) for part in parts]
+        return (
+            kernels[0] if self.groups == 1 else _join(kernels, first[0], size[0], [_divided(self, shape, self.groups)])
+        )
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
-        size = self._size(shape)
+        size = _divided(self, shape, self.groups)
         fan_out, fan_in = (shape[1], size) if self.transposed else (size, shape[1])
         matrix = (fan_out, fan_in * prod(shape[2:]))
         return [matrix if self.groups == 1 else (self.groups, *matrix)]
 
     def block(self, shape: Shape) -> tuple[int, int, int] | None:
-        return None if self.transposed else (self.groups, self._size(shape), prod(shape[1:]))
+        return None if self.transposed else (self.groups, _divided(self, shape, self.groups), prod(shape[1:]))
 
     def axes(self, ndim: int) -> tuple[int | None, ...]:
-        rows = 1 if self.transposed else 0
-        kinds: list[int | None] = [ROWS if dim == rows else COLUMNS for dim in range(ndim)]
+        kinds: list[int | None] = [COLUMNS] * ndim
+        kinds[int(self.transposed)] = ROWS
         if self.groups > 1:
             kinds[0] = None
         return tuple(kinds)
 
-    def _matrix(self, x: Tensor, batch: int) -> Tensor:
-        return (x.transpose(batch, batch + 1) if self.transposed else x).flatten(batch + 1)
-
-    def _kernel(self, z: Tensor, batch: int, size: Shape) -> Tensor:
+    def _kernel(self, z: Tensor, channels: int, *window: int) -> Tensor:
+        """(rows, channels, *window) from a matrix, perhaps one of several."""
         if not self.transposed:
-            return z.reshape(tuple(size))
-        swapped = (*size[:batch], size[batch + 1], size[batch], *size[batch + 2 :])
-        return z.reshape(swapped).transpose(batch, batch + 1).contiguous()
-
-    def _size(self, shape: Shape) -> int:
-        return _divided(self, shape, self.groups)
+            return z.reshape(*z.shape[:-1], channels, *window)
+        rows = z.ndim - 2
+        return z.reshape(*z.shape[:-1], -1, *window).transpose(rows, rows + 1).contiguous()
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,11 @@ class Stacked(View):
     transposed: bool = field(default=False, kw_only=True)
 
     def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
-        return _cut_runs(x, first[0], _divided(self, shape, self.count), self._oriented)
+        return [self._oriented(block) for block in _cut(x, first[0], [_divided(self, shape, self.count)])]
 
     def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
-        return _join_runs(parts, size, first[0], _divided(self, shape, self.count), self._oriented)
+        blocks = [self._oriented(part) for part in parts]
+        return _join(blocks, first[0], size[0], [_divided(self, shape, self.count)])
 
     def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
         if len(shape) != 2:
@@ -98,8 +96,39 @@ class Stacked(View):
     def axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None, ROWS if self.transposed else COLUMNS)
 
-    def _oriented(self, x: Tensor, batch: int, size: Shape = ()) -> Tensor:
+    def _oriented(self, x: Tensor) -> Tensor:
         return x.mT.contiguous() if self.transposed else x
+
+
+@dataclass(frozen=True)
+class Interleaved(View):
+    """Each block of rows in each group is a matrix: [k1; v1; k2; v2] with keys and values of different sizes.
+
+    Blocks at the same place of their groups form a stack.
+
+    Attributes:
+        rows: rows of each block in a group.
+        groups: number of groups, such as heads.
+    """
+
+    name: ClassVar[str] = "interleaved"
+
+    rows: tuple[int, ...] = (1,)
+    groups: int = 1
+
+    def cut_piece(self, x: Tensor, first: Shape, shape: Shape) -> list[Tensor]:
+        return _cut(x, first[0], self.rows)
+
+    def join_piece(self, parts: Sequence[Tensor], size: Shape, first: Shape, shape: Shape) -> Tensor:
+        return _join(parts, first[0], size[0], self.rows) if size[0] else parts[0].new_empty(tuple(size))
+
+    def shapes(self, shape: Shape) -> list[tuple[int, ...]]:
+        if len(shape) != 2 or sum(self.rows) * self.groups != shape[0] or min(self.rows) < 1:
+            raise Misfit(f"{self} does not divide the rows of a parameter of shape {tuple(shape)}")
+        return [(self.groups, rows, shape[1]) for rows in self.rows]
+
+    def axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (None, COLUMNS)
 
 
 def _divided(view: View, shape: Shape, count: int) -> int:
@@ -108,34 +137,34 @@ def _divided(view: View, shape: Shape, count: int) -> int:
     return shape[0] // count
 
 
-def _runs(first: int, count: int, size: int) -> list[tuple[int, int]]:
-    """Rows `first` to `first + count` as (rows, number of whole blocks of `size` rows; 0 for a partial block)."""
-    lead = min(-first % size, count)
-    whole = (count - lead) // size
-    runs = [(lead, 0), (whole * size, whole), (count - lead - whole * size, 0)]
-    return [run for run in runs if run[0]]
+def _runs(first: int, count: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Rows `first` to `first + count` as (rows, number of whole groups; 0 for one block of a group or a part of it)."""
+    group, end = sum(sizes), first + count
+    low, high = -(-first // group) * group, end // group * group
+    if low >= high:
+        low = high = end
+    edges = [start + edge for start in range(0, end, group) for edge in accumulate(sizes)]
+    cuts = sorted({first, low, high, end, *(edge for edge in edges if first < edge < low or high < edge < end)})
+    return [(b - a, (b - a) // group if (a, b) == (low, high) else 0) for a, b in pairwise(cuts)]
 
 
-def _cut_runs(x: Tensor, first: int, size: int, matrix: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
-    runs = _runs(first, x.shape[0], size)
-    parts = zip(runs, torch.split(x, [rows for rows, _ in runs]), strict=True)
-    return [matrix(unflatten(part, 0, size), 1) if blocks else matrix(part, 0) for (_, blocks), part in parts]
+def _cut(x: Tensor, first: int, sizes: Sequence[int]) -> list[Tensor]:
+    """The blocks in rows of a piece: a stack of each block of the whole groups, the others and parts of them alone."""
+    parts: list[Tensor] = []
+    runs = _runs(first, x.shape[0], sizes)
+    for (_, groups), run in zip(runs, torch.split(x, [rows for rows, _ in runs]), strict=True):
+        parts += unflatten(run, 0, sum(sizes)).split_with_sizes(list(sizes), 1) if groups else [run]
+    return parts
 
 
-def _join_runs(
-    parts: Sequence[Tensor],
-    size: Shape,
-    first: int,
-    block: int,
-    kernel: Callable[[Tensor, int, Sequence[int]], Tensor],
-) -> Tensor:
-    rest = tuple(size[1:])
-    return torch.cat(
-        [
-            kernel(part, 1, (blocks, block, *rest)).flatten(0, 1) if blocks else kernel(part, 0, (rows, *rest))
-            for (rows, blocks), part in zip(_runs(first, size[0], block), parts, strict=True)
-        ]
-    )
+def _join(parts: Sequence[Tensor], first: int, count: int, sizes: Sequence[int]) -> Tensor:
+    """Inverse of `_cut`."""
+    rest, joined = iter(parts), []
+    for _, groups in _runs(first, count, sizes):
+        blocks = [next(rest) for _ in (sizes if groups else (1,))]
+        stack = blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
+        joined.append(stack.flatten(0, 1) if groups else stack)
+    return torch.cat(joined)
 
 
 @dataclass(frozen=True)

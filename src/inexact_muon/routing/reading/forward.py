@@ -103,7 +103,7 @@ class Reader(Statements):
         """module(*args, **named)"""
         values = (*args, *named.values())
         if self.is_layer(module):
-            return self._with_rows(module, self._layer(id(module), values), values)
+            return self._output(module, values)
         if type(module).__module__.startswith("torch.nn.") and next(module.parameters(), None) is None:
             name = type(module).__name__
             return self.pass_on(values) if "latten" in name else self.elementwise(values)
@@ -113,18 +113,18 @@ class Reader(Statements):
             weights = next(module.parameters(), None) is not None
             return self._layer(id(module), values) if weights else self.pass_on(values)
 
-    def _with_rows(self, module: nn.Module, result: Value, values: Sequence[Value]) -> Value:
+    def _output(self, module: nn.Module, values: Sequence[Value]) -> Value:
         """The output of a layer: one entry for each row of a linear layer, rows in their places after a norm."""
-        layer = layer_of(module)
+        layer, sources = layer_of(module), self._layer(id(module), values).sources
         if layer.type == "norm" and values:
             rows = values[0].rows
-            return replace(result, rows=None if rows is None else replace(rows, normed=True))
+            return Value(sources, rows=None if rows is None else replace(rows, normed=True))
         self.used(values, fed=True)
         if layer.widths is None or layer.type not in ("linear", "convolution"):
-            return result
+            return Value(sources)
         kernel = getattr(module, "kernel_size", ()) if layer.type == "convolution" else ()
         dims = len(kernel) if isinstance(kernel, tuple) else 1
-        return Value(result.sources, rows=rows_of(id(module), layer.widths[0], dims))
+        return Value(sources, rows=rows_of(id(module), layer.widths[0], dims))
 
     def _layer(self, key: int, values: Sequence[Value]) -> Value:
         order = self.called.setdefault(key, len(self.called))

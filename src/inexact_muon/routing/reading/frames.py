@@ -98,16 +98,14 @@ def source(function: Any) -> Function:
 def bound(signature: ast.arguments, args: Sequence[Value], named: Mapping[str, Value]) -> dict[str, Value]:
     """The arguments of a call by name; those that are missing keep their default if it is a constant."""
     names = [a.arg for a in (*signature.posonlyargs, *signature.args)]
-    values = {name: Value() for name in names}
-    pairs = [*zip(names[len(names) - len(signature.defaults) :], signature.defaults, strict=True)]
-    pairs += [(a.arg, d) for a, d in zip(signature.kwonlyargs, signature.kw_defaults, strict=True) if d is not None]
-    for name, default in pairs:
-        values[name] = Value() if not isinstance(default, ast.Constant) or default.value is None else of(default.value)
+    parameters = [*names, *(a.arg for a in signature.kwonlyargs)]
+    defaults = [*[None] * (len(names) - len(signature.defaults)), *signature.defaults, *signature.kw_defaults]
+    constants = [default.value if isinstance(default, ast.Constant) else None for default in defaults]
+    values = {name: Value() if x is None else of(x) for name, x in zip(parameters, constants, strict=True)}
     values.update(zip(names, args, strict=False))
+    values.update((name, value) for name, value in named.items() if name in parameters)
     if signature.vararg is not None:
         values[signature.vararg.arg] = listed(args[len(names) :])
-    keywords = {*names, *(a.arg for a in signature.kwonlyargs)}
-    values.update((name, value) for name, value in named.items() if name in keywords)
     if signature.kwarg is not None:
-        values[signature.kwarg.arg] = record({name: value for name, value in named.items() if name not in keywords})
+        values[signature.kwarg.arg] = record({name: value for name, value in named.items() if name not in parameters})
     return values

@@ -88,7 +88,6 @@ class Statements(Expressions):
         return not going
 
     def assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
-        """target = value"""
         match target:
             case ast.Name(variable):
                 part = role(variable) if value.rows is not None else ""  # named as attention does
@@ -119,7 +118,6 @@ class Statements(Expressions):
                 )
 
     def grow(self, target: ast.expr, values: Sequence[Value], frame: Frame) -> None:
-        """list.append(value), x.copy_(value), x[0].copy_(value)."""
         while isinstance(target, ast.Subscript):
             target = target.value
         if isinstance(target, ast.Name):
