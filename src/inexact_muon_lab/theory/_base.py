@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from math import inf
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -46,10 +47,10 @@ BOUNDS: dict[str, Statement] = {}
 Range = tuple[Callable[[Floats], Any], str]
 """(condition, the same in words); {name} is the argument's name, {value} what it is."""
 
-POSITIVE: Range = (lambda x: (x > 0.0) & np.isfinite(x), "{name} must be positive and finite, got {value}")
+POSITIVE: Range = (lambda x: (x > 0.0) & (x < inf), "{name} must be positive and finite, got {value}")
 RANGES: dict[str, Range] = {
     **dict.fromkeys(("D0", "L", "K", "gamma", "eps", "overshoot", "dual", "sigma", "kappa", "Lambda"), POSITIVE),
-    "rho_sigma": (lambda x: (x >= 0.0) & np.isfinite(x), "{name} must be finite and not negative, got {value}"),
+    "rho_sigma": (lambda x: (x >= 0.0) & (x < inf), "{name} must be finite and not negative, got {value}"),
     "alpha": (
         lambda x: (x > 0.0) & (x <= 1.0),
         "{name} must lie in (0, 1], got {value}: the weight of the new gradient, 1 - momentum",
@@ -60,7 +61,7 @@ RANGES: dict[str, Range] = {
         "so no bound can hold",
     ),
     "gap": (
-        lambda x: (x < 1.0) & np.isfinite(x),
+        lambda x: (x < 1.0) & (x > -inf),
         "gap must be below 1, got {value}: at 1 or above d_hat is not a descent direction",
     ),
 }
@@ -102,7 +103,7 @@ def check(values: Mapping[str, Any], ranges: Mapping[str, Range]) -> None:
         if symbol in ranges:
             holds, words = ranges[symbol]
             entries = np.asarray(value, dtype=float)
-            if entries.size == 0 or not np.all(holds(entries)):
+            if entries.size == 0 or not holds(entries).all():
                 raise ValueError(words.format(name=name, value=shown(value)))
     gap, overshoot = (values.get(key, values.get(f"{key}s")) for key in ("gap", "overshoot"))
     if gap is None or overshoot is None:
