@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import refused, said
 from inexact_muon import polar, predict
 from inexact_muon_lab import cli
 from inexact_muon_lab.cli import catalogue
@@ -49,11 +50,9 @@ def test_known_values_of_the_table() -> None:
         assert method.error_bound(lower) == pytest.approx(delta, abs=6e-5)
 
 
-def test_demo_writes_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_demo_writes_the_table(tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="the picture needs the extra `lab`")
-    code, out, _ = run(monkeypatch, capsys, "demo", "--oracles", "--out", str(tmp_path))
+    code, out, _ = said("demo", "--oracles", "--out", str(tmp_path))
     assert code == 0
     assert "oracles.md" in out
     records = json.loads((tmp_path / "oracles.json").read_text())
@@ -61,8 +60,8 @@ def test_demo_writes_the_table(
     assert (tmp_path / "oracles.md").read_text().count("\n") == len(catalogue.METHODS) + 2
 
 
-def test_delta_of_a_named_spectrum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(monkeypatch, capsys, "delta", "you:6", "--shape", "64x96", "--spectrum", "power-law")
+def test_delta_of_a_named_spectrum() -> None:
+    code, out, _ = said("delta", "you:6", "--shape", "64x96", "--spectrum", "power-law")
     expected = predict(polar.You(6), power_law(64))
     assert code == 0
     assert f"{expected.gap:.4f}" in out
@@ -70,12 +69,10 @@ def test_delta_of_a_named_spectrum(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".txt"])
-def test_delta_of_a_file(
-    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_delta_of_a_file(suffix: str, tmp_path: Path) -> None:
     values, path = np.array([3.0, 1.0, 0.2]), tmp_path / f"spectrum{suffix}"
     np.save(path, values) if suffix == ".npy" else np.savetxt(path, values)
-    code, out, _ = run(monkeypatch, capsys, "delta", "jordan:5", "--spectrum", str(path))
+    code, out, _ = said("delta", "jordan:5", "--spectrum", str(path))
     assert code == 0
     assert f"{predict(polar.Jordan(5), values).delta:.4f}" in out
 
@@ -89,16 +86,8 @@ def test_delta_of_a_file(
         (("delta", "jordan:5", "--checkpoint", "nowhere.pt"), "nowhere.pt"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: tuple[str, ...],
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, _, err = run(monkeypatch, capsys, *arguments)
-    assert code == 2
-    assert words in err
-    assert err.count("\n") == 1
+def test_bad_input_is_one_sentence(arguments: tuple[str, ...], words: str) -> None:
+    assert words in refused(*arguments)
 
 
 @pytest.mark.parametrize("name", SPECTRA)

@@ -97,12 +97,3 @@ def test_how_many_steps_are_enough_follows_from_the_packed_runs() -> None:
     more, words = two.first.loss, " ".join(README.split())
     assert f"Five end where eight do ({eight.mean:.4f}, {eight.low:.4f} to {eight.high:+.4f})" in words
     assert f"two end {more.mean:.3f} ({more.low:.3f} to {more.high:.3f}) above a nearly exact one, each tuned" in words
-
-
-def test_the_readme_is_short_and_its_first_screen_has_its_parts_in_order() -> None:
-    assert README.count("\n") <= 130
-    first = README.partition("## ")[0]
-    parts = ("![Validation loss", "```text\npip install", "- **Five", "- **AdamW", "- **A step", "Limits: ")
-    places = [first.index(part) for part in parts]
-    assert places == sorted(places)
-    assert "oracle" not in first.replace("docs/which-oracle.md", ""), "a word that is explained below"

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from commands import said
 from inexact_muon import Muon, advise, explain, lmo, measure, plot, polar
 from inexact_muon.optim import flat_stats
 from inexact_muon_lab.tune.advice import text
 from inexact_muon_lab.tune.plotting import save
 from matrices import orthonormal
-from test_catalogue import run as run_command
 from torch_features import HAS_MUON, NO_MUON
 
 SPECTRA = {
@@ -46,13 +46,11 @@ def stepped(m: Tensor, oracle: str = "polar-express:5", **options: Any) -> Muon:
 
 @pytest.mark.parametrize("oracle", ["polar-express:5", "jordan:5", "zolotarev(poles=1, polish=9)", "exact-svd"])
 @pytest.mark.parametrize("name", SPECTRA)
-def test_one_matrix_has_the_same_numbers_in_all_places(
-    name: str, oracle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_matrix_has_the_same_numbers_in_all_places(name: str, oracle: str, tmp_path: Path) -> None:
     m = with_spectrum(SPECTRA[name].double(), 96, 160).float()
     optimizer = stepped(m, oracle)
     torch.save(optimizer.state_dict(), tmp_path / "c.pt")
-    _, out, _ = run_command(monkeypatch, capsys, "delta", "--checkpoint", str(tmp_path / "c.pt"), "--json")
+    _, out, _ = said("delta", "--checkpoint", str(tmp_path / "c.pt"), "--json")
     command = json.loads(out)["layers"][0]
     line, stats = explain(optimizer).lines[0].inexactness, flat_stats(optimizer, every=True)
     answer = optimizer.advice().in_use
@@ -191,9 +189,7 @@ def test_two_oracles_in_use_are_said_to_be_two() -> None:
     assert optimizer.advice().lines[0].startswith("Exact enough: the 2 oracles in use lose nothing of the descent and ")
 
 
-def test_a_row_of_explain_is_the_row_of_delta_for_the_parts_of_a_fused_weight(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_of_explain_is_the_row_of_delta_for_the_parts_of_a_fused_weight(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential()
     model.add_module("attention", nn.MultiheadAttention(24, 2, bias=False))
@@ -203,7 +199,7 @@ def test_a_row_of_explain_is_the_row_of_delta_for_the_parts_of_a_fused_weight(
         p.grad[: p.shape[0] // 3] @= torch.diag(torch.logspace(0, -3, p.shape[1]))
     optimizer.step()
     torch.save(optimizer.state_dict(), tmp_path / "c.pt")
-    _, out, _ = run_command(monkeypatch, capsys, "delta", "--checkpoint", str(tmp_path / "c.pt"), "--json")
+    _, out, _ = said("delta", "--checkpoint", str(tmp_path / "c.pt"), "--json")
     layers = [row for row in json.loads(out)["layers"] if "in_proj" in row["name"]]
     line = next(line for line in explain(optimizer).lines if "in_proj" in line.parameter)
     assert len(layers) == 3

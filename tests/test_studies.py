@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from inexact_muon_lab.report import tables
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.store import store
 from inexact_muon_lab.tune import spectra
+from pages import ROOT, load_module
 
-ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "figures"
 SOURCE = "polar-express(steps=5, normalise=frobenius)"
 TINY = """
@@ -45,14 +44,7 @@ optimizer.polar = ["exact-svd", "polar-express(steps=2, lower=0.1)"]
 
 
 def script(path: str) -> ModuleType:
-    file = ROOT / "studies" / path
-    spec = importlib.util.spec_from_file_location(path.replace("/", "_").removesuffix(".py"), file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_module(ROOT / "studies" / path)
 
 
 def command(folder: Path, *arguments: str) -> str:

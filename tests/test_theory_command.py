@@ -7,43 +7,36 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from commands import refused, said
 from inexact_muon_lab import theory
 from inexact_muon_lab.cli import statements
-from test_catalogue import run as run_command
 
 
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    return run_command(monkeypatch, capsys, "theory", *arguments)
-
-
-def test_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(monkeypatch, capsys, "list")
+def test_list() -> None:
+    code, out, _ = said("theory", "list")
     assert code == 0
     for s in theory.BOUNDS.values():
         assert s.name in out
-    assert run(monkeypatch, capsys)[1] == out
+    assert said("theory")[1] == out
 
 
 @pytest.mark.parametrize("name", theory.BOUNDS)
-def test_every_statement_can_be_looked_at(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = run(monkeypatch, capsys, name)
+def test_every_statement_can_be_looked_at(name: str) -> None:
+    code, out, err = said("theory", name)
     assert (code, err) == (0, "")
     assert "(assumed)" in out
     assert theory.BOUNDS[name].source in out
 
 
-def test_values_are_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(
-        monkeypatch, capsys, "deterministic_optimal", "--set", "delta=0.3", "--set", "L=2", "--set", "K=50"
-    )
+def test_values_are_used() -> None:
+    settings = ("--set", "delta=0.3", "--set", "L=2", "--set", "K=50")
+    code, out, _ = said("theory", "deterministic_optimal", *settings)
     gamma, bound = theory.deterministic_optimal(1.0, 2.0, 50, 0.3)
     assert code == 0
     assert f"{gamma:.6g}" in out
     assert f"{bound:.6g}" in out
     assert out.count("(assumed)") == 1
-    _, out, _ = run(monkeypatch, capsys, "layerwise-iterations", "--set", "deltas=0.1,0.5,0.2")
+    _, out, _ = said("theory", "layerwise-iterations", "--set", "deltas=0.1,0.5,0.2")
     assert f"{theory.layerwise_iterations(1.0, 0.1, [0.1, 0.5, 0.2]):.6g}" in out
 
 
@@ -68,29 +61,29 @@ def test_numbers_out_of_range_are_sentences(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", EXTREMES)
-def test_so_says_the_command(value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(monkeypatch, capsys, "stochastic-iterations", "--set", f"eps={value}")
+def test_so_says_the_command(value: str) -> None:
+    code, _, err = said("theory", "stochastic-iterations", "--set", f"eps={value}")
     assert code == (2 if err else 0)
     assert err.count("\n") == (1 if err else 0), err
 
 
-def test_eps_whose_power_vanishes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(monkeypatch, capsys, "stochastic-iterations", "--set", "eps=1e-200")
+def test_eps_whose_power_vanishes() -> None:
+    code, _, err = said("theory", "stochastic-iterations", "--set", "eps=1e-200")
     assert code == 2
     assert "is outside the range of floating point numbers at D0=1" in err
     assert "eps=1e-200" in err
 
 
-def test_clipping_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "clipped to 1" in run(monkeypatch, capsys, "stochastic-optimal", "--set", "K=1")[1]
-    assert "clipped to 1" not in run(monkeypatch, capsys, "stochastic-optimal")[1]
+def test_clipping_is_said() -> None:
+    assert "clipped to 1" in said("theory", "stochastic-optimal", "--set", "K=1")[1]
+    assert "clipped to 1" not in said("theory", "stochastic-optimal")[1]
 
 
 @pytest.mark.parametrize("name", ["stochastic-optimal", "measured-deterministic-bound", "layerwise-bound", "rho"])
-def test_plot(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot(name: str, tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="the picture needs the extra `lab`")
     path = tmp_path / "new" / f"{name}.json"
-    code, out, err = run(monkeypatch, capsys, name, "--plot", str(path))
+    code, out, err = said("theory", name, "--plot", str(path))
     if name == "rho":
         assert code == 2
         assert "does not depend on delta" in err
@@ -102,9 +95,9 @@ def test_plot(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert "two numbers" in drawn
 
 
-def test_plot_as_svg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_as_svg(tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="the picture needs the extra `lab`")
-    code, _, _ = run(monkeypatch, capsys, "stochastic-bound", "--plot", str(tmp_path / "b.svg"))
+    code, _, _ = said("theory", "stochastic-bound", "--plot", str(tmp_path / "b.svg"))
     assert code == 0
     assert (tmp_path / "b.svg").read_text().startswith("<svg")
 
@@ -130,10 +123,5 @@ def test_curves_are_the_statements() -> None:
         (("momentum-errors", "--plot", "errors.svg"), "gives a sequence"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = run(monkeypatch, capsys, *arguments)
-    assert code == 2
-    assert words in err
-    assert err.count("\n") == 1
+def test_bad_input_is_one_sentence(arguments: tuple[str, ...], words: str) -> None:
+    assert words in refused("theory", *arguments)

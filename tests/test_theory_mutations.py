@@ -12,10 +12,9 @@ SOURCES = sources()
 CODES: dict[str, CodeType] = {name: compile(text, f"{name}.py", "exec") for name, text in SOURCES.items()}
 
 EQUIVALENT = {
-    "_base.check_oracle: 1e-09 -> 1.1000000000000001e-09": "slack for rounding",
+    "_base.check: 1e-09 -> 1.1000000000000001e-09": "slack for rounding",
     "_base.aligned: 1 -> 1.1": "compared with a number of shapes",
     "error_model.polar_express_steps: 1e-12 -> 1.1000000000000002e-12": "slack for rounding",
-    "stochastic.stochastic_gamma: 0.0 -> 0.1": "noise for coefficients that are not used",
     "stochastic.stochastic_iterations: 1.0 -> 1.1": "upper end of the bracket of a root",
     "stochastic.stochastic_iterations: 1e-300 -> 1.1000000000000002e-300": "tolerance of a root",
     "stochastic.stochastic_iterations: 1e-14 -> 1.1e-14": "tolerance of a root",

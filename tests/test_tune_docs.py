@@ -1,30 +1,18 @@
 """What docs/cotuning.md says is what the code and the committed tables say."""
 
-import importlib.util
 import re
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from inexact_muon import polar, transfer
 from inexact_muon_lab.tune.rules import RULES
 from inexact_muon_lab.tune.spectra import SHIPPED, gaussian, labels, load
+from pages import ROOT, load_module
 
-ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/cotuning.md").read_text()
 
 
-def study(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"studies/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TABLES = study("cotuning_tables")
+TABLES = load_module(ROOT / "studies/cotuning_tables.py")
 
 
 def test_rules_are_those_of_the_code() -> None:

@@ -24,7 +24,7 @@ from inexact_muon_lab.tune.spectra import (
     select,
 )
 from matrices import matrix
-from test_tune_docs import study as load_study
+from pages import ROOT, load_module
 
 METHODS = [polar.PolarExpress(k) for k in (1, 2, 5, 8)] + [polar.Jordan(5), polar.Zolotarev(2), polar.NewtonSchulz(3)]
 SHIPPED = load(spectra.SHIPPED)
@@ -205,7 +205,7 @@ def test_bad_names_and_files(tmp_path: Path) -> None:
 def test_the_shipped_file_can_be_made_again(tmp_path: Path) -> None:
     """Loosely: the text is the standard library of this Python, and sums differ by machine."""
     pytest.importorskip("sklearn", reason="the CNN's images are scikit-learn's")
-    study = load_study("record_spectra")
+    study = load_module(ROOT / "studies/record_spectra.py")
     for name in study.RUNS:
         study.train(name, tmp_path / "again.npz")
     made = load(tmp_path / "again.npz")

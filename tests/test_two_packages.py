@@ -57,7 +57,7 @@ def test_trains_resumes_and_explains_without_the_extras() -> None:
 
 def test_training_loads_nothing_of_the_lab() -> None:
     done = python("""
-        from inexact_muon import Muon, Scion, explain, measure
+        from inexact_muon import EF21Muon, Muon, Scion, explain, measure
         print([m for m in sys.modules if "_lab" in m])
     """)
     assert done.stdout == "[]\n", done.stderr

@@ -29,3 +29,11 @@ def said(*words: str) -> tuple[int, str, str]:
         stream.seek(0)
         texts.append(stream.read())
     return code or 0, texts[0], texts[1]
+
+
+def refused(*words: str) -> str:
+    """The one sentence with which a command ends that cannot do what it was asked."""
+    code, _, err = said(*words)
+    assert code == 2
+    assert err.count("\n") == 1, err
+    return err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from math import inf
@@ -49,11 +49,13 @@ FAST = ("polar-express:5", "polar-express:2", "sign")
 """Oracles that the demo checks, on the quadratic only: all statements in ten seconds."""
 QUADRATIC, LOGISTIC, EXPONENTIAL = Quadratic(6, 4), Logistic(6, 4), Exponential(5, 4)
 STEPS, SHORT, RUNS, SIGMA = 200, 20, 64, 1.0
-KEYS = {"measured": "left"}
-"""Fields of a row that have another name in files: the measured value is the left side of its statement."""
 
 
-def cases(fast: bool = False) -> Iterator[tuple[str, Callable[[], Iterable[BoundRow]]]]:
+Case = partial[Iterator[BoundRow]]
+"""A function of `verify`, its problem and what else it takes."""
+
+
+def cases(fast: bool = False) -> Iterator[tuple[str, Case]]:
     """(oracle, function that computes its rows), one per run of the study; `fast`: only those of FAST."""
     for name, ball in {**ORACLES, **OTHERS}.items():
         if fast and name not in FAST:
@@ -67,11 +69,12 @@ def cases(fast: bool = False) -> Iterator[tuple[str, Callable[[], Iterable[Bound
         yield name, partial(verify.layerwise, Blocks(), balls, SHORT)
 
 
-def measure(chosen: Iterable[tuple[str, Callable[[], Iterable[BoundRow]]]]) -> list[dict[str, Any]]:
+def measure(chosen: Iterable[tuple[str, Case]]) -> list[dict[str, Any]]:
     """The rows of these cases as plain data; a bound that the paper does not have is null."""
     rows = []
     for oracle, case in chosen:
         for row in case():
-            plain = asdict(row) | {"oracle": oracle, "holds": bool(row.holds), "sure": bool(row.sure)}
-            rows.append({KEYS.get(key, key): None if value == inf else value for key, value in plain.items()})
+            plain = {"statement": row.statement, "problem": case.args[0].name, "oracle": oracle, **asdict(row)}
+            plain |= {"holds": bool(row.holds), "sure": bool(row.sure)}
+            rows.append({key: None if value == inf else value for key, value in plain.items()})
     return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf, sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,22 +33,20 @@ class BoundRow:
     confidence interval, the paper's bound (inf if delta reached 1, where it has none) and the two-number bound."""
 
     statement: str
-    problem: str
-    oracle: str
-    measured: float
+    left: float
     margin: float
     paper: float
     ours: float
 
     @property
     def holds(self) -> bool:
-        """measured <= ours <= paper, up to rounding."""
-        return self.measured <= self.ours * (1.0 + 1e-9) and self.ours <= self.paper * (1.0 + 1e-9)
+        """left <= ours <= paper, up to rounding."""
+        return self.left <= self.ours * (1.0 + 1e-9) and self.ours <= self.paper * (1.0 + 1e-9)
 
     @property
     def sure(self) -> bool:
-        """measured + margin <= ours: the runs suffice to show it."""
-        return self.measured + self.margin <= self.ours * (1.0 + 1e-9)
+        """left + margin <= ours: the runs suffice to show it."""
+        return self.left + self.margin <= self.ours * (1.0 + 1e-9)
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,14 @@ class Trace:
     overshoot: Array
     gamma: Array
 
-    def worst(self) -> tuple[float, float, float]:
-        return float(self.delta.max()), float(self.gap.max()), float(self.overshoot.max())
+    def numbers(self, axis: int | None = None) -> tuple[Any, Any, Any]:
+        """delta, gap and overshoot: the largest of all, or along an axis of (K, runs)."""
+        return self.delta.max(axis), self.gap.max(axis), self.overshoot.max(axis)
+
+    @property
+    def least(self) -> float:
+        """min_{k<K} ||grad_k||* of a single run."""
+        return float(self.dual[:-1].min())
 
 
 def follow(
@@ -111,64 +116,62 @@ def follow(
     return Trace(*columns)
 
 
+def _both(statement: str, *arguments: Any, numbers: tuple[Any, Any, Any]) -> tuple[float, float]:
+    """The paper's bound, inf if delta reached 1, and the two-number bound, at (delta, gap, overshoot)."""
+    delta, gap, overshoot = numbers
+    paper = getattr(theory, statement)(*arguments, delta) if np.max(delta) < 1 else inf
+    return paper, getattr(theory, f"measured_{statement}")(*arguments, gap, overshoot)
+
+
 def deterministic(problem: MatrixProblem, ball: Ball, K: int) -> Iterator[BoundRow]:
     """Theorems 1 and 3 and Corollaries 1, 2 and 5, with full gradients."""
     D0, L = problem.initial_gap, problem.smoothness(ball)
-    names = (problem.name, str(ball))
     run = follow(problem, ball, K, lambda k, *_: sqrt(2.0 * D0 / (K * L)) / sqrt(1.0 + k))
-    d, gap, nu, gamma = (a[:, 0] for a in (run.delta, run.gap, run.overshoot, run.gamma))
-    paper = theory.deterministic_general(D0, L, gamma, d) if d.max() < 1 else inf
-    ours = theory.measured_deterministic_general(D0, L, gamma, gap, nu)
-    yield BoundRow("Theorem 1", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+    bounds = _both("deterministic_general", D0, L, run.gamma[:, 0], numbers=run.numbers(1))
+    yield BoundRow("Theorem 1", run.least, 0.0, *bounds)
     yield from _constant(problem, ball, K, D0, L)
     paper_run, run = _adaptive(problem, ball, K, lambda dual: L)
     if paper_run:
-        measured, d = float(paper_run.dual[:-1].min()), paper_run.delta[:, 0]
-        yield _single_bound("Theorem 3", *names, measured, theory.adaptive_bound(D0, L, d))
-        yield _single_bound("Corollary 5", *names, measured, theory.adaptive_uniform_bound(D0, L, K, float(d.max())))
-    d, gap, nu = (a[:, 0] for a in (run.delta, run.gap, run.overshoot))
-    paper = theory.adaptive_bound(D0, L, d) if d.max() < 1 else inf
-    ours = theory.measured_adaptive_bound(D0, L, gap, nu)
-    yield BoundRow("Theorem 3, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+        bound = theory.adaptive_bound(D0, L, paper_run.delta[:, 0])
+        yield BoundRow("Theorem 3", paper_run.least, 0.0, bound, bound)
+        bound = theory.adaptive_uniform_bound(D0, L, K, float(paper_run.delta.max()))
+        yield BoundRow("Corollary 5", paper_run.least, 0.0, bound, bound)
+    yield BoundRow("Theorem 3, two numbers", run.least, 0.0, *_both("adaptive_bound", D0, L, numbers=run.numbers(1)))
 
 
 def _constant(problem: MatrixProblem, ball: Ball, K: int, D0: float, L: float) -> Iterator[BoundRow]:
-    names, exact = (problem.name, str(ball)), theory.deterministic_optimal(D0, L, K, 0.0).gamma
+    exact = theory.deterministic_optimal(D0, L, K, 0.0).gamma
 
     def bounds(run: Trace, least: float = 0.0) -> tuple[float, float, float]:
         """The left side, the paper's bound for delta >= `least`, and ours, for a run with a constant step."""
-        worst, gap, nu = run.worst()
-        worst = max(worst, least)
-        gamma = float(run.gamma[0, 0])
-        paper = theory.deterministic_bound(D0, L, K, gamma, worst) if worst < 1 else inf
-        return float(run.dual[:-1].mean()), paper, theory.measured_deterministic_bound(D0, L, K, gamma, gap, nu)
+        delta, gap, nu = run.numbers()
+        numbers = (max(delta, least), gap, nu)
+        both = _both("deterministic_bound", D0, L, K, float(run.gamma[0, 0]), numbers=numbers)
+        return float(run.dual[:-1].mean()), *both
 
     measured, paper, ours = bounds(follow(problem, ball, K, lambda *_: exact))
-    yield BoundRow("Corollary 1", *names, measured, 0.0, paper, ours)
-    run, delta = _self_consistent(
-        lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), lambda r: r.worst()[0]
-    )
+    yield BoundRow("Corollary 1", measured, 0.0, paper, ours)
+    run, delta = _self_consistent(lambda d: follow(problem, ball, K, lambda *_: exact / (1.0 + d)), 0)
     if delta < 1:
         measured, _, ours = bounds(run)
-        yield BoundRow("Corollary 2", *names, measured, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
-    run, nu = _self_consistent(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), lambda r: r.worst()[2], 1.0)
+        yield BoundRow("Corollary 2", measured, 0.0, theory.deterministic_optimal(D0, L, K, delta).bound, ours)
+    run, nu = _self_consistent(lambda nu: follow(problem, ball, K, lambda *_: exact / nu), 2, 1.0)
     measured, paper, _ = bounds(run, nu - 1.0)
-    ours = theory.measured_deterministic_optimal(D0, L, K, run.worst()[1], nu).bound
-    yield BoundRow("Corollary 2, two numbers", *names, measured, 0.0, paper, ours)
+    ours = theory.measured_deterministic_optimal(D0, L, K, run.numbers()[1], nu).bound
+    yield BoundRow("Corollary 2, two numbers", measured, 0.0, paper, ours)
 
 
-def _self_consistent(
-    run: Callable[[float], Trace], number: Callable[[Trace], float], guess: float = 0.0
-) -> tuple[Trace, float]:
-    """A run whose step was chosen for a number that it does not exceed, and that number.
+def _self_consistent(run: Callable[[float], Trace], number: int, guess: float = 0.0) -> tuple[Trace, float]:
+    """A run whose step was chosen for one of its numbers that it does not exceed, and that number.
 
     gamma* needs the largest delta or overshoot in advance: start from a guess and repeat with the observed maximum.
     """
     while True:
         result = run(guess)
-        if number(result) <= guess * (1.0 + 1e-9):
+        largest = float(result.numbers()[number])
+        if largest <= guess * (1.0 + 1e-9):
             return result, guess
-        guess = number(result)
+        guess = largest
 
 
 def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], float]) -> tuple[Trace | None, Trace]:
@@ -179,90 +182,64 @@ def _adaptive(problem: MatrixProblem, ball: Ball, K: int, L: Callable[[float], f
     ours = follow(
         problem, ball, K, lambda k, dual, delta, gap, nu: theory.measured_adaptive_step(L(dual), dual, gap, nu)
     )
-    return (run if run.worst()[0] < 1 else None), ours
-
-
-def _single_bound(statement: str, problem: str, oracle: str, measured: float, bound: float) -> BoundRow:
-    """A row with one bound, for a run whose step belongs to one version."""
-    return BoundRow(statement, problem, oracle, measured, 0.0, bound, bound)
+    return (run if run.delta.max() < 1 else None), ours
 
 
 def stochastic(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, delta: float) -> Iterator[BoundRow]:
     """Theorem 2, Lemma 1 and Theorem 4 under noise; parameters from Corollary 3 at `delta`; lemmas averaged over k."""
     D0, L, rho_sigma = problem.initial_gap, problem.smoothness(ball), ball.rho((problem.n, problem.m)) * sigma
-    names = (problem.name, str(ball))
     gamma, alpha, _ = theory.stochastic_optimal(D0, L, K, rho_sigma, delta)
-    run = follow(problem, ball, K, lambda *_: gamma, np.full(K, alpha), sigma, runs)
-    worst, gap, nu = run.worst()
-    paper = theory.stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, worst) if worst < 1 else inf
-    ours = theory.measured_stochastic_bound_next(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
-    yield BoundRow("Theorem 2", *names, *_interval(run.dual[1:].mean(0)), paper, ours)
-    ours = theory.measured_stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
-    yield BoundRow("Theorem 2, k < K", *names, *_interval(run.dual[:-1].mean(0)), ours, ours)
     gammas, alphas = np.full(K, gamma), np.full(K, alpha)
+    run = follow(problem, ball, K, lambda *_: gamma, alphas, sigma, runs)
+    paper, ours = _both("stochastic_bound", D0, L, K, rho_sigma, gamma, alpha, numbers=run.numbers())
+    worst, gap, nu = run.numbers()
+    next_bound = theory.measured_stochastic_bound_next(D0, L, K, rho_sigma, gamma, alpha, gap, nu)
+    yield BoundRow("Theorem 2", *_interval(run.dual[1:].mean(0)), paper, next_bound)
+    yield BoundRow("Theorem 2, k < K", *_interval(run.dual[:-1].mean(0)), ours, ours)
     errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, run.overshoot.max(1))
     papers = [theory.momentum_error(k, L, rho_sigma, gamma, alpha, worst) if worst < 1 else inf for k in range(K)]
-    yield BoundRow("Lemma 1", *names, *_interval(run.error.mean(0)), float(np.mean(papers)), float(errors.mean()))
-    yield from _varying(problem, ball, K, sigma, runs, gamma * K**0.75)
+    yield BoundRow("Lemma 1", *_interval(run.error.mean(0)), float(np.mean(papers)), float(errors.mean()))
 
-
-def _varying(problem: MatrixProblem, ball: Ball, K: int, sigma: float, runs: int, gamma: float) -> Iterator[BoundRow]:
-    D0, L, rho_sigma = problem.initial_gap, problem.smoothness(ball), ball.rho((problem.n, problem.m)) * sigma
-    names = (problem.name, str(ball))
-    gammas, alphas = theory.agnostic_schedule(K, gamma, 1.0)
+    gammas, alphas = theory.agnostic_schedule(K, gamma * K**0.75, 1.0)
     run = follow(problem, ball, K, lambda k, *_: float(gammas[k]), alphas, sigma, runs)
-    d, gap, nu = (a.max(1) for a in (run.delta, run.gap, run.overshoot))
-    sure = d.max() < 1
-    errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, nu)
-    papers = theory.momentum_errors(L, rho_sigma, gammas, alphas, d) if sure else np.full(K, inf)
-    yield BoundRow("Lemma 3", *names, *_interval(run.error.mean(0)), float(papers.mean()), float(errors.mean()))
-    ours = theory.measured_varying_bound(D0, L, rho_sigma, gammas, alphas, gap, nu)
-    paper = theory.varying_bound(D0, L, rho_sigma, gammas, alphas, d) if sure else inf
+    each, constants = run.numbers(1), (D0, L, K, rho_sigma, gamma * K**0.75, 1.0)
+    errors = theory.measured_momentum_errors(L, rho_sigma, gammas, alphas, each[2])
+    momentum = theory.momentum_errors(L, rho_sigma, gammas, alphas, each[0]).mean() if each[0].max() < 1 else inf
+    yield BoundRow("Lemma 3", *_interval(run.error.mean(0)), momentum, errors.mean())
     # The paper's minimum is over k = 1..K, ours over k < K: both bounds hold for the larger of the two.
     measured = max(_interval(dual[dual.mean(1).argmin()]) for dual in (run.dual[1:], run.dual[:-1]))
-    yield BoundRow("Theorem 4", *names, *measured, paper, ours)
-    paper = theory.time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(d.max())) if sure else inf
-    ours = theory.measured_time_varying_rate(D0, L, K, rho_sigma, gamma, 1.0, float(gap.max()), float(nu.max()))
-    yield BoundRow("Theorem 4, closed", *names, *measured, paper, ours)
+    yield BoundRow("Theorem 4", *measured, *_both("varying_bound", D0, L, rho_sigma, gammas, alphas, numbers=each))
+    yield BoundRow("Theorem 4, closed", *measured, *_both("time_varying_rate", *constants, numbers=run.numbers()))
 
 
 def smooth(problem: Exponential, ball: Ball, K: int) -> Iterator[BoundRow]:
     """Theorem 5 with its adaptive step."""
     D0, (L0, L1) = problem.initial_gap, problem.local_smoothness()
-    names = (problem.name, str(ball))
     paper_run, run = _adaptive(problem, ball, K, lambda dual: L0 + L1 * dual)
     if paper_run:
-        bound = theory.l0l1_bound(D0, L0, L1, K, paper_run.worst()[0])
-        yield _single_bound("Theorem 5", *names, float(paper_run.dual[:-1].min()), bound)
-    worst, gap, nu = run.worst()
-    paper = theory.l0l1_bound(D0, L0, L1, K, worst) if worst < 1 else inf
-    ours = theory.measured_l0l1_bound(D0, L0, L1, K, gap, nu)
-    yield BoundRow("Theorem 5, two numbers", *names, float(run.dual[:-1].min()), 0.0, paper, ours)
+        bound = theory.l0l1_bound(D0, L0, L1, K, paper_run.delta.max())
+        yield BoundRow("Theorem 5", paper_run.least, 0.0, bound, bound)
+    yield BoundRow("Theorem 5, two numbers", run.least, 0.0, *_both("l0l1_bound", D0, L0, L1, K, numbers=run.numbers()))
 
 
 def layerwise(problem: Blocks, balls: tuple[Ball, ...], K: int) -> Iterator[BoundRow]:
     """Theorems 6 and 7, with a ball and an adaptive step per block."""
     D0, Ls = problem.initial_gap, problem.smoothness(balls)
-    names = ("blocks", " + ".join(str(ball) for ball in balls))
     for two_numbers in (False, True):
         dual, delta, gap, nu, gamma = _follow_blocks(problem, balls, Ls, K, two_numbers)
-        sure, least = delta.max() < 1, float((dual**2 / np.asarray(Ls)).sum(1).min())
+        least = float((dual**2 / np.asarray(Ls)).sum(1).min())
+        both = _both("layerwise_bound", D0, K, numbers=(delta.max(0), gap.max(0), nu.max(0)))
         if two_numbers:
-            measured = float((gamma * (1.0 - gap) * dual).sum())
             bound = theory.measured_layerwise_sum(D0, Ls, gamma, gap, nu)
-            yield _single_bound("Theorem 6, two numbers", *names, measured, bound)
-            paper = theory.layerwise_bound(D0, K, delta.max(0)) if sure else inf
-            ours = theory.measured_layerwise_bound(D0, K, gap.max(0), nu.max(0))
-            yield BoundRow("Theorem 7, two numbers", *names, least, 0.0, paper, ours)
-        elif sure:
-            measured = float((gamma * (1.0 - delta) * dual).sum())
-            yield _single_bound("Theorem 6", *names, measured, theory.layerwise_sum(D0, Ls, gamma, delta))
-            yield _single_bound("Theorem 7", *names, least, theory.layerwise_bound(D0, K, delta.max(0)))
+            yield BoundRow("Theorem 6, two numbers", float((gamma * (1.0 - gap) * dual).sum()), 0.0, bound, bound)
+            yield BoundRow("Theorem 7, two numbers", least, 0.0, *both)
+        elif delta.max() < 1:
+            bound = theory.layerwise_sum(D0, Ls, gamma, delta)
+            yield BoundRow("Theorem 6", float((gamma * (1.0 - delta) * dual).sum()), 0.0, bound, bound)
+            yield BoundRow("Theorem 7", least, 0.0, both[0], both[0])
 
 
-def _follow_blocks(
-    problem: Blocks, balls: tuple[Ball, ...], Ls: list[float], K: int, two_numbers: bool
-) -> tuple[Array, Array, Array, Array, Array]:
+def _follow_blocks(problem: Blocks, balls: tuple[Ball, ...], Ls: list[float], K: int, two_numbers: bool) -> Array:
     """dual, delta, gap, overshoot and gamma, each (K, blocks), of a run with adaptive steps."""
     x = problem.start
     table = np.empty((5, K, len(balls)))
@@ -277,7 +254,7 @@ def _follow_blocks(
                 gamma = theory.adaptive_step(L, dual, inexactness.delta) if inexactness.delta < 1 else 0.0
             table[:, k, i] = dual, inexactness.delta, inexactness.gap, inexactness.overshoot, gamma
             x[i] = x[i] + gamma * d_hat
-    return table[0], table[1], table[2], table[3], table[4]
+    return table
 
 
 def _interval(values: Array) -> tuple[float, float]:

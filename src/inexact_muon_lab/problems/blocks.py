@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ class Blocks:
     L(q_i) + p mu dual_norm(C_i)^2 suffices. One block at a time needs only L(q_i) w_i + mu dual_norm(C_i)^2 =
     `separate`: too small by nearly a factor p if the coupling dominates. f >= 0.
     """
+
+    name: ClassVar[str] = "blocks"
 
     shapes: tuple[tuple[int, int], ...] = ((5, 3), (4, 4), (2, 6))
     weights: tuple[float, ...] = (1.0, 3.0, 0.3)

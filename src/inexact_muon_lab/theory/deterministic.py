@@ -18,7 +18,7 @@ from math import sqrt
 
 import numpy as np
 
-from inexact_muon_lab.theory._base import Numbers, Optimum, aligned, check, check_oracle, statement, worst_pair
+from inexact_muon_lab.theory._base import Numbers, Optimum, aligned, statement, worst_pair
 
 
 @statement("ours", "bound")
@@ -28,7 +28,6 @@ def measured_deterministic_general(D0: float, L: float, gammas: Numbers, gaps: N
     The sequences are those of the run: nothing has to be an upper bound. It bounds the mean of ||grad_k||* with weights
     gamma_k (1-eta_k) as well.
     """
-    check_oracle(gaps, overshoots, D0=D0, L=L, gammas=gammas)
     gamma, gap, nu = aligned(gammas=gammas, gaps=gaps, overshoots=overshoots)
     return float((D0 + L / 2.0 * ((gamma * nu) ** 2).sum()) / (gamma * (1.0 - gap)).sum())
 
@@ -36,21 +35,18 @@ def measured_deterministic_general(D0: float, L: float, gammas: Numbers, gaps: N
 @statement("ours", "bound")
 def measured_deterministic_bound(D0: float, L: float, K: float, gamma: float, gap: float, overshoot: float) -> float:
     """mean_{k<K} ||grad_k||* <= 1/(1-eta) [D0/(K gamma) + L gamma nu^2/2]."""
-    check_oracle(gap, overshoot, D0=D0, L=L, K=K, gamma=gamma)
     return (D0 / (K * gamma) + L * gamma * overshoot**2 / 2.0) / (1.0 - gap)
 
 
 @statement("ours", "optimum")
 def measured_deterministic_optimal(D0: float, L: float, K: float, gap: float, overshoot: float) -> Optimum:
     """gamma* = sqrt(2 D0/(K L))/nu; mean_{k<K} ||grad_k||* <= nu/(1-eta) sqrt(2 D0 L/K)."""
-    check_oracle(gap, overshoot, D0=D0, L=L, K=K)
     return Optimum(sqrt(2.0 * D0 / (K * L)) / overshoot, overshoot / (1.0 - gap) * sqrt(2.0 * D0 * L / K))
 
 
 @statement("ours", "count")
 def measured_deterministic_iterations(D0: float, L: float, eps: float, gap: float, overshoot: float) -> float:
     """K >= 2 D0 L/eps^2 (nu/(1-eta))^2 gives mean ||grad_k||* <= eps with gamma*, min with the adaptive step."""
-    check_oracle(gap, overshoot, D0=D0, L=L, eps=eps)
     return 2.0 * D0 * L * (overshoot / ((1.0 - gap) * eps)) ** 2
 
 
@@ -93,7 +89,6 @@ def deterministic_iterations(D0: float, L: float, eps: float, delta: float) -> f
 @statement("ours", "step")
 def measured_adaptive_step(L: float, dual: float, gap: float, overshoot: float) -> float:
     """gamma_k = (1-eta_k) ||grad_k||* / (L nu_k^2); for (L0, L1)-smoothness pass L = L0 + L1 ||grad_k||*."""
-    check_oracle(gap, overshoot, L=L, dual=dual)
     return (1.0 - gap) * dual / (L * overshoot**2)
 
 
@@ -103,7 +98,6 @@ def measured_adaptive_bound(D0: float, L: float, gaps: Numbers, overshoots: Numb
 
     The sequences are those from which the steps were computed, each an upper bound on the true one.
     """
-    check_oracle(gaps, overshoots, D0=D0, L=L)
     gap, nu = aligned(gaps=gaps, overshoots=overshoots)
     return sqrt(2.0 * L * D0 / float((((1.0 - gap) / nu) ** 2).sum()))
 
@@ -123,7 +117,7 @@ def adaptive_bound(D0: float, L: float, deltas: Numbers) -> float:
 
     Theorem 3 (adaptive step size), the square root of both sides.
     """
-    return measured_adaptive_bound(D0, L, *worst_pair(np.asarray(deltas)))
+    return measured_adaptive_bound(D0, L, *worst_pair(deltas))
 
 
 @statement("Corollary 5", "bound")
@@ -148,7 +142,6 @@ def adaptive_iterations(D0: float, L: float, eps: float, delta: float) -> float:
 def measured_l0l1_iterations(D0: float, L0: float, L1: float, eps: float, gap: float, overshoot: float) -> float:
     """K >= 2 D0 (nu/(1-eta))^2 (L0/eps^2 + L1/eps) gives min_{k<K} ||grad_k||* <= eps with the adaptive step."""
     _check(L0, L1)
-    check_oracle(gap, overshoot, D0=D0, eps=eps)
     return 2.0 * D0 * (overshoot / (1.0 - gap)) ** 2 * (L0 / eps**2 + L1 / eps)
 
 
@@ -166,7 +159,6 @@ def l0l1_iterations(D0: float, L0: float, L1: float, eps: float, delta: float) -
 def measured_l0l1_bound(D0: float, L0: float, L1: float, K: float, gap: float, overshoot: float) -> float:
     """min_{k<K} ||grad_k||* <= (B L1 + sqrt(B^2 L1^2 + 4 B L0))/2, B = 2 D0 (nu/(1-eta))^2/K."""
     _check(L0, L1)
-    check_oracle(gap, overshoot, D0=D0, K=K)
     budget = 2.0 * D0 * (overshoot / (1.0 - gap)) ** 2 / K
     return (budget * L1 + sqrt((budget * L1) ** 2 + 4.0 * budget * L0)) / 2.0
 
@@ -183,7 +175,6 @@ def l0l1_bound(D0: float, L0: float, L1: float, K: float, delta: float) -> float
 @statement("ours", "factor")
 def measured_worst_layer_factor(gaps: Numbers, overshoots: Numbers) -> float:
     """max_i (nu_i/(1-eta_i))^2."""
-    check_oracle(gaps, overshoots)
     return float(np.max(np.asarray(overshoots) / (1.0 - np.asarray(gaps))) ** 2)
 
 
@@ -199,7 +190,6 @@ def worst_layer_factor(deltas: Numbers) -> float:
 @statement("ours", "bound")
 def measured_layerwise_sum(D0: float, Ls: Numbers, gammas: Numbers, gaps: Numbers, overshoots: Numbers) -> float:
     """sum_{k,i} gamma_{k,i} (1-eta_{k,i}) ||grad_{k,i}||* <= D0 + 1/2 sum_{k,i} L_i gamma_{k,i}^2 nu_{k,i}^2."""
-    check_oracle(gaps, overshoots, D0=D0, Ls=Ls, gammas=gammas)
     gamma, _, nu = aligned(gammas=gammas, gaps=gaps, overshoots=overshoots)
     return float(D0 + (np.asarray(Ls) * (gamma * nu) ** 2).sum() / 2.0)
 
@@ -217,7 +207,6 @@ def layerwise_sum(D0: float, Ls: Numbers, gammas: Numbers, deltas: Numbers) -> f
 @statement("ours", "bound")
 def measured_layerwise_bound(D0: float, K: float, gaps: Numbers, overshoots: Numbers) -> float:
     """min_{k<K} sum_i ||grad_{k,i}||*^2/L_i <= 2 D0/K max_i (nu_i/(1-eta_i))^2 with the adaptive steps."""
-    check(D0=D0, K=K)
     return 2.0 * D0 / K * measured_worst_layer_factor(gaps, overshoots)
 
 
@@ -233,7 +222,6 @@ def layerwise_bound(D0: float, K: float, deltas: Numbers) -> float:
 @statement("ours", "count")
 def measured_layerwise_iterations(D0: float, eps: float, gaps: Numbers, overshoots: Numbers) -> float:
     """K >= 2 D0/eps^2 max_i (nu_i/(1-eta_i))^2 gives min_{k<K} sum_i ||grad_{k,i}||*^2/L_i <= eps^2."""
-    check(D0=D0, eps=eps)
     return 2.0 * D0 / eps**2 * measured_worst_layer_factor(gaps, overshoots)
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from math import ceil, log, log1p, sqrt
 
 from inexact_muon._text import nearest
-from inexact_muon_lab.theory._base import statement
+from inexact_muon_lab.theory._base import Range, statement
+
+LOWER: Range = (
+    lambda x: (x > 0.0) & (x <= 1.0),
+    "{name} must lie in (0, 1], got {value}: the smallest singular value after normalisation",
+)
+DEGREE: Range = (lambda x: (x >= 3) & (x % 2 == 1), "{name} must be odd and at least 3, got {value}")
+STEPS: Range = (lambda x: (x >= 0) & (x % 1 == 0), "{name} must be a whole number, not negative, got {value}")
+OPEN: Range = (lambda x: (x > 0.0) & (x < 1.0), "{name} must lie in (0, 1), got {value}")
 
 
-@statement("Appendix A", "model")
+@statement("Appendix A", "model", lower=LOWER, steps=STEPS, degree=DEGREE)
 def polar_express_error(lower: float, steps: int, degree: int = 5) -> float:
     """delta <= (1 - l^2)^((q+1)^p) for p steps of degree 2q+1 on singular values in [l, 1].
 
@@ -16,23 +24,19 @@ def polar_express_error(lower: float, steps: int, degree: int = 5) -> float:
     the degree of the polynomial, p is the number of steps. The best polynomials do better than this: `error_bound` of a
     polar method computes the value itself.
     """
-    if int(steps) != steps or steps < 0:
-        raise ValueError(f"steps must be a whole number, not negative, got {steps}")
-    return float((1.0 - _lower(lower) ** 2) ** (_order(degree) ** steps))
+    return float((1.0 - lower**2) ** (((degree + 1) / 2) ** steps))
 
 
-@statement("Appendix A", "model")
+@statement("Appendix A", "model", delta=OPEN, lower=LOWER, degree=DEGREE)
 def polar_express_steps(delta: float, lower: float, degree: int = 5) -> int:
     """The smallest p with (1 - l^2)^((q+1)^p) <= delta.
 
     Appendix A, solved for the number of steps.
     """
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
-    if _lower(lower) == 1.0:
+    if lower == 1.0:
         return 0
     powers = log(delta) / log1p(-(lower**2))
-    return max(0, ceil(log(powers) / log(_order(degree)) - 1e-12))
+    return max(0, ceil(log(powers) / log((degree + 1) / 2) - 1e-12))
 
 
 RHO = {
@@ -58,16 +62,3 @@ def rho(ball: str, n: int, m: int) -> float:
     if n < 1 or m < 1:
         raise ValueError(f"n and m must be at least 1, got {n} and {m}")
     return float(RHO[ball](n, m))
-
-
-def _lower(lower: float) -> float:
-    if not 0.0 < lower <= 1.0:
-        raise ValueError(f"lower must lie in (0, 1], got {lower}: the smallest singular value after normalisation")
-    return lower
-
-
-def _order(degree: int) -> float:
-    """q+1 of degree 2q+1."""
-    if degree < 3 or degree % 2 != 1:
-        raise ValueError(f"degree must be odd and at least 3, got {degree}")
-    return (degree + 1) / 2

@@ -8,21 +8,19 @@ the step length, and the term with (1+delta)^2 is of lower order. Both have the 
 
 from __future__ import annotations
 
-from inexact_muon_lab.theory._base import check_oracle, statement, worst_pair
+from inexact_muon_lab.theory._base import statement, worst_pair
 from inexact_muon_lab.theory.stochastic import stochastic_minimum, stochastic_terms
 
 
 @statement("ours", "factor")
 def measured_deterministic_factor(gap: float, overshoot: float) -> float:
     """nu/(1-eta)."""
-    check_oracle(gap, overshoot)
     return overshoot / (1.0 - gap)
 
 
 @statement("ours", "factor")
 def measured_stochastic_factor(gap: float, overshoot: float) -> float:
     """nu^(1/4) ((1-eta+nu)/2)^(3/4) / (1-eta)."""
-    check_oracle(gap, overshoot)
     descent = 1.0 - gap
     return overshoot**0.25 * ((descent + overshoot) / 2.0) ** 0.75 / descent
 
@@ -54,7 +52,6 @@ def stochastic_sensitivity(D0: float, L: float, K: float, rho_sigma: float, delt
     Corollary 2.
     """
     if rho_sigma == 0.0:
-        worst_pair(delta)
         return 1.0
     best = stochastic_minimum(D0, L, K, rho_sigma, delta)
     terms = stochastic_terms(D0, L, K, rho_sigma, best.gamma, best.alpha, delta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from inexact_muon_lab.theory._base import check, check_gap, check_oracle, statement, worst_pair
+from inexact_muon_lab.theory._base import POSITIVE, statement
 
 
 @statement("ours", "lemma")
@@ -12,7 +12,6 @@ def measured_descent(
     f: float, L: float, gamma: float, dual_momentum: float, error: float, gap: float, overshoot: float
 ) -> float:
     """f(x^{k+1}) <= f(x^k) - gamma (1-eta) ||m^{k+1}||* + gamma nu ||grad_k - m^{k+1}||* + L gamma^2 nu^2/2."""
-    check_oracle(gap, overshoot, L=L, gamma=gamma)
     return f - gamma * (1.0 - gap) * dual_momentum + gamma * overshoot * error + L * (gamma * overshoot) ** 2 / 2.0
 
 
@@ -22,21 +21,18 @@ def descent(f: float, L: float, gamma: float, dual_momentum: float, error_next: 
 
     Lemma 2 (Inexact Descent Lemma), m = m^{k+1}. The error is that of the momentum against the gradient at x^{k+1}.
     """
-    check(L=L, gamma=gamma)
-    gap, overshoot = worst_pair(delta)
-    step_length = gamma * overshoot
-    return float(f - gamma * (1.0 - gap) * dual_momentum + step_length * error_next + 3.0 * L / 2.0 * step_length**2)
+    step_length = gamma * (1.0 + delta)
+    return f - gamma * (1.0 - delta) * dual_momentum + step_length * error_next + 3.0 * L / 2.0 * step_length**2
 
 
-@statement("ours", "step")
+@statement("ours", "step", dual_momentum=POSITIVE)
 def measured_polyak_step(D0: float, dual_momentum: float, gap: float) -> float:
     """gamma = D0 / ((1-eta) ||m||*), D0 = f(x^k) - f*: a step along d_hat reaches f* to first order.
 
     Its ratio for two answers to one m, (1-eta_A)/(1-eta_B), depends on neither f nor m: the transfer rule `descent`. If
     f(x + d) depends on <m, d> only, as for curvature c m m^T, it is the ratio of the best steps exactly.
     """
-    check(D0=D0, dual_momentum=dual_momentum)
-    return D0 / (float(check_gap(gap)) * dual_momentum)
+    return D0 / ((1.0 - gap) * dual_momentum)
 
 
 @statement("ours", "lemma")
@@ -48,7 +44,6 @@ def measured_momentum_error_step(
     True, but too weak for the theorem: its fixed point contains the whole noise rho sigma. The unrolled lemma averages
     it.
     """
-    check(alpha=alpha, rho_sigma=rho_sigma, L=L, gamma_previous=gamma_previous, overshoot_previous=overshoot_previous)
     return (1.0 - alpha) * (previous + L * gamma_previous * overshoot_previous) + alpha * rho_sigma
 
 
@@ -62,9 +57,8 @@ def momentum_error_step(
     step sizes; the drift belongs to the step before and decays with it. Its fixed point has noise
     rho sigma/sqrt(alpha (2-alpha)): iterating it does not give Theorem 2, the unrolled `momentum_errors` does.
     """
-    check(alpha=alpha, rho_sigma=rho_sigma, L=L, gamma_previous=gamma_previous)
-    drift = L * gamma_previous * worst_pair(delta_previous)[1]
-    return float((1.0 - alpha) * (previous + drift) + rho_sigma * sqrt(alpha / (2.0 - alpha)))
+    drift = L * gamma_previous * (1.0 + delta_previous)
+    return (1.0 - alpha) * (previous + drift) + rho_sigma * sqrt(alpha / (2.0 - alpha))
 
 
 @statement("ours", "lemma")
@@ -72,7 +66,6 @@ def measured_momentum_error(
     k: float, L: float, rho_sigma: float, gamma: float, alpha: float, overshoot: float
 ) -> float:
     """E_k <= rho sigma [(1-alpha)^(k+1) + sqrt(alpha/(2-alpha))] + L gamma nu (1-alpha)/alpha."""
-    check(alpha=alpha, rho_sigma=rho_sigma, L=L, gamma=gamma, overshoot=overshoot)
     noise = (1.0 - alpha) ** (k + 1.0) + sqrt(alpha / (2.0 - alpha))
     return rho_sigma * noise + L * gamma * overshoot * (1.0 - alpha) / alpha
 
@@ -83,7 +76,5 @@ def momentum_error(k: float, L: float, rho_sigma: float, gamma: float, alpha: fl
 
     Lemma 1, the steady state that its proof ends with. Needs m^0 = g^0, which the statement leaves out.
     """
-    overshoot = worst_pair(delta)[1]
-    return float(
-        measured_momentum_error(k, L, rho_sigma, gamma, alpha, overshoot) + L * gamma * overshoot  # (1-a)/a + 1 = 1/a
-    )
+    overshoot = 1.0 + delta
+    return measured_momentum_error(k, L, rho_sigma, gamma, alpha, overshoot) + L * gamma * overshoot  # 1/a = (1-a)/a+1

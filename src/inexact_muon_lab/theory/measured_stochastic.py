@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 
 from inexact_muon_lab.extras import require
-from inexact_muon_lab.theory._base import StochasticOptimum, check, check_oracle, statement
+from inexact_muon_lab.theory._base import StochasticOptimum, statement
 from inexact_muon_lab.theory.deterministic import measured_deterministic_iterations, measured_deterministic_optimal
-from inexact_muon_lab.theory.stochastic import Terms, smallest
+from inexact_muon_lab.theory.stochastic import Terms, asymptotic_alpha, smallest
 
 
 @statement("ours", "bound")
@@ -18,7 +18,6 @@ def measured_stochastic_terms(
 
     c = 1-eta+nu, a = (1-alpha)/alpha, s = sqrt(alpha/(2-alpha)).
     """
-    check_oracle(gap, overshoot, D0=D0, L=L, K=K, gamma=gamma, alpha=alpha, rho_sigma=rho_sigma)
     descent = 1.0 - gap
     lag = (1.0 - alpha) / alpha
     c = (descent + overshoot) / descent
@@ -55,7 +54,6 @@ def measured_stochastic_bound_next(
 @statement("ours", "step")
 def measured_stochastic_gamma(D0: float, L: float, K: float, alpha: float, gap: float, overshoot: float) -> float:
     """gamma* for a given alpha: sqrt(D0 / (K L nu (c (1-alpha)/alpha + nu/2))), c = 1-eta+nu."""
-    check_oracle(gap, overshoot, D0=D0, L=L, K=K, alpha=alpha)
     c = 1.0 - gap + overshoot
     return sqrt(D0 / (K * L * overshoot * (c * (1.0 - alpha) / alpha + overshoot / 2.0)))
 
@@ -71,7 +69,7 @@ def measured_stochastic_optimal(
     (`measured_stochastic_minimum`). alpha* >= 1, K <= 4 D0 L nu/(c (rho sigma)^2), is clipped to 1 (`.clipped`), with
     the best gamma there, which is the deterministic one; so is the case without noise.
     """
-    alpha = _alpha_star(D0, L, K, rho_sigma, gap, overshoot)
+    alpha = asymptotic_alpha(D0, L, K, rho_sigma, gap, overshoot)
     if alpha < 1.0:
         gamma = sqrt(D0 * alpha / (K * (1.0 - gap + overshoot) * L * overshoot))
     else:
@@ -89,7 +87,7 @@ def measured_stochastic_minimum(
         gamma = measured_stochastic_gamma(D0, L, K, alpha, gap, overshoot)
         return measured_stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, gap, overshoot)
 
-    alpha = smallest(bound, _alpha_star(D0, L, K, rho_sigma, gap, overshoot))
+    alpha = smallest(bound, asymptotic_alpha(D0, L, K, rho_sigma, gap, overshoot))
     return StochasticOptimum(measured_stochastic_gamma(D0, L, K, alpha, gap, overshoot), alpha, bound(alpha))
 
 
@@ -100,7 +98,6 @@ def measured_stochastic_iterations(
     """The K at which measured_stochastic_minimum is eps, found numerically; without noise the deterministic count."""
     brentq = require("scipy.optimize", "cli").brentq
 
-    check(eps=eps)
     without = measured_deterministic_iterations(D0, L, eps, gap, overshoot)
     if rho_sigma == 0.0:
         return without
@@ -120,12 +117,5 @@ def measured_stochastic_leading_iterations(
 
     At the minimum over gamma and alpha. At (delta, 1+delta) half of the paper's, with sqrt(alpha) for sqrt(alpha/2).
     """
-    check_oracle(gap, overshoot, D0=D0, L=L, eps=eps, rho_sigma=rho_sigma)
     c = 1.0 - gap + overshoot
     return 2.0**5.0 * D0 * L * rho_sigma**2 * overshoot * c**3 / ((1.0 - gap) * eps) ** 4
-
-
-def _alpha_star(D0: float, L: float, K: float, rho_sigma: float, gap: float, overshoot: float) -> float:
-    check_oracle(gap, overshoot, D0=D0, L=L, K=K, rho_sigma=rho_sigma)
-    scale = D0 * L * overshoot / (K * (1.0 - gap + overshoot))
-    return 2.0 * sqrt(scale) / rho_sigma if rho_sigma else inf

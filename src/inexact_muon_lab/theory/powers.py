@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from inexact_muon_lab.theory._base import Numbers, check, statement
+from inexact_muon_lab.theory._base import Numbers, statement
 
 
 @statement("ours", "optimum")
@@ -36,7 +36,6 @@ def power_decrease(sigmas: Numbers, kappa: float, Lambda: float, p: float, r: fl
 @statement("ours", "step")
 def power_step(sigmas: Numbers, kappa: float, Lambda: float, p: float, r: float, q: float) -> float:
     """gamma = kappa S(p+r) / (Lambda S(2p+q)), S(t) = sum_i s_i^t: the best step along D_p."""
-    check(sigmas=sigmas, kappa=kappa, Lambda=Lambda)
     return kappa * _sum(sigmas, p + r) / (Lambda * _sum(sigmas, 2.0 * p + q))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from inexact_muon_lab.extras import require
-from inexact_muon_lab.theory._base import StochasticOptimum, check, statement, worst_pair
+from inexact_muon_lab.theory._base import StochasticOptimum, statement, worst_pair
 from inexact_muon_lab.theory.deterministic import deterministic_iterations, deterministic_optimal
 
 
@@ -40,9 +40,14 @@ def stochastic_terms(
     Theorem 2, as split in the proof of Corollary 3. Correction: C4 = L (1+delta)(7+3 delta)/(2(1-delta)), as proved;
     the printed theorem lacks the factor 1+delta.
     """
-    check(gamma=gamma, alpha=alpha)
-    c1, c2, c3, c4, c5 = _coefficients(D0, L, K, rho_sigma, delta)
-    return Terms(c1 / gamma, c2 / alpha, c3 * sqrt(alpha), c4 * gamma, c5 * gamma / alpha)
+    descent, overshoot = 1.0 - delta, 1.0 + delta
+    return Terms(
+        D0 / (K * gamma * descent),
+        2.0 * rho_sigma / (K * alpha * descent),
+        2.0 * rho_sigma * sqrt(alpha) / descent,
+        L * gamma * overshoot * (7.0 + 3.0 * delta) / (2.0 * descent),
+        2.0 * L * gamma * overshoot / (alpha * descent),
+    )
 
 
 @statement("Theorem 2", "bound")
@@ -61,9 +66,7 @@ def stochastic_bound(
 @statement("Theorem 2", "step")
 def stochastic_gamma(D0: float, L: float, K: float, alpha: float, delta: float) -> float:
     """gamma that minimises Theorem 2 for a given alpha: sqrt(D0 / (K L (1+delta) ((7+3 delta)/2 + 2/alpha)))."""
-    check(alpha=alpha)
-    c1, _, _, c4, c5 = _coefficients(D0, L, K, 0.0, delta)
-    return sqrt(c1 / (c4 + c5 / alpha))
+    return sqrt(D0 / (K * L * (1.0 + delta) * ((7.0 + 3.0 * delta) / 2.0 + 2.0 / alpha)))
 
 
 @statement("Corollary 3", "optimum")
@@ -77,9 +80,9 @@ def stochastic_optimal(D0: float, L: float, K: float, rho_sigma: float, delta: f
     """
     if rho_sigma == 0.0:
         return _without_noise(D0, L, K, delta)
-    alpha = _alpha_star(D0, L, K, rho_sigma, delta)
+    alpha = asymptotic_alpha(D0, L, K, rho_sigma, *worst_pair(delta))
     if alpha < 1.0:
-        gamma = sqrt(D0 * alpha / (2.0 * K * L * worst_pair(delta)[1]))
+        gamma = sqrt(D0 * alpha / (2.0 * K * L * (1.0 + delta)))
     else:
         alpha, gamma = 1.0, stochastic_gamma(D0, L, K, 1.0, delta)
     return StochasticOptimum(gamma, alpha, stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, delta))
@@ -91,7 +94,7 @@ def stochastic_optimal_parts(D0: float, L: float, K: float, rho_sigma: float, de
 
     Corollary 3, the appendix's full bound. Defined while alpha* <= 1, that is K >= 2 D0 L (1+delta)/(rho sigma)^2.
     """
-    if _alpha_star(D0, L, K, rho_sigma, delta) > 1.0:
+    if asymptotic_alpha(D0, L, K, rho_sigma, *worst_pair(delta)) > 1.0:
         needed = 2.0 * D0 * L * (1.0 + delta) / rho_sigma**2 if rho_sigma else inf
         raise ValueError(
             f"K must be at least {needed:.6g} for alpha* <= 1, got {K}: use stochastic_optimal, which clips"
@@ -100,12 +103,11 @@ def stochastic_optimal_parts(D0: float, L: float, K: float, rho_sigma: float, de
 
 
 def _parts(D0: float, L: float, K: float, rho_sigma: float, delta: float) -> Parts:
-    gap, overshoot = worst_pair(delta)
-    scale = D0 * L * overshoot
+    descent, scale = 1.0 - delta, D0 * L * (1.0 + delta)
     return Parts(
-        2.0**2.25 * scale**0.25 * sqrt(rho_sigma) / (K**0.25 * (1.0 - gap)),
-        sqrt(2.0) * rho_sigma**2 / (sqrt(K * scale) * (1.0 - gap)),
-        (7.0 + 3.0 * delta) * scale**0.75 / (2.0**1.25 * K**0.75 * (1.0 - gap) * sqrt(rho_sigma)),
+        2.0**2.25 * scale**0.25 * sqrt(rho_sigma) / (K**0.25 * descent),
+        sqrt(2.0) * rho_sigma**2 / (sqrt(K * scale) * descent),
+        (7.0 + 3.0 * delta) * scale**0.75 / (2.0**1.25 * K**0.75 * descent * sqrt(rho_sigma)),
     )
 
 
@@ -122,7 +124,7 @@ def stochastic_minimum(D0: float, L: float, K: float, rho_sigma: float, delta: f
         gamma = stochastic_gamma(D0, L, K, alpha, delta)
         return stochastic_bound(D0, L, K, rho_sigma, gamma, alpha, delta)
 
-    alpha = smallest(bound, _alpha_star(D0, L, K, rho_sigma, delta))
+    alpha = smallest(bound, asymptotic_alpha(D0, L, K, rho_sigma, *worst_pair(delta)))
     return StochasticOptimum(stochastic_gamma(D0, L, K, alpha, delta), alpha, bound(alpha))
 
 
@@ -134,10 +136,9 @@ def stochastic_iterations(D0: float, L: float, rho_sigma: float, eps: float, del
     """
     brentq = require("scipy.optimize", "cli").brentq
 
-    check(eps=eps)
     if rho_sigma == 0.0:
         return deterministic_iterations(D0, L, eps, delta)
-    first = _alpha_star(D0, L, 1.0, rho_sigma, delta) ** 2
+    first = asymptotic_alpha(D0, L, 1.0, rho_sigma, *worst_pair(delta)) ** 2
     parts = _parts(D0, L, first, rho_sigma, delta)
 
     def excess(u: float) -> float:  # u = (first/K)^(1/4)
@@ -152,9 +153,7 @@ def stochastic_leading_iterations(D0: float, L: float, rho_sigma: float, eps: fl
 
     Corollary 3, its dominant part solved for K.
     """
-    check(D0=D0, L=L, eps=eps, rho_sigma=rho_sigma)
-    gap, overshoot = worst_pair(delta)
-    return float(2.0**9.0 * D0 * L * rho_sigma**2 * overshoot / ((1.0 - gap) * eps) ** 4)
+    return 2.0**9.0 * D0 * L * rho_sigma**2 * (1.0 + delta) / ((1.0 - delta) * eps) ** 4
 
 
 def smallest(bound: Callable[[float], float], around: float) -> float:
@@ -168,28 +167,12 @@ def smallest(bound: Callable[[float], float], around: float) -> float:
     return min(1.0, exp(float(minimum.x)), key=bound)
 
 
+def asymptotic_alpha(D0: float, L: float, K: float, rho_sigma: float, gap: float, overshoot: float) -> float:
+    """alpha* = 2 sqrt(D0 L nu/(K c))/(rho sigma), c = 1-eta+nu, not clipped; Corollary 3's at (delta, 1+delta)."""
+    scale = D0 * L * overshoot / (K * (1.0 - gap + overshoot))
+    return 2.0 * sqrt(scale) / rho_sigma if rho_sigma else inf
+
+
 def _without_noise(D0: float, L: float, K: float, delta: float) -> StochasticOptimum:
     gamma, bound = deterministic_optimal(D0, L, K, delta)
     return StochasticOptimum(gamma, 1.0, bound)
-
-
-def _alpha_star(D0: float, L: float, K: float, rho_sigma: float, delta: float) -> float:
-    check(D0=D0, L=L, K=K, rho_sigma=rho_sigma)
-    scale = 2.0 * D0 * L * worst_pair(delta)[1]
-    return sqrt(scale / K) / rho_sigma if rho_sigma else inf
-
-
-def _coefficients(
-    D0: float, L: float, K: float, rho_sigma: float, delta: float
-) -> tuple[float, float, float, float, float]:
-    """C1 to C5 of the proof of Corollary 3."""
-    check(D0=D0, L=L, K=K, rho_sigma=rho_sigma)
-    gap, overshoot = worst_pair(delta)
-    descent = 1.0 - gap
-    return (
-        D0 / (K * descent),
-        2.0 * rho_sigma / (K * descent),
-        2.0 * rho_sigma / descent,
-        L * overshoot * (3.0 * overshoot / 2.0 + 2.0) / descent,
-        2.0 * L * overshoot / descent,
-    )

@@ -9,16 +9,7 @@ from math import exp, log, pi, sqrt
 
 import numpy as np
 
-from inexact_muon_lab.theory._base import (
-    Floats,
-    Numbers,
-    aligned,
-    check,
-    check_length,
-    check_oracle,
-    statement,
-    worst_pair,
-)
+from inexact_muon_lab.theory._base import Floats, Numbers, aligned, check_length, statement, worst_pair
 
 ZETA = 2.612375348685488
 """zeta(3/2) = sum_k k^(-3/2)."""
@@ -50,7 +41,6 @@ def measured_general_bound(
 
     c_k = 1-eta_k+nu_k; errors are bounds on E_k. Bounds the mean with weights gamma_k (1-eta_k) as well.
     """
-    check_oracle(gaps, overshoots, D0=D0, L=L, gammas=gammas)
     gamma, gap, nu, error = aligned(gammas=gammas, gaps=gaps, overshoots=overshoots, errors=errors)
     lag = gamma * (1.0 - gap + nu) * error
     return float((D0 + (lag + L / 2.0 * (gamma * nu) ** 2).sum()) / (gamma * (1.0 - gap)).sum())
@@ -62,7 +52,6 @@ def general_stochastic_bound(D0: float, L: float, gammas: Numbers, deltas: Numbe
 
     Lemma 4 (General Convergence Bound), divided by the sum of weights; g = gamma, d = delta, errors are bounds on E_k.
     """
-    check(D0=D0, L=L, gammas=gammas)
     gamma, gap, nu, error = aligned(gammas=gammas, gaps=deltas, overshoots=worst_pair(deltas)[1], errors=errors)
     square = L * gamma**2 * nu * (3.0 / 2.0 * nu + 2.0)
     return float((D0 + (square + 2.0 * gamma * error).sum()) / (gamma * (1.0 - gap)).sum())
@@ -96,7 +85,6 @@ def agnostic_schedule(K: int, gamma: float, alpha: float) -> tuple[Floats, Float
 
     Theorem 4 (Convergence with Time-Varying Parameters).
     """
-    check(K=K, gamma=gamma, alpha=alpha)
     check_length(K)
     k = np.arange(1, int(K) + 1, dtype=float)
     return gamma / k**0.75, alpha / k**0.5
@@ -131,7 +119,6 @@ def measured_time_varying_rate(
     D0: float, L: float, K: float, rho_sigma: float, gamma: float, alpha: float, gap: float, overshoot: float
 ) -> float:
     """(D0 + L gamma^2 nu^2 zeta(3/2)/2 + c S) / (4 gamma (1-eta)((K+1)^(1/4)-1)), S as below, nu for 1+delta."""
-    check_oracle(gap, overshoot, D0=D0)
     lag = _lag_sum(L, K, rho_sigma, gamma, alpha, overshoot)
     top = D0 + L * (gamma * overshoot) ** 2 * ZETA / 2.0 + (1.0 - gap + overshoot) * lag
     return top / _weight_sum(K, gamma, gap)
@@ -148,16 +135,14 @@ def time_varying_rate(
     initial noise I, lost in the paper, is added; the sum of gamma_k keeps (K+1)^(1/4) - 1, which the paper weakens to
     K^(1/4) - 1. Proof of the constants, for which the paper cites another work: docs/theory.md.
     """
-    check(D0=D0)
-    gap, overshoot = worst_pair(delta)
+    overshoot = 1.0 + delta
     lag = _lag_sum(L, K, rho_sigma, gamma, alpha, overshoot)
     top = D0 + L * gamma**2 * overshoot * ZETA * (3.0 * overshoot / 2.0 + 2.0) + 2.0 * lag
-    return float(top / _weight_sum(K, gamma, gap))
+    return top / _weight_sum(K, gamma, delta)
 
 
 def _lag_sum(L: float, K: float, rho_sigma: float, gamma: float, alpha: float, overshoot: float) -> float:
     """An upper bound on sum gamma_k E_k under the schedule."""
-    check(L=L, K=K, gamma=gamma, alpha=alpha, rho_sigma=rho_sigma)
     harmonic = 1.0 + log(K)
     initial = min(1.0 / alpha, exp(2.0 * alpha) * sqrt(2.0 * pi / alpha))
     noise = rho_sigma * gamma * (initial + harmonic * sqrt(alpha * (1.0 + alpha)))
@@ -171,7 +156,6 @@ def _weight_sum(K: float, gamma: float, gap: float) -> float:
 
 def _unrolled(L: float, rho_sigma: float, gammas: Numbers, alphas: Numbers, overshoots: Numbers, power: int) -> Floats:
     """Both lemmas: the noise products are squared in ours and not in the paper's, (1-x)^2 <= 1-x."""
-    check(L=L, gammas=gammas, alphas=alphas, rho_sigma=rho_sigma, overshoots=overshoots)
     gamma, alpha, nu = aligned(gammas=gammas, alphas=alphas, overshoots=overshoots)
     errors = np.empty(gamma.shape)
     initial, variance, drift = 1.0, 0.0, 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf
 from operator import itemgetter
 from pathlib import Path
@@ -249,16 +249,11 @@ def examine(
 ) -> tuple[LayerReport, ...]:
     """Each layer under the given oracle, or else the one that its optimizer names."""
     layers = [spectrum_of(m.name, m.matrix) for m in progress(matrices)]
-    alike: dict[tuple[PolarMethod | None, Any], list[int]] = {}
-    for i, (m, layer) in enumerate(zip(matrices, layers, strict=True)):
-        alike.setdefault((oracle or m.oracle, (*layer.shape, m.matrix.device)), []).append(i)
-    reports: dict[int, LayerReport] = {}
-    for (named, key), indices in alike.items():
-        used = None if named is None else named.at(*key)
-        judged = [None] * len(indices) if used is None else judge_each(used, [layers[i] for i in indices])
-        each = zip(indices, judged, strict=True)
-        reports |= {i: LayerReport(matrices[i].parameter, layers[i], used, one) for i, one in each}
-    return tuple(reports[i] for i in range(len(layers)))
+    at = cache(lambda named, *key: named and named.at(*key))  # thousands of small layers have few shapes
+    used = [at(oracle or m.oracle, *layer.shape, m.matrix.device) for m, layer in zip(matrices, layers, strict=True)]
+    known = [i for i, method in enumerate(used) if method is not None]
+    judged = dict(zip(known, judge_each([used[i] for i in known], [layers[i] for i in known]), strict=True))
+    return tuple(LayerReport(m.parameter, layers[i], used[i], judged.get(i)) for i, m in enumerate(matrices))
 
 
 def is_exact_enough(inexactness: Inexactness) -> bool:
@@ -268,9 +263,10 @@ def is_exact_enough(inexactness: Inexactness) -> bool:
 
 def compared(table: Costs, layers: Sequence[Layer]) -> list[JudgedOracle]:
     """Every candidate that the device supports on every layer, by cost."""
-    priced = [(_price(table, [method] * len(layers), layers), method) for method in CANDIDATES]
-    supported = sorted((p for p in priced if p[0] < inf), key=itemgetter(0))
-    return [JudgedOracle(method, price, tuple(judge_each(method, layers))) for price, method in supported]
+    everywhere = {method: [method] * len(layers) for method in CANDIDATES}
+    prices = {method: _price(table, methods, layers) for method, methods in everywhere.items()}
+    supported = sorted((method for method in CANDIDATES if prices[method] < inf), key=prices.__getitem__)
+    return [JudgedOracle(m, prices[m], tuple(judge_each(everywhere[m], layers))) for m in supported]
 
 
 def _price(table: Costs, methods: Sequence[PolarMethod], layers: Sequence[Layer]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -72,39 +72,27 @@ def transfer(
     if not 0.0 <= momentum < 1.0:
         raise ValueError(f"momentum must lie in [0, 1), got {momentum}: it is 1 - alpha")
     chosen = rules.find(rule)
-    name, (a, b) = judged(source, target, spectrum)
-    lr_factor, alpha_factor = chosen(a, b)
-    asked_alpha = (1.0 - momentum) * alpha_factor
+    measured = isinstance(source, Inexactness) and isinstance(target, Inexactness)
+    if measured and spectrum is not None:
+        raise ValueError("spectrum applies to polar methods only: source and target are already measured, leave it out")
+    name, layers = ("", []) if measured else spectra.resolve(spectra.DEFAULT if spectrum is None else spectrum)
+    a, b = (_inexactness(what, oracle, layers) for what, oracle in (("source", source), ("target", target)))
+    factors = chosen(a, b)
+    asked_alpha = (1.0 - momentum) * factors.alpha
     alpha = min(1.0, asked_alpha)
-    carried = Transfer(
-        lr=lr * lr_factor,
-        momentum=momentum if alpha_factor == 1.0 else 1.0 - alpha,
+    return Transfer(
+        lr=lr * factors.lr,
+        momentum=momentum if factors.alpha == 1.0 else 1.0 - alpha,
         alpha=alpha,
         clipped=asked_alpha > 1.0,
-        lr_factor=lr_factor,
-        alpha_factor=alpha_factor,
+        lr_factor=factors.lr,
+        alpha_factor=factors.alpha,
         source=a,
         target=b,
         rule=chosen.name,
         spectrum=name,
-        why="",
+        why=_why(chosen, a, b, name, factors, asked_alpha),
     )
-    return replace(carried, why=_why(chosen, carried, asked_alpha))
-
-
-def judged(source: Any, target: Any, spectrum: Any = None) -> tuple[str, tuple[Inexactness, Inexactness]]:
-    """(name of the spectrum, inexactness of both); the name is empty if both are records."""
-    oracles = (("source", source), ("target", target))
-    if all(isinstance(oracle, Inexactness) for _, oracle in oracles):
-        if spectrum is not None:
-            raise ValueError(
-                "spectrum applies to polar methods only: source and target are already measured, leave it out"
-            )
-        name, layers = "", list[spectra.Layer]()
-    else:
-        name, layers = spectra.resolve(spectra.DEFAULT if spectrum is None else spectrum)
-    a, b = (_inexactness(what, oracle, layers) for what, oracle in oracles)
-    return name, (a, b)
 
 
 def _inexactness(what: str, oracle: Any, layers: list[spectra.Layer]) -> Inexactness:
@@ -131,17 +119,16 @@ def _number(value: Any, what: str) -> float:
         raise TypeError(f"{what} must be one number, got {type(value).__name__} {value!r}".splitlines()[0]) from None
 
 
-def _why(rule: rules.Rule, carried: Transfer, asked_alpha: float) -> str:
-    a, b = carried.source, carried.target
-    on = f"on {carried.spectrum}" if carried.spectrum else "as measured"
+def _why(rule: rules.Rule, a: Inexactness, b: Inexactness, spectrum: str, factors: rules.Factors, alpha: float) -> str:
+    """One sentence; alpha is that of the rule, before it is cut."""
+    on = f"on {spectrum}" if spectrum else "as measured"
     parts = [
         f"{on} the target keeps {1.0 - b.gap:.3g} of the descent and its longest direction is {b.overshoot:.3g}, "
         f"where the source has {1.0 - a.gap:.3g} and {a.overshoot:.3g}",
-        f"so that {rule.keeps}, lr is multiplied by {carried.lr_factor:.4g} and alpha by {carried.alpha_factor:.4g}",
+        f"so that {rule.keeps}, lr is multiplied by {factors.lr:.4g} and alpha by {factors.alpha:.4g}",
     ]
-    if carried.clipped:
-        cut = f"alpha would be {asked_alpha:.3g} and is cut to 1, no momentum"
-        parts.append(f"{cut}, where the rule's lr is no longer exact")
+    if alpha > 1.0:
+        parts.append(f"alpha would be {alpha:.3g} and is cut to 1, no momentum, where the rule's lr is no longer exact")
     if rule is rules.paper and max(a.delta, b.delta) >= 1.0:
         parts.append(f"delta is {max(a.delta, b.delta):.3g}, and the paper's theorem needs delta below 1")
     text = "; ".join(parts)

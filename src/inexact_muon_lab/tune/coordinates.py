@@ -8,8 +8,9 @@ log rms(h_t - h_0) over log width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite, log
 from typing import Any
 
@@ -102,19 +103,18 @@ def widths(
         raise TypeError(f"widths needs several sizes, such as (64, 128, 256), got {sizes!r}")
     if len(set(sizes)) < 2 or min(sizes) < 1 or steps < 1 or not seeds:
         raise ValueError(f"widths needs two widths, a step and a seed, got {tuple(sizes)}, {steps} and {tuple(seeds)}")
-    tables = []
-    for width in sizes:
-        runs = []
-        for seed in seeds:
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
-                runs.append(_changes(make_model(width), loss, optimizer, steps))
-        tables.append(runs)
-    names = [name for name in tables[0][0] if all(name in run for runs in tables for run in runs)]
+
+    def run(width: int, seed: int) -> dict[str, list[float]]:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return _changes(make_model(width), loss, optimizer, steps)
+
+    tables = [[run(width, seed) for seed in seeds] for width in sizes]
+    names = [name for name in tables[0][0] if all(name in changes for runs in tables for changes in runs)]
     if not names:
         raise ValueError("widths: the models have no layers of the same name, or these give no tensors")
     rows = {
-        name: tuple(tuple(float(x) for x in np.mean([run[name] for run in runs], axis=0)) for runs in tables)
+        name: tuple(tuple(np.mean([changes[name] for changes in runs], axis=0).tolist()) for runs in tables)
         for name in names
     }
     return Widths(tuple(sizes), rows)
@@ -145,21 +145,17 @@ def _changes(
 def _outputs(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Outputs of the layers with weights, by name, while the model runs; of several calls the last."""
     outputs: dict[str, Tensor] = {}
-    handles = []
-    for name, module in model.named_modules():
-        if any(p.ndim > 1 for p in module.parameters(recurse=False)):
 
-            def hook(_: nn.Module, args: Any, result: Any, name: str = name) -> None:
-                tensor = result[0] if isinstance(result, tuple) else result
-                if isinstance(tensor, Tensor):
-                    outputs[name] = tensor.detach().clone()
+    def hook(name: str, _: nn.Module, args: Any, result: Any) -> None:
+        tensor = result[0] if isinstance(result, tuple) else result
+        if isinstance(tensor, Tensor):
+            outputs[name] = tensor.detach().clone()
 
-            handles.append(module.register_forward_hook(hook))
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if any(p.ndim > 1 for p in module.parameters(recurse=False)):
+                hooks.enter_context(module.register_forward_hook(partial(hook, name)))
         yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _slope(sizes: Sequence[int], changes: Sequence[float]) -> float:

@@ -7,7 +7,7 @@ of the loss reaches the same value. It is the ratio of the best steps, exactly, 
 such as f(x) + <m, d> + c/2 <m, d>^2, curvature of rank one along m. With curvature in all directions alike the ratio
 would be ((1-eta_B)/(1-eta_A)) (nu_A/nu_B)^2, the gap the other way round (docs/theory.md, Section 15).
 
-Each is a ratio f(A)/f(B), so that transfers compose: A to B to C equals A to C. Under every rule but the paper's, an
+Each is a ratio f(B)/f(A), so that transfers compose: A to B to C equals A to C. Under every rule but the paper's, an
 oracle that returns s times another's output gets lr/s and the same momentum.
 """
 
@@ -32,78 +32,61 @@ class Factors(NamedTuple):
 @dataclass(frozen=True)
 class Rule:
     """One rule: the formulas of gamma_B/gamma_A and alpha_B/alpha_A, the statement whose optimum it is, the quantity it
-    preserves, in words, and the function of two records with delta, gap and overshoot."""
+    preserves, in words, and gamma and alpha for one oracle, each up to a constant."""
 
     name: str
     lr: str
     alpha: str
     source: str
     keeps: str
-    function: Callable[[Any, Any], Factors]
+    optimum: Callable[[Any], tuple[float, float]]
 
     def __call__(self, source: Any, target: Any) -> Factors:
-        """The factors from source to target."""
-        return self.function(source, target)
+        """The factors from source to target, two records with delta, gap and overshoot."""
+        (gamma_a, alpha_a), (gamma_b, alpha_b) = self.optimum(source), self.optimum(target)
+        return Factors(gamma_b / gamma_a, alpha_b / alpha_a)
 
 
-RULES: dict[str, Rule] = {}
-"""Name -> rule."""
+def _measured(i: Any) -> tuple[float, float]:
+    """1/(nu t^(3/4)) and t^(-1/2): with t = c/nu = 1 + (1-eta)/nu the scale of outputs cancels."""
+    t = 1.0 + (1.0 - i.gap) / i.overshoot
+    return 1.0 / (i.overshoot * t**0.75), t**-0.5
 
 
-def _rule(lr: str, alpha: str, source: str, keeps: str) -> Callable[[Callable[[Any, Any], Factors]], Rule]:
-    """Enter a function in RULES under its name."""
-
-    def enter(function: Callable[[Any, Any], Factors]) -> Rule:
-        return RULES.setdefault(function.__name__, Rule(function.__name__, lr, alpha, source, keeps, function))
-
-    return enter
-
-
-@_rule(
+measured = Rule(
+    "measured",
     lr="(nu_B/nu_A)^(-1/4) (c_B/c_A)^(-3/4)",
     alpha="((nu_B/c_B)/(nu_A/c_A))^(1/2)",
     source="measured-stochastic-optimal",
     keeps="the pair stays the leading-order optimum of the two-number bound under noise",
+    optimum=_measured,
 )
-def measured(a: Any, b: Any) -> Factors:
-    """(nu_A/nu_B) (t_A/t_B)^(3/4) and (t_A/t_B)^(1/2): with t = c/nu = 1 + (1-eta)/nu the scale of outputs cancels."""
-    t_a, t_b = (1.0 + (1.0 - oracle.gap) / oracle.overshoot for oracle in (a, b))
-    return Factors(a.overshoot / b.overshoot * float(t_a / t_b) ** 0.75, float(t_a / t_b) ** 0.5)
-
-
-@_rule(
+descent = Rule(
+    "descent",
     lr="(1-eta_A)/(1-eta_B)",
     alpha="1",
     source="measured-polyak-step",
     keeps="a step lowers the loss by the same amount to first order",
+    optimum=lambda i: (1.0 / (1.0 - i.gap), 1.0),
 )
-def descent(a: Any, b: Any) -> Factors:
-    """`theory.measured_polyak_step` of B over that of A."""
-    return Factors((1.0 - a.gap) / (1.0 - b.gap), 1.0)
-
-
-@_rule(
+paper = Rule(
+    "paper",
     lr="((1+delta_A)/(1+delta_B))^(1/4)",
     alpha="((1+delta_B)/(1+delta_A))^(1/2)",
     source="stochastic-optimal (Corollary 3)",
     keeps="the pair stays the paper's optimum under noise",
+    optimum=lambda i: ((1.0 + i.delta) ** -0.25, (1.0 + i.delta) ** 0.5),
 )
-def paper(a: Any, b: Any) -> Factors:
-    """The ratio of Corollary 3's optima."""
-    ratio = (1.0 + a.delta) / (1.0 + b.delta)
-    return Factors(ratio**0.25, ratio**-0.5)
-
-
-@_rule(
+deterministic = Rule(
+    "deterministic",
     lr="nu_A/nu_B",
     alpha="1",
-    source="measured-deterministic-optimal",
+    source="measured-deterministic-optimal",  # in one number: Corollary 2
     keeps="the longest singular direction of a step stays as long",
+    optimum=lambda i: (1.0 / i.overshoot, 1.0),
 )
-def deterministic(a: Any, b: Any) -> Factors:
-    """The ratio of Corollary 2's step sizes, in two numbers."""
-    return Factors(a.overshoot / b.overshoot, 1.0)
-
+RULES = {rule.name: rule for rule in (measured, descent, paper, deterministic)}
+"""Name -> rule."""
 
 DEFAULT = "descent"
 """The best rule in training: docs/cotuning.md."""

@@ -30,6 +30,9 @@ from inexact_muon_lab.checkpoints.momenta import matrices, momenta, read
 from inexact_muon_lab.store.files import replace
 
 Array = NDArray[np.float64]
+COLUMNS = ("names", "shapes", "ranks", "tops", "curves")
+"""Arrays of a file of spectra, a row a layer."""
+
 POINTS = 64
 """Number of order statistics stored per layer."""
 
@@ -97,18 +100,17 @@ def spectrum_of(name: str, matrix: Tensor) -> Layer:
     return Layer(name, (n, m), positive.numpy(force=True) * size)
 
 
-def judge_each(method: PolarMethod, layers: Sequence[Layer]) -> list[Inexactness]:
-    """Inexactness of a method on each layer; directions at rounding level count as null ones.
+def judge_each(methods: Iterable[PolarMethod], layers: Sequence[Layer]) -> list[Inexactness]:
+    """Inexactness of a method on its layer, for each layer; directions at rounding level count as null ones.
 
-    Layers of equal shape and rank are judged together: a checkpoint may have thousands of small ones.
+    Layers of equal method, shape and rank are judged together: a checkpoint may have thousands of small ones.
     """
-    positive = [layer.values[layer.values > 0.0] for layer in layers]
-    alike: dict[tuple[tuple[int, int], int], list[int]] = {}
-    for i, (layer, values) in enumerate(zip(layers, positive, strict=True)):
-        alike.setdefault((layer.shape, values.size), []).append(i)
+    alike: dict[tuple[PolarMethod, tuple[int, int], int], list[int]] = {}
+    for i, (method, layer) in enumerate(zip(methods, layers, strict=True)):
+        alike.setdefault((method, layer.shape, layer.values.size), []).append(i)
     results: dict[int, Inexactness] = {}
-    for (shape, rank), indices in alike.items():
-        used, stack = method.at(*shape), np.stack([positive[i] for i in indices])
+    for (method, shape, rank), indices in alike.items():
+        used, stack = method.at(*shape), np.stack([layers[i].values for i in indices])
         rows = judge_rows(used.map, stack, max(rank, min(shape)), used.normaliser)
         results |= {i: Inexactness(j.delta, j.gap, j.overshoot, j.lifted) for i, j in zip(indices, rows, strict=True)}
     return [results[i] for i in range(len(layers))]
@@ -116,12 +118,12 @@ def judge_each(method: PolarMethod, layers: Sequence[Layer]) -> list[Inexactness
 
 def judge_layer(method: PolarMethod, layer: Layer) -> Inexactness:
     """Inexactness of a method on a layer."""
-    return judge_each(method, [layer])[0]
+    return judge_each([method], [layer])[0]
 
 
 def judge_layers(method: PolarMethod, layers: Sequence[Layer]) -> Inexactness:
     """Inexactness of a method on all layers, as one point of the product of their balls."""
-    return together(layers, judge_each(method, layers))
+    return together(layers, judge_each([method] * len(layers), layers))
 
 
 def together(layers: Sequence[Layer], each: Sequence[Inexactness]) -> Inexactness:
@@ -156,8 +158,9 @@ def record(momentum: Any, path: str | Path, label: str = "") -> Path:
     if not buffers:
         raise ValueError("there is no momentum matrix to record: call optimizer.step() first")
     recorded = [spectrum_of(f"{label}/{m.name}" if label else m.name, m.matrix) for m in buffers]
-    old = [layer for layer in load(path) if not _is_below(layer.name, label)] if path.exists() else []
-    save([*old, *recorded], path)
+    old = load(path) if path.exists() else []
+    replaced = select(old, label)
+    save([*(layer for layer in old if layer not in replaced), *recorded], path)
     return path
 
 
@@ -188,7 +191,7 @@ def load(path: Path) -> list[Layer]:
         if path.suffix == ".npz":
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 arrays = dict(file)
-            if arrays.keys() >= {"names", "shapes", "ranks", "tops", "curves"}:
+            if arrays.keys() >= set(COLUMNS):
                 return _unpack(arrays)
         else:
             arrays = {path.stem: np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path)}
@@ -220,10 +223,10 @@ def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
         return "given singular values", [layer_of(spectrum)]
     if spectrum in SPECTRA:
         return f"{spectrum} of {side} values", [layer_of(SPECTRA[spectrum](side), spectrum)]
-    shipped = select(_shipped(), spectrum)
-    if shipped:
+    if shipped := select(_shipped(), spectrum):
         return spectrum, shipped
-    path, label = _split(spectrum)
+    head, _, label = spectrum.rpartition(":")
+    path, label = (Path(head), label) if head.endswith(".npz") else (Path(spectrum), "")
     if not path.exists():
         known = (*SPECTRA, *labels(_shipped()))
         raise ValueError(f"spectrum {spectrum!r} is neither a file nor a name: {nearest(spectrum, known)}")
@@ -233,15 +236,15 @@ def resolve(spectrum: Any, side: int = SIDE) -> tuple[str, list[Layer]]:
     several = sorted({layer.name.partition("/")[0] for layer in layers if "/" in layer.name})
     if not label and len(several) > 1:
         raise ValueError(f"{path} holds {', '.join(several)}: name one, as in {path}:{several[-1]}")
-    chosen = select(layers, label) if label else layers
+    chosen = select(layers, label)
     if not chosen:
         raise ValueError(f"{path} has no {label!r}: {nearest(label, labels(layers))}")
     return spectrum, chosen
 
 
 def select(layers: Iterable[Layer], name: str) -> list[Layer]:
-    """The layers with this name or below it."""
-    return [layer for layer in layers if _is_below(layer.name, name)]
+    """The layers with this name or below it; all of them for an empty name."""
+    return [layer for layer in layers if not name or f"{layer.name}/".startswith(f"{name}/")]
 
 
 def labels(layers: Iterable[Layer]) -> list[str]:
@@ -260,22 +263,11 @@ def positions(count: int) -> NDArray[np.int64]:
 
 def _unpack(arrays: Mapping[str, Any]) -> list[Layer]:
     layers = []
-    rows = zip(*(arrays[key] for key in ("names", "shapes", "ranks", "tops", "curves")), strict=True)
-    for name, (n, m), rank, top, curve in rows:
+    for name, (n, m), rank, top, curve in zip(*(arrays[key] for key in COLUMNS), strict=True):
         ranks = positions(int(rank))
         logs = np.interp(np.arange(rank), ranks, curve[: ranks.size].astype(np.float64))
         layers.append(Layer(str(name), (int(n), int(m)), float(top) * 10.0**logs))
     return layers
-
-
-def _is_below(name: str, label: str) -> bool:
-    return not label or name == label or name.startswith(f"{label}/")
-
-
-def _split(text: str) -> tuple[Path, str]:
-    """ "spectra.npz:late" -> file and label; a path without a label, also one that contains a colon, stays whole."""
-    head, colon, label = text.rpartition(":")
-    return (Path(head), label) if colon and head.endswith(".npz") else (Path(text), "")
 
 
 @lru_cache(maxsize=1)
