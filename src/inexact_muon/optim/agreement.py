@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import is_
+from operator import and_, is_
 from typing import Any
 
 import torch
@@ -21,11 +21,11 @@ from inexact_muon.optim.telemetry import Entry
 from inexact_muon.parallel.place import Place
 from inexact_muon.parallel.team import Team
 
-PRESENT, MISSING, BAD = range(3)
-"""Columns of a gradient's status; BAD is one of the following, the largest of all ranks."""
-
 FINE, NOT_FINITE, SPARSE, ALONE_NOT_FINITE, ALONE_SPARSE = range(5)
-"""The last two are of parameters that only one rank holds: it will raise, so all ranks do."""
+"""Status of a gradient; of several ranks' the largest counts.
+
+The last two are of parameters that only one rank holds: it will raise, so all ranks do.
+"""
 
 UNCOMPARED = ("params", "param_names", "name", "turn", "initial_lr", "initial_momentum")
 """Group entries on which ranks need not agree."""
@@ -36,25 +36,26 @@ class Shared:
     """The entries that one set of ranks shares.
 
     Attributes:
-        places: of each entry.
-        pattern: layouts of the gradients when `presence` was made.
-        presence: (columns PRESENT and MISSING, column BAD of sparse gradients, indices of dense ones) on the device.
+        place: of the first of them.
+        params: of all of them.
         gradients: of this rank's pieces, in this step.
-        dtypes: to which gradients are cast, as long as the plan of the step is the same.
         finite: whether each gradient is finite in this step; a tensor on an accelerator.
-        groups: over which a reduction reaches all of these ranks.
         specs: index -> layout of a gradient that was found to be its parameter's.
+        dtypes: to which gradients are cast, as long as the plan of the step is the same.
+        layouts: of the gradients when `known` was made: their status as far as it follows from layouts, in rows
+            (present, missing, status), and the indices of the dense ones, on the device.
+        groups: over which a reduction reaches all of these ranks.
     """
 
-    entries: list[Entry]
-    places: list[Place]
+    place: Place
+    entries: list[Entry] = field(default_factory=list)
     params: list[Tensor] = field(default_factory=list)
-    pattern: list[Any] | None = None
-    presence: tuple[Tensor, Tensor, Tensor] | None = None
-    finite: list[bool] | Tensor = field(default_factory=list)
     gradients: list[Tensor | None] = field(default_factory=list)
-    dtypes: tuple[Any, list[torch.dtype]] = (None, [])
+    finite: list[bool] | Tensor = field(default_factory=list)
     specs: dict[int, Any] = field(default_factory=dict)
+    dtypes: tuple[Any, list[torch.dtype]] = (None, [])
+    layouts: list[Any] | None = None
+    known: tuple[Tensor, Tensor] | None = None
     fake: bool = False
     groups: tuple[Any, ...] = ()
 
@@ -84,15 +85,16 @@ class Agreement:
         by_ranks: dict[Any, Shared] = {}
         self.alone = []
         for group, p in entries:
-            if self.team.handles(p):
-                place = self.team.place(p)
-                shared = by_ranks.setdefault((place.ranks, len(place.groups)), Shared([], []))
-                shared.entries.append((group, p))
-                shared.params.append(p)
-                shared.places.append(place)
-            else:
+            if not self.team.handles(p):
                 self.alone.append(p)
-        self.sets = [shared for _, shared in sorted(by_ranks.items(), key=lambda item: item[0])]
+                continue
+            place = self.team.place(p)
+            key = place.ranks, len(place.groups)
+            if key not in by_ranks:
+                by_ranks[key] = Shared(place)
+            by_ranks[key].entries.append((group, p))
+            by_ranks[key].params.append(p)
+        self.sets = [by_ranks[key] for key in sorted(by_ranks)]
         self._depends, self._compared = depends, False
 
     def agree(self, optimizer: Any, entries: Sequence[Entry]) -> None:
@@ -109,15 +111,15 @@ class Agreement:
             self._compare(optimizer)
         trouble = self._trouble(optimizer) if self.alone else FINE
         reductions = [self._reduced(optimizer, shared, trouble) for shared in self.sets]
-        for shared, (status, new) in zip(self.sets, reductions, strict=True):
-            readable = status.device.type in finite.HOST_READABLE
+        for shared, (rows, new) in zip(self.sets, reductions, strict=True):
+            readable = rows.device.type in finite.HOST_READABLE
             if (new or readable or optimizer.on_nonfinite == "raise") and not shared.fake:
-                rows = status.tolist()
-                if any(bad or (present and missing) for present, missing, bad in rows):
-                    _check(rows, shared, optimizer)
-                shared.finite = [not row[BAD] for row in rows]
+                present, missing, status = rows.tolist()
+                if any(status) or any(map(and_, present, missing)):
+                    _check(present, missing, status, shared, optimizer)
+                shared.finite = [value == FINE for value in status]
             if not readable:
-                shared.finite = status.select(1, BAD) == 0
+                shared.finite = rows.select(0, 2) == FINE
 
     def _compare(self, optimizer: Any) -> None:
         """Check that ranks have the same parameters and options."""
@@ -127,55 +129,53 @@ class Agreement:
         first = f"strategy {self.team.strategy}, wire {self.team.precision}, {sampled}, {others}"
         for shared in self.sets:
             lines = [_describe(names[id(p)], p, group, optimizer) for group, p in shared.entries]
-            self.team.compare(shared.places[0], [first, *lines], shared.params[0].device)
+            self.team.compare(shared.place, [first, *lines], shared.params[0].device)
         self._compared = True
 
     def _trouble(self, optimizer: Any) -> int:
         """The worst of the gradients that only this rank holds, if they make all ranks raise."""
-        trouble = FINE
-        for p in self.alone:
-            if p.grad is None:
-                continue
-            if p.grad.layout != torch.strided:
-                trouble = ALONE_SPARSE
-            elif optimizer.on_nonfinite == "raise" and not is_finite(p.grad.to(optimizer.dtype_of(p))):
-                trouble = max(trouble, ALONE_NOT_FINITE)
-        return trouble
+        gradients = [(p, p.grad) for p in self.alone if p.grad is not None]
+        if any(g.layout != torch.strided for _, g in gradients):
+            return ALONE_SPARSE
+        raising = optimizer.on_nonfinite == "raise"
+        fine = not raising or all(is_finite(g.to(optimizer.dtype_of(p))) for p, g in gradients)
+        return FINE if fine else ALONE_NOT_FINITE
 
     def _reduced(self, optimizer: Any, shared: Shared, trouble: int) -> tuple[Tensor, bool]:
-        """(status of every gradient, reduced over the ranks; whether this rank's missing gradients have changed)"""
+        """(rows as of `Shared.known`, with flags, reduced over the ranks; whether this rank's layouts changed)"""
         gradients = shared.gradients = local_gradients(shared.params, shared.specs)
         if shared.dtypes[0] is not optimizer.plan or not shared.dtypes[1]:
             shared.dtypes = (optimizer.plan, [optimizer.dtype_of(p) for p in shared.params])
-        pattern = [None if g is None else g.layout for g in gradients]
-        new = pattern != shared.pattern
-        if new:
-            shared.pattern, shared.presence = pattern, _presence(gradients, shared.params[0].device)
-            shared.fake = is_fake(shared.presence[0])
-        assert shared.presence is not None
-        present, bad, indices = shared.presence
-        dense: list[Any] = gradients
-        dtypes = shared.dtypes[1]
+        layouts = [None if g is None else g.layout for g in gradients]
+        new = layouts != shared.layouts
+        if new or shared.known is None:
+            shared.layouts, shared.known = layouts, _known(layouts, shared.params[0].device)
+            shared.fake = is_fake(shared.known[0])
+        known, indices = shared.known
+        rows = known.clone()
+        dense, dtypes = gradients, shared.dtypes[1]
         if len(indices) < len(gradients):
-            rows = [(g, d) for g, d, kind in zip(gradients, dtypes, pattern, strict=True) if kind == torch.strided]
-            dense, dtypes = [g for g, _ in rows], [d for _, d in rows]
+            kept = [k for k, layout in enumerate(layouts) if layout == torch.strided]
+            dense, dtypes = [gradients[k] for k in kept], [dtypes[k] for k in kept]
         if dense:
-            flags = usable(dense, dtypes).logical_not().to(torch.uint8)
-            bad = flags if len(dense) == len(gradients) else bad.scatter(0, indices, flags)
+            flags = usable(dense, dtypes)  # type: ignore[arg-type]
+            if len(dense) == len(gradients):
+                torch.logical_not(flags, out=rows[2])
+            else:
+                rows[2].index_copy_(0, indices, flags.logical_not().to(rows.dtype))
         if trouble:
-            bad = bad.clone()
-            bad[0] = trouble
-        shared.groups = shared.groups or self.team.reduction_groups(shared.places[0])
-        return self.team.wire.reduce(torch.column_stack((present, bad)), shared.groups, True), new
+            rows[2, 0] = trouble
+        shared.groups = shared.groups or self.team.reduction_groups(shared.place)
+        return self.team.wire.reduce(rows, shared.groups, True), new
 
 
-def _presence(gradients: Sequence[Tensor | None], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """`Shared.presence`, transferred once."""
-    dense = [g is not None and g.layout == torch.strided for g in gradients]
-    present = torch.tensor([(g is not None, g is None) for g in gradients], dtype=torch.uint8)
-    sparse = [FINE if g is None or fine else SPARSE for g, fine in zip(gradients, dense, strict=True)]
-    indices = torch.tensor([k for k, fine in enumerate(dense) if fine], dtype=torch.int64)
-    return present.to(device), torch.tensor(sparse, dtype=torch.uint8).to(device), indices.to(device)
+def _known(layouts: Sequence[Any], device: torch.device) -> tuple[Tensor, Tensor]:
+    """`Shared.known`, transferred once."""
+    missing = [layout is None for layout in layouts]
+    sparse = [SPARSE if layout not in (None, torch.strided) else FINE for layout in layouts]
+    rows = torch.tensor([[not value for value in missing], missing, sparse], dtype=torch.uint8)
+    indices = torch.tensor([k for k, layout in enumerate(layouts) if layout == torch.strided], dtype=torch.int64)
+    return rows.to(device), indices.to(device)
 
 
 def _describe(name: str, p: Tensor, group: Mapping[str, Any], optimizer: Any) -> str:
@@ -195,24 +195,27 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _check(rows: Sequence[Sequence[int]], shared: Shared, optimizer: Any) -> None:
+def _check(
+    present: Sequence[int], missing: Sequence[int], status: Sequence[int], shared: Shared, optimizer: Any
+) -> None:
     """Validate that ranks agree, before anything is changed."""
-    for (_, p), status in zip(shared.entries, rows, strict=True):
-        if status[BAD] <= (FINE if optimizer.on_nonfinite == "raise" else NOT_FINITE) and not all(status[:2]):
+    allowed = FINE if optimizer.on_nonfinite == "raise" else NOT_FINITE
+    for p, has, lacks, worst in zip(shared.params, present, missing, status, strict=True):
+        if worst <= allowed and not (has and lacks):
             continue
-        name = next(name for name, other, _ in optimizer.named() if other is p)
-        shown = f"parameter {name} of shape {tuple(p.shape)}"
-        if status[BAD] == ALONE_SPARSE:
+        if worst == ALONE_SPARSE:
             raise TypeError("sparse gradients are not supported, and a rank has one; nothing was changed on any")
-        if status[BAD] == ALONE_NOT_FINITE:
+        if worst == ALONE_NOT_FINITE:
             raise ValueError(
                 "the gradient of a parameter that one rank holds is not finite; nothing was changed on any"
             )
-        if status[BAD] == SPARSE:
+        name = next(name for name, other, _ in optimizer.named() if other is p)
+        shown = f"parameter {name} of shape {tuple(p.shape)}"
+        if worst == SPARSE:
             raise TypeError(
                 f"sparse gradients are not supported, got one for {shown} on some rank; nothing was changed"
             )
-        if status[PRESENT] and status[MISSING]:
+        if has and lacks:
             raise ValueError(
                 f"{shown} has a gradient on some ranks and none on others; nothing was changed: give it one on all "
                 "ranks (zeros suffice), or on none"

@@ -1,146 +1,195 @@
-"""Routes of a batch on several ranks, and how pieces that arrived become whole matrices."""
+"""Whole matrices on the ranks that own them, from the pieces that all ranks send."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-from types import ModuleType
+from collections.abc import Collection, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf, prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from inexact_muon.optim import algorithm, masked
-from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.masked import shared_factor
+from inexact_muon.optim.routes import RankRoute
+from inexact_muon.optim.rows import Packing, Rows, packing_of
 
-Directions = tuple[list[Tensor], list[float]]
-"""(direction of each tensor, factor of lr it still needs)"""
+TOP = 14
+"""Exponent of the largest entries in float16: the range above 2^-24 is 2^38 wide."""
 
-
-class RankRoute:
-    """How ranks compute the directions of a batch. All ranks make the same calls in the same order."""
-
-    def prepared_here(self, batch: Batch) -> Batch:
-        """The members whose LMO inputs this rank needs before the directions."""
-        return batch
-
-    def update_buffers_(self, batch: Batch, inputs: Sequence[Tensor]) -> None:
-        """The buffers of all members, from the inputs of `prepared_here`."""
-        equations(batch).update_buffers_(batch, inputs)
+ZERO_EXPONENT = -2000
+"""Exponent of a piece of zeros; float16 has all integers up to 2048."""
 
 
-def equations(batch: Batch) -> ModuleType:
-    """The equations of Algorithm 1 for this batch: on an accelerator those with flags."""
-    return algorithm if batch.flags is None else masked
-
-
-def scaled(batch: Batch, zs: list[Tensor], lengths: list[float]) -> Directions:
-    """On an accelerator, z times length / -decay in the dtype of W, and -decay as the factor that is left.
-
-    Stages get z as it is.
-    """
-    if batch.flags is None or batch.staged:
-        return zs, lengths
-    shared = [shared_factor(m.group) for m in batch.members]
-    rows = zip(batch.members, zs, lengths, shared, strict=True)
-    return [z.to(m.piece.dtype) * (length / factor) for m, z, length, factor in rows], shared
-
-
+@dataclass(eq=False)
 class Assembly(RankRoute):
-    """Whole matrices from the pieces of a message, and their order in it; attributes are those of `Owned`."""
+    """Pieces go to the owner of a matrix by one message between any two ranks.
 
-    members: list[Member]
-    solved: Batch | None
-    ranks: tuple[int, ...]
-    mine: list[int]
-    incoming: list[list[tuple[int, int]]]
-    received: list[int]
-    runs: list[tuple[int, int]]
+    Attributes:
+        dtype: of the pieces on the wire. Float16 pieces of wider momenta are scaled by powers of two to the range of
+            float16, and the exponents follow them in the same message.
+        everywhere: every rank gathers all matrices.
+    """
+
     dtype: torch.dtype
-    divided: bool
-    everywhere: bool
-    regular: bool
-    scaled: bool
+    everywhere: bool = False
+    cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
-    def _is_regular(self) -> bool:
-        """Whether all pieces of each member are equal, so that those of many members are moved by one copy."""
-        place = self.members[0].place
-        return (
-            self.divided
-            and len(place.holders) == 1
-            and place.row == self.ranks
-            and all(m.place.grid is not None and m.here.size != () for m in self.members)
-            and (self.solved is None or (None not in self.solved.stacks.blocks and bool(self.solved.stacks.shapes)))  # type: ignore[union-attr]
-        )
+    def __post_init__(self) -> None:
+        place, self.like = self.members[0].place, self.members[0].buffers[0]
+        self.ranks, self.row, self.divided = place.ranks, place.row, len(place.pieces) > 1
+        self.index = {rank: j for row in place.holders for j, rank in enumerate(row)}
+        self.owners = {rank: [k for k, m in enumerate(self.members) if m.owner == rank] for rank in self.ranks}
+        self.mine = [*range(len(self.members))] if self.everywhere else self.owners[place.me]
+        here = [self.members[k] for k in self.mine]
+        self.work_on(here, [m.whole for m in here], None if self.divided else self)
+        self.sizes = [m.place.size for m in self.members]
+        self.entries = [prod(size) for size in self.sizes]
+        self.scaled = self.dtype == torch.float16 and torch.finfo(self.like.dtype).bits > 16
+        # To each rank of the row go the pieces of its members; `leaving` are all of these, in order.
+        self.leaving = [k for k, m in enumerate(self.members) if self.everywhere or m.owner in self.row]
+        going = dict.fromkeys(self.row, self.leaving) if self.everywhere else {r: self.owners[r] for r in self.row}
+        self.going = [going.get(rank, []) for rank in self.ranks]
+        self.sent = [sum(self.entries[k] + self.scaled for k in ks) for ks in self.going]
+        arriving = {rank: sum(self._piece_sizes(rank)) + self.scaled * len(here) for rank in self.row}
+        self.received = [arriving.get(rank, 0) for rank in self.ranks]
+        self.runs = self._runs() if self.divided and sum(place.holders, ()) == self.ranks else []
 
-    def _ends(self) -> list[tuple[int, int]]:
-        """(first, end) of members that are alike and consecutive in a stack."""
-        assert self.solved is not None
-        members, slots, ends = self.solved.members, self.solved.stacks.blocks, []  # type: ignore[union-attr]
-        k = 0
-        while k < len(members):
-            (stack, first, count), end = slots[k], k + 1  # type: ignore[misc]
-            while end < len(members) and _alike(members[k], members[end]):
-                if slots[end][:2] != (stack, first + (end - k) * (count or 0)):  # type: ignore[index]
-                    break
-                end += 1
-            ends.append((k, end))
-            k = end
-        return ends
+    def _piece_sizes(self, rank: int) -> list[int]:
+        """Entries of a rank's pieces of this rank's members."""
+        return [prod(self.members[k].place.piece_shape(self.index[rank])) for k in self.mine]
 
-    def _runs(self, buffer: Tensor, stacks: Sequence[Tensor]) -> list[tuple[Tensor, Tensor, list[int]]]:
-        """(part of a buffer [rank][member][piece], part of the stacks, order of the buffer's axes there), by runs."""
-        assert self.solved is not None
-        parts, members, slots = [], self.solved.members, self.solved.stacks.blocks  # type: ignore[union-attr]
+    def _runs(self) -> list[tuple[int, int]]:
+        """(first, end) of members that are alike and consecutive in a stack, so that one copy moves all their pieces.
+
+        None if the pieces of a member differ in shape, or members are no views of stacks.
+        """
+        blocks = self.stacks.blocks if self.solved else []
+        if None in blocks or any(m.place.grid is None for m in self.members):
+            return []
+        runs: list[tuple[int, int]] = []
+        for k, block in enumerate(blocks):
+            if runs:
+                first, m, like = runs[-1][0], self.members[self.mine[k]], self.members[self.mine[runs[-1][0]]]
+                stack, start, count = blocks[first]  # type: ignore[misc]
+                alike = (m.place.grid, m.place.shape, m.view) == (like.place.grid, like.place.shape, like.view)
+                if alike and block[:2] == (stack, start + (k - first) * (count or 0)):  # type: ignore[index]
+                    runs[-1] = (first, k + 1)
+                    continue
+            runs.append((k, k + 1))
+        return runs
+
+    def _moves(
+        self,
+        buffer: Tensor,
+        ranks: Sequence[int],
+        stacks: Sequence[Tensor],
+        wholes: Sequence[Tensor],
+        factors: Tensor | None = None,
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """(pieces in a buffer [rank][member][piece], where they lie in whole tensors, their factors).
+
+        Args:
+            factors: of each rank's piece of each member, (rank, member); numbers for these follow a rank's pieces.
+        """
         low = 0
         for k, end in self.runs:
-            place, (stack, first, count) = members[k].place, slots[k]  # type: ignore[misc]
+            place, (stack, first, count) = self.members[self.mine[k]].place, self.stacks.blocks[k]  # type: ignore[misc]
             (sizes, dims), n, piece = place.grid, end - k, place.size
-            size = prod(piece)
-            pieces = buffer.view(*sizes, -1).narrow(-1, low, n * size).view(*sizes, n, *piece)
-            axes = [len(sizes)]
-            shape = [n]
+            grid = (len(ranks) // prod(sizes), *sizes)  # copies come first
+            pieces = buffer.view(*grid, -1).narrow(-1, low, n * prod(piece)).view(*grid, n, *piece)
+            axes, shape = [0, len(grid)], [1, n]
             for dim, divided in enumerate(dims):
-                axes += [*divided, len(sizes) + 1 + dim]
+                axes += [*[1 + d for d in divided], len(grid) + 1 + dim]
                 shape += [*[sizes[d] for d in divided], piece[dim]]
             whole = stacks[stack].narrow(0, first, n * (count or 0)).reshape(shape)
-            parts.append((pieces, whole, axes))
-            low += n * size
-        return parts
+            factor = None
+            if factors is not None:
+                factor = factors.narrow(1, k, n).reshape(*grid, n, *[1] * len(piece)).permute(axes)
+            yield pieces.permute(axes), whole, factor
+            low += n * prod(piece)
+        for j, rank in enumerate([] if self.runs else ranks):
+            for i, (k, whole) in enumerate(zip(self.mine, wholes, strict=True)):
+                place, piece = self.members[k].place, self.index[rank]
+                size = place.piece_shape(piece)
+                part = buffer.narrow(0, low, prod(size)).view(size)
+                yield part, place.take(whole, piece), None if factors is None else factors[j, i]
+                low += prod(size)
+            low += 0 if factors is None else len(self.mine)
 
-    def _assemble(self, arrived: Tensor, wholes: Sequence[Tensor], stacks: Sequence[Tensor]) -> None:
-        """Copy the pieces that arrived into the whole tensors, scaled alike."""
-        assert self.solved is not None
-        if self.regular:
-            sizes = self.solved.members[0].place.grid[0]
-            factors = self._alike(arrived.view(*sizes, -1)) if self.scaled else None
-            for (k, end), (pieces, whole, axes) in zip(self.runs, self._runs(arrived, stacks), strict=True):
-                if factors is None:
-                    whole.copy_(pieces.permute(axes))
-                else:
-                    factor = factors[..., k:end].reshape(*sizes, end - k, *[1] * (pieces.ndim - len(sizes) - 1))
-                    torch.mul(pieces.permute(axes), factor.permute(axes), out=whole)
-            return
-        by_rank = zip(self.ranks, torch.split(arrived, self.received), self.incoming, strict=True)
-        messages = {rank: (x, [size for size, _ in pieces]) for rank, x, pieces in by_rank if pieces}
-        ends = [x.narrow(0, sum(sizes), len(x) - sum(sizes)) for x, sizes in messages.values()]
-        rows = dict(zip(messages, self._alike(torch.stack(ends)) if self.scaled else ends, strict=True))
-        parts = {rank: torch.split(x.narrow(0, 0, sum(sizes)), sizes) for rank, (x, sizes) in messages.items()}
-        for i, (k, whole) in enumerate(zip(self.mine, wholes, strict=True)):
-            place = self.members[k].place
-            for j, rank in enumerate(place.row):
-                piece, target = parts[rank][i].view(place.piece_shape(j)), place.take(whole, j)
-                if self.scaled:
-                    torch.mul(piece, rows[rank][i], out=target)
-                else:
-                    target.copy_(piece)
+    def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        if not self.divided:
+            return self.stacks.allocate() if self.solved else ([], [])
+        self._inputs = Packing.cut([like.new_empty(sum(self.entries))], [packing_of(self.sizes)])
+        return self._inputs, []
 
-    def _alike(self, messages: Tensor) -> Tensor:
-        """Powers of two that give the pieces of a matrix the scale of its largest one, from exponents at the end."""
-        exponents = messages.narrow(-1, messages.shape[-1] - len(self.mine), len(self.mine)).float()
-        largest = exponents.flatten(0, -2).amax(0)
-        return torch.exp2((exponents - largest).clamp(min=-40.0)).to(self.dtype)
+    def gather(self) -> Generator[None, None, tuple[list[Tensor], list[Tensor]]]:
+        """(whole tensors that this rank computes with, their stacks), from the pieces that `allocate` gave."""
+        flat, all_leave = self._inputs.parts[0], len(self.leaving) == len(self.members)
+        pieces = [self._inputs[k] for k in self.leaving] if self.scaled or not all_leave else []
+        if not all_leave:  # other replicas send the rest
+            flat = torch.cat([x.reshape(-1) for x in pieces]) if pieces else flat.new_empty(0)
+        message = self._with_exponents(flat, pieces) if self.scaled else flat.to(self.dtype)
+        del flat, pieces, self._inputs
+        message = torch.cat([message] * len(self.row)) if self.everywhere else message
+        arrived, pending = self.wire.swap(message, self.sent, self.received, self.group)
+        del message
+        yield
+        pending.wait()
+        if self.solved is None:
+            return [], []
+        wholes, stacks = self.stacks.allocate(self.dtype)
+        factors = self._same_scale(arrived) if self.scaled else None
+        for part, whole, factor in self._moves(arrived, sorted(self.row), stacks, wholes, factors):
+            if factor is None:
+                whole.copy_(part)
+            else:
+                torch.mul(part, factor, out=whole)
+        return wholes, stacks
+
+    def _with_exponents(self, flat: Tensor, pieces: list[Tensor]) -> Tensor:
+        """For each rank its pieces in float16, scaled to largest entries near 2^TOP, then their exponents."""
+        full = pieces if all(self.entries) else [x if x.numel() else x.new_zeros(1) for x in pieces]
+        largest = torch.stack(torch._foreach_norm(full, inf))
+        exponents = torch.frexp(largest).exponent
+        shift = torch.where(largest > 0, TOP - exponents, 0)
+        half = shift // 2  # 2^shift may overflow for subnormal entries: multiply twice
+        rows = Rows.of(self.cache, "pieces", range(len(pieces)), pieces)
+        for power in (half, shift - half):
+            factors = torch.ldexp(torch.ones_like(largest), power)
+            flat = (flat.view(-1, rows.length) * rows.spread(factors)).view(-1)
+        codes = torch.where(largest > 0, exponents, ZERO_EXPONENT).to(self.dtype)
+        messages = [self.leaving] if self.everywhere else [ks for ks in self.going if ks]
+        sizes = [sum(self.entries[k] for k in ks) for ks in messages]
+        parts = flat.to(self.dtype).split_with_sizes(sizes)
+        ends = codes.split_with_sizes([len(ks) for ks in messages])
+        return torch.cat([x for pair in zip(parts, ends, strict=True) for x in pair])
+
+    def _same_scale(self, arrived: Tensor) -> Tensor:
+        """(rank, member): powers of two that give the pieces of a matrix the scale of its largest one.
+
+        From the exponents at the end of each rank's message.
+        """
+        count = len(self.mine)
+        if self.runs:
+            messages = arrived.view(len(self.row), -1)
+            exponents = messages.narrow(1, messages.shape[1] - count, count).float()
+        else:
+            parts = arrived.split_with_sizes([size for size in self.received if size])
+            exponents = torch.stack([x.narrow(0, len(x) - count, count) for x in parts]).float()
+        return torch.exp2((exponents - exponents.amax(0)).clamp(min=-40.0)).to(self.dtype)
 
 
-def _alike(a: Member, b: Member) -> bool:
-    return a.place.grid == b.place.grid and a.place.shape == b.place.shape and a.view == b.view
+def on_owners(
+    route: RankRoute, keys: Collection[int], *several: Sequence[Tensor]
+) -> Generator[None, None, list[tuple[Any, ...]]]:
+    """(member, its tensor in each of several lists, whole) of the members with these ids that this rank owns."""
+    indices = [k for k, m in enumerate(route.members) if id(m.p) in keys]
+    if not indices:
+        return []
+    wholes = []
+    for values in several:
+        way = Assembly([route.members[k] for k in indices], route.group, route.wire, values[0].dtype)
+        for k, piece in zip(indices, way.allocate(values[0])[0], strict=True):
+            piece.copy_(values[k])
+        wholes.append((yield from way.gather())[0])
+    return list(zip([way.members[k] for k in way.mine], *wholes, strict=True))

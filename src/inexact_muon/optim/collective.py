@@ -7,44 +7,32 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from inexact_muon.dtensors import piece_of, whole_of
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.algorithm import step_factor, step_lengths
-from inexact_muon.optim.assembly import RankRoute, scaled
+from inexact_muon.optim.assembly import on_owners
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.owned import Owned, Run, uniform_factor
-from inexact_muon.optim.stacks import Stacks
+from inexact_muon.optim.routes import RankRoute, Run, scaled, uniform_factor
 from inexact_muon.parallel.gram import GramPart, gram_reduced
-from inexact_muon.parallel.wire import Wire
 
 
 @dataclass(eq=False)
 class Gathered(RankRoute):
     """Placements or backends that only the collectives of DTensors understand: every rank computes everything."""
 
-    members: list[Member]
-
     def __post_init__(self) -> None:
-        self.solved = Batch(
-            self.members, Stacks(self.members[0].ball, [m.whole for m in self.members], self.members[0].buffers[0])
-        )
-
-    def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The inputs; nothing is stacked yet."""
-        return [torch.empty_like(m.buffers[0]) for m in self.members], []
+        self.work_on(self.members, [m.whole for m in self.members])
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
         """Directions of this rank's pieces."""
-        assert self.solved.stacks is not None
-        wholes, stacks = self.solved.stacks.allocate()
+        wholes, stacks = self.stacks.allocate()
         for m, whole, x in zip(self.members, wholes, inputs, strict=True):
             whole.copy_(whole_of(x, m.place.source))
         zs, lengths = optimizer.solve(self.solved, wholes, stacks)
-        pieces = [piece_of(z, m.place.source) for m, z in zip(self.members, self.solved.stacks.split(zs), strict=True)]
+        pieces = [piece_of(z, m.place.source) for m, z in zip(self.members, self.stacks.split(zs), strict=True)]
         return scaled(batch, pieces, lengths)
         yield  # makes this a generator, as the others are
 
@@ -57,41 +45,26 @@ class OwnBlocks(RankRoute):
         factor: multiplies the step length.
     """
 
-    members: list[Member]
-    group: Any
-    wire: Wire
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        like = self.members[0].buffers[0]
-        self.solved = Batch(self.members, Stacks(self.members[0].ball, [m.here for m in self.members], like))
+        self.work_on(self.members, [m.here for m in self.members])
 
     def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The inputs, and the stacks that most of them are views of."""
-        assert self.solved.stacks is not None
-        return self.solved.stacks.allocate()
+        return self.stacks.allocate()
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
         """Directions of this rank's pieces."""
-        assert self.solved.stacks is not None
-        ms = self.solved.stacks.fill(stacks, inputs)
+        ms = self.stacks.fill(stacks, inputs)
         zs = optimizer.directions(self.members[0].ball, ms)
-        yield from measured(self, inputs, self.solved.stacks.split(zs), optimizer)
-        lengths = step_lengths(self.solved, ms, zs, False)
-        return scaled(batch, self.solved.stacks.split(zs), [length * self.factor for length in lengths])
+        yield from measured(self, inputs, self.stacks.split(zs), optimizer)
+        assert self.solved is not None
+        lengths = [length * self.factor for length in step_lengths(self.solved, ms, zs, False)]
+        return scaled(batch, self.stacks.split(zs), lengths)
 
 
-@dataclass(eq=False)
 class Summed(RankRoute):
     """Gram-reduced: no rank has a whole matrix; see `parallel.gram`."""
-
-    members: list[Member]
-    group: Any
-    wire: Wire
-
-    def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The inputs; nothing is stacked."""
-        return [torch.empty_like(m.buffers[0]) for m in self.members], []
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
         """Directions of this rank's pieces."""
@@ -149,29 +122,11 @@ def gram_space(members: Sequence[Member]) -> int:
 
 
 def measured(
-    route: OwnBlocks | Summed, ms: Sequence[Tensor], zs: Sequence[Tensor], optimizer: Any
+    route: RankRoute, ms: Sequence[Tensor], zs: Sequence[Tensor], optimizer: Any
 ) -> Generator[None, None, None]:
     """Gather m and z on the owners, if they are measured or observed, since no rank has them whole."""
-    indices = [k for k, m in enumerate(route.members) if id(m.p) in optimizer.observed]
-    if not indices:
-        return
-    members, several = [route.members[k] for k in indices], [[values[k] for k in indices] for values in (ms, zs)]
-    wholes = yield from on_owners(members, route.group, route.wire, several)
-    for m, whole, z in wholes:
+    for m, whole, z in (yield from on_owners(route, optimizer.observed, ms, zs)):
         optimizer.observe(id(m.p), m.ball, m.view, whole, z, isinstance(route, Summed))
-
-
-def on_owners(
-    members: Sequence[Member], group: Any, wire: Wire, several: Sequence[Sequence[Tensor]]
-) -> Generator[None, None, list[tuple[Any, ...]]]:
-    """(member, its tensor in each of several lists, whole) of the members that this rank owns."""
-    wholes = []
-    for values in several:
-        way = Owned(list(members), group, wire, values[0].dtype)
-        for piece, x in zip(way.allocate(values[0])[0], values, strict=True):
-            piece.copy_(x)
-        wholes.append((yield from way.gather())[0])
-    return list(zip([m for m in members if m.owner == m.place.me], *wholes, strict=True))
 
 
 def reducible(m: Member) -> bool:

@@ -17,9 +17,11 @@ from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
+from inexact_muon.optim.assembly import on_owners
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, on_owners, reducible, summed_chunks
+from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, reducible, summed_chunks
 from inexact_muon.optim.owned import Owned
+from inexact_muon.optim.routes import RankRoute
 from inexact_muon.optim.stepplan import StepPlan, alone
 from inexact_muon.optim.telemetry import COLUMNS, oracle_flops
 from inexact_muon.parallel.team import Team
@@ -63,7 +65,7 @@ class Ranks:
         for m in lmo:
             if id(m) not in known:
                 m.ball = balls[m.ball]
-                key = (m.place.ranks, self._route(m), len(m.place.holders), len(m.place.pieces))
+                key = (m.place.ranks, self._route(m), m.place.holders)
                 routed.setdefault(key, []).append(m)
         for key in sorted(routed):
             kinds: dict[Any, list[Member]] = {}
@@ -99,18 +101,14 @@ class Ranks:
         most, everywhere = limit_on(members[0].piece.device, limit), route == "everywhere"
         chunks = summed_chunks(members, most) if route == "summed" else spread(members, most, dtype, everywhere)
         group = self.team.group(members[0].place) if route != "gathered" else None
-        batches = []
-        for chunk in chunks:
-            if route == "gathered":
-                batches.append([Batch(chunk, route=Gathered(chunk))])
-            elif route == "summed":
-                batches.append([Batch(chunk, route=Summed(chunk, group, self.team.wire))])
-            elif route in ("blocks", "experts"):
-                factor = self.team.strategy.block_lr if route == "blocks" else 1.0  # type: ignore[attr-defined]
-                batches.append([Batch(chunk, route=OwnBlocks(chunk, group, self.team.wire, factor))])
-            else:
-                batches.append([Batch(chunk, route=Owned(chunk, group, self.team.wire, dtype, everywhere))])
-        return batches
+        kinds: dict[str, tuple[Any, ...]] = {  # class of the route, and what it needs besides
+            "gathered": (Gathered,),
+            "summed": (Summed,),
+            "blocks": (OwnBlocks, getattr(self.team.strategy, "block_lr", 1.0)),
+            "experts": (OwnBlocks,),
+        }
+        kind, *rest = kinds.get(route, (Owned, dtype, everywhere))
+        return [[Batch(chunk, route=kind(chunk, group, self.team.wire, *rest))] for chunk in chunks]
 
     def _wire_dtype(self, m: Member) -> torch.dtype:
         """Dtype of pieces on the wire; lengths that need the dual norm need the momentum as it is."""
@@ -120,7 +118,8 @@ class Ranks:
 
     def on_owners(self, members: Sequence[Member], several: Sequence[Sequence[Tensor]]) -> Any:
         """`collective.on_owners` of members that the same ranks hold."""
-        return on_owners(members, self.team.group(members[0].place), self.team.wire, several)
+        route = RankRoute([*members], self.team.group(members[0].place), self.team.wire)
+        return on_owners(route, {id(m.p) for m in members}, *several)
 
     def reduce_samples(self, optimizer: Any) -> None:
         """Store the samples of this step, reduced over the ranks; identical on all of them."""
@@ -130,8 +129,7 @@ class Ranks:
             if sampled:
                 rows = [telemetry.partial_sums.get(id(p), [0.0] * COLUMNS) for p in sampled]
                 sums = torch.tensor(rows, dtype=torch.float64, device=sampled[0].device)
-                groups = self.team.reduction_groups(shared.places[0])
-                for p, total in zip(sampled, self.team.wire.reduce(sums, groups).tolist(), strict=True):
+                for p, total in zip(sampled, self.team.wire.reduce(sums, shared.groups).tolist(), strict=True):
                     telemetry.store(p, total)
 
 

@@ -113,78 +113,55 @@ def place_of(x: Tensor, group: Any = None) -> Place:
 
 
 def _on_mesh(x: Any) -> Place:
-    mesh, placements = x.device_mesh, tuple(x.placements)
-    table, own = mesh.mesh, mesh.get_coordinate()  # each look at mesh.mesh makes a tensor
+    mesh, placements, shape = x.device_mesh, tuple(x.placements), tuple(x.shape)
+    table, me = mesh.mesh, dist.get_rank()  # each look at mesh.mesh makes a tensor
     sizes, ranks = tuple(table.shape), tuple(table.flatten().tolist())
-    groups, shape = tuple(mesh.get_group(d) for d in range(len(sizes))), tuple(x.shape)
+    groups = tuple(mesh.get_group(d) for d in range(len(sizes)))
     if all(p.is_replicate() or p.is_shard() or hasattr(p, "split_factor") for p in placements):
-        copied, divided = _dimensions(placements)
-        holders, pieces, copies, order = _holders(shape, placements, sizes, ranks)
-        copy, piece = copies[tuple(own[d] for d in copied)], order[tuple(own[d] for d in divided)]
-        grid = _grid(shape, placements, sizes, divided)
-        place = Place(shape, holders, pieces, copy, piece, groups, grid=grid)
-        if place.piece_shape(place.piece) == tuple(local(x).shape) and all(map(has_all_to_all, groups)):
+        holders, pieces, grid = _layout(shape, placements, sizes, ranks)
+        copy = next(c for c, row in enumerate(holders) if me in row)
+        place = Place(shape, holders, pieces, copy, holders[copy].index(me), groups, grid=grid)
+        if place.size == tuple(local(x).shape) and all(map(has_all_to_all, groups)):
             return place
     whole = (tuple((0, size) for size in shape),)
-    return Place(shape, tuple((rank,) for rank in ranks), whole, ranks.index(dist.get_rank()), 0, groups, x)
-
-
-def _dimensions(placements: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """The dimensions of the mesh that replicate a parameter, and those that divide it."""
-    copied = [d for d, p in enumerate(placements) if p.is_replicate()]
-    return copied, [d for d in range(len(placements)) if d not in copied]
+    return Place(shape, tuple((rank,) for rank in ranks), whole, ranks.index(me), 0, groups, x)
 
 
 @lru_cache(maxsize=256)  # layers repeat, and each look goes through all ranks
-def _holders(
-    shape: tuple[int, ...], placements: tuple[Any, ...], sizes: tuple[int, ...], ranks: tuple[int, ...]
-) -> Any:
-    """(`Place.holders`, `Place.pieces`, index of the replica at a coordinate, index of the piece)."""
-    copied, divided = _dimensions(placements)
-    holders: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
-    pieces: dict[tuple[int, ...], tuple[Span, ...]] = {}
+def _layout(shape: tuple[int, ...], placements: tuple[Any, ...], sizes: tuple[int, ...], ranks: tuple[int, ...]) -> Any:
+    """(`Place.holders`, `Place.pieces`, `Place.grid`) on a mesh of these sizes."""
+    copied = [d for d, p in enumerate(placements) if p.is_replicate()]
+    divided = [d for d in range(len(placements)) if d not in copied]
+    dividing = [_dividing(dim, len(shape), placements) for dim in range(len(shape))]
+    holders: dict[tuple[int, ...], list[int]] = {}
+    pieces = []
     for rank, coordinate in zip(ranks, product(*map(range, sizes)), strict=True):
-        c, j = (tuple(coordinate[d] for d in dims) for dims in (copied, divided))
-        holders.setdefault(c, {})[j] = rank
-        if j not in pieces:
-            pieces[j] = _spans(shape, placements, sizes, coordinate)
-    rows = tuple(tuple(row[j] for j in pieces) for row in holders.values())
-    copies, order = ({key: i for i, key in enumerate(keys)} for keys in (holders, pieces))
-    return rows, tuple(pieces.values()), copies, order
-
-
-def _spans(
-    shape: Sequence[int], placements: Sequence[Any], sizes: Sequence[int], coordinate: Sequence[int]
-) -> tuple[Span, ...]:
-    """Spans held by the rank at a mesh coordinate.
-
-    Mesh dimensions that divide the same tensor dimension do so from left to right, except that strided ones (FSDP2 over
-    tensor parallelism) follow after all others, from right to left.
-    """
-    spans = []
-    for size, dividing in zip(shape, _dividing(len(shape), placements), strict=True):
-        first, end = 0, size
-        for d in dividing:
-            chunk = -(-(end - first) // sizes[d])
-            first, end = min(first + coordinate[d] * chunk, end), min(first + (coordinate[d] + 1) * chunk, end)
-        spans.append((first, end))
-    return tuple(spans)
-
-
-def _dividing(ndim: int, placements: Sequence[Any]) -> list[list[int]]:
-    """The mesh dimensions that divide each dimension of a parameter, from the outside to the inside."""
-    orders = []
-    for dim in range(ndim):
-        dividing = [d for d, p in enumerate(placements) if not p.is_replicate() and p.dim % ndim == dim]
-        strided = [d for d in dividing if hasattr(placements[d], "split_factor")]
-        orders.append([d for d in dividing if d not in strided] + strided[::-1])
-    return orders
-
-
-def _grid(shape: Sequence[int], placements: Sequence[Any], sizes: Sequence[int], divided: Sequence[int]) -> Any:
-    """`Place.grid`; None if pieces have different shapes."""
-    dividing = _dividing(len(shape), placements)
-    if any(size % prod(sizes[d] for d in dims) for size, dims in zip(shape, dividing, strict=True)):
-        return None
+        copy = tuple(coordinate[d] for d in copied)
+        holders.setdefault(copy, []).append(rank)
+        if not any(copy):  # the pieces of the first replica are those of all
+            spans = [_span(size, dims, sizes, coordinate) for size, dims in zip(shape, dividing, strict=True)]
+            pieces.append(tuple(spans))
+    even = all(size % prod(sizes[d] for d in dims) == 0 for size, dims in zip(shape, dividing, strict=True))
     order = tuple(tuple(divided.index(d) for d in dims) for dims in dividing)
-    return tuple(sizes[d] for d in divided), order
+    grid = (tuple(sizes[d] for d in divided), order) if even else None
+    return tuple(map(tuple, holders.values())), tuple(pieces), grid
+
+
+def _span(size: int, dividing: Sequence[int], sizes: Sequence[int], coordinate: Sequence[int]) -> Span:
+    """What the rank at a mesh coordinate holds of a dimension of this size."""
+    first, end = 0, size
+    for d in dividing:
+        chunk = -(-(end - first) // sizes[d])
+        first, end = min(first + coordinate[d] * chunk, end), min(first + (coordinate[d] + 1) * chunk, end)
+    return first, end
+
+
+def _dividing(dim: int, ndim: int, placements: Sequence[Any]) -> list[int]:
+    """The mesh dimensions that divide a dimension of a parameter, from the outside to the inside.
+
+    They do so from left to right, except that strided ones (FSDP2 over tensor parallelism) follow after all others,
+    from right to left.
+    """
+    dividing = [d for d, p in enumerate(placements) if not p.is_replicate() and p.dim % ndim == dim]
+    strided = [d for d in dividing if hasattr(placements[d], "split_factor")]
+    return [d for d in dividing if d not in strided] + strided[::-1]
