@@ -44,6 +44,7 @@ class RunRecord:
         lost: it ended without a (finite) result, which is not missing by chance: it counts against its arm.
         oracle: None for an optimizer without one.
         iterations: of the oracle; 0 if it counts none.
+        lr: gamma.
         momentum: beta = 1 - alpha; None for AdamW, which has two.
         cell: (step size, momentum), a place in a grid.
         arm: what distinguishes comparable runs of one seed: oracle, step size, momentum.
@@ -67,8 +68,8 @@ class RunRecord:
         self.lost = self.state in ("diverged", "failed") or (finished and None in self.result.values())
         self.oracle = parts(text) if (text := self.spec.polar) else None
         self.iterations = (self.oracle.iterations if self.oracle else None) or 0
-        self.momentum = None if isinstance(optimizer, AdamW) else optimizer.momentum
-        self.cell: Cell = (optimizer.lr, self.momentum or 0.0)
+        self.lr, self.momentum = optimizer.lr, None if isinstance(optimizer, AdamW) else optimizer.momentum
+        self.cell: Cell = (self.lr, self.momentum or 0.0)
         self.arm: Arm = (self.oracle, self.cell)
         if isinstance(optimizer, MuonSpec):
             self.tied = optimizer.weight_decay > 0.0 and not isinstance(optimizer.decay, float)
