@@ -158,7 +158,8 @@ def numbers(policy: str, layers: list[spectra.Layer]) -> tuple[float, ...]:
     """NUMBERS of an oracle on spectra."""
     method = polar.parse(policy)
     found, total = spectra.judge_layers(method, layers), sum(layer.values.size for layer in layers)
-    rms = (sum(la.values.size * method.judge(la.values).rms ** 2 for la in layers) / total) ** 0.5
+    errors = (1.0 - method.scalar(la.values / normaliser(la.values, method.normaliser)) for la in layers)
+    rms = (sum(float((error**2).sum()) for error in errors) / total) ** 0.5
     return lift(method, layers), rms, float(found.stochastic_factor), float(found.gap), float(found.delta)
 
 
