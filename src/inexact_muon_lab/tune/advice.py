@@ -249,7 +249,7 @@ def examine(
 ) -> tuple[LayerReport, ...]:
     """Each layer under the given oracle, or else the one that its optimizer names."""
     layers = [spectrum_of(m.name, m.matrix) for m in progress(matrices)]
-    at = cache(lambda named, *key: named and named.at(*key))  # thousands of small layers have few shapes
+    at = cache(lambda named, *key: None if named is None else named.at(*key))  # few shapes, maybe many layers
     used = [at(oracle or m.oracle, *layer.shape, m.matrix.device) for m, layer in zip(matrices, layers, strict=True)]
     known = [i for i, method in enumerate(used) if method is not None]
     judged = dict(zip(known, judge_each([used[i] for i in known], [layers[i] for i in known]), strict=True))
