@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from inexact_muon_lab.errors import DiskError, LabError, LabWarning
+from inexact_muon_lab.errors import LabError, LabWarning
 from inexact_muon_lab.spec import study
 from inexact_muon_lab.store import curves, store
 from inexact_muon_lab.store.curves import Curves
@@ -315,7 +315,7 @@ def test_a_damaged_outcome_is_named(tmp_path: Path) -> None:
 
 def test_a_full_disk_keeps_the_old_file(disk: Path) -> None:
     replace(disk / "f", b"old")
-    with pytest.raises(DiskError, match=r"cannot write .*: the disk is full; free some space and start again"):
+    with pytest.raises(LabError, match=r"cannot write .*: the disk is full; free some space and start again"):
         replace(disk / "f", bytes(2**20))
     assert (disk / "f").read_bytes() == b"old"
     assert [p.name for p in disk.iterdir()] == ["f"]
@@ -324,7 +324,7 @@ def test_a_full_disk_keeps_the_old_file(disk: Path) -> None:
 def test_a_full_disk_keeps_the_curves(disk: Path) -> None:
     writer = Curves(disk / "c")
     steps = itertools.count(1)
-    with pytest.raises(DiskError, match="the disk is full"):
+    with pytest.raises(LabError, match="the disk is full"):
         [writer.append("train", step, {"more": "x" * 5000}) for step in steps]
     assert len(curves.read(disk / "c")) == next(steps) - 2 > 10
 
@@ -332,7 +332,7 @@ def test_a_full_disk_keeps_the_curves(disk: Path) -> None:
 def test_a_full_disk_keeps_the_store(disk: Path) -> None:
     opened = Store(disk, PLAN)
     end(opened, IDS[0], DONE)
-    with pytest.raises(DiskError, match="the disk is full"):
+    with pytest.raises(LabError, match="the disk is full"):
         opened.end(IDS[1], Outcome(state="failed", step=1, error="x" * 2**20))
     opened.close()
     assert [r.state for r in store.runs(disk)] == ["finished", "waiting", "waiting", "waiting"]
@@ -346,7 +346,7 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-        with pytest.raises(DiskError, match="largest size allowed"):
+        with pytest.raises(LabError, match="largest size allowed"):
             replace(tmp_path / "f", bytes(2000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -359,9 +359,9 @@ def test_a_read_only_disk_is_read_but_not_written(disk: Path) -> None:
     opened.end(IDS[0], DONE)
     opened.close()
     read_only(disk)
-    with pytest.raises(DiskError, match=r"cannot write .*: it is mounted read-only; choose another --out"):
+    with pytest.raises(LabError, match=r"cannot write .*: it is mounted read-only; choose another --out"):
         Store(disk, PLAN)
-    with pytest.raises(DiskError, match="read-only"):
+    with pytest.raises(LabError, match="read-only"):
         Store(disk / "new", PLAN)
     assert store.runs(disk)[0].outcome == DONE
     assert sorted(os.listdir(disk)) == ["lock", "runs", "store.sqlite"]

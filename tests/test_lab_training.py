@@ -445,7 +445,7 @@ def test_the_lmo_error_is_that_of_the_step_taken(tmp_path: Path, name: str, prob
     before = {key: value.detach().clone() for key, value in training.model.named_parameters()}
     buffers = copy.deepcopy(training.optimizer.state_dict()["state"])
     training.advance(lambda: False)
-    found = training.errors.summary()
+    found = training.observer.summary()
     assert found["sum"] == sum(found["delta"].values())
     optimizer = training.optimizer
     assert isinstance(optimizer, optim.LMOOptimizer)
@@ -472,7 +472,7 @@ def test_the_lmo_error_is_that_of_the_step_taken(tmp_path: Path, name: str, prob
 def test_fused_weights_are_several_matrices(tmp_path: Path) -> None:
     training = Training(run_spec({"problem": GPT, "telemetry": EXACTLY}), tmp_path, ALONE)
     training.advance(lambda: False)
-    names = list(training.errors.summary()["delta"])
+    names = list(training.observer.summary()["delta"])
     assert [n for n in names if "qkv" in n] == [f"blocks.0.qkv.weight[{i}]" for i in range(3)]
     assert len(names) == 6
     training.close()
@@ -484,7 +484,7 @@ def test_an_exact_oracle_has_no_error_and_few_steps_have_more(tmp_path: Path) ->
         spec = {"optimizer": {"name": "muon", "polar": text}, "telemetry": EXACTLY}
         training = Training(run_spec(spec), tmp_path, ALONE)
         training.advance(lambda: False)
-        sums.append(training.errors.summary()["sum"])
+        sums.append(training.observer.summary()["sum"])
         training.close()
     assert sums[0] < 1e-4
     assert sums == sorted(sums)
@@ -494,7 +494,7 @@ def test_no_lmo_no_error(tmp_path: Path) -> None:
     for name in ("sgd", "adamw", "sign-sgd"):
         training = Training(run_spec({"optimizer": OPTIMIZERS[name], "telemetry": EXACTLY}), tmp_path, ALONE)
         training.advance(lambda: False)
-        assert training.errors.summary() == {}
+        assert training.observer.summary() == {}
         training.close()
 
 

@@ -14,10 +14,6 @@ class LabError(ValueError):
     """One sentence for the user: what, where, and what to do. Not caused by the run itself."""
 
 
-class DiskError(LabError):
-    """The store cannot be written: full, read-only or gone. Stored data is not lost."""
-
-
 class LabWarning(UserWarning):
     """One sentence about something that is left out or repeated; what is shown is correct."""
 
@@ -47,11 +43,11 @@ SQLITE = {
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an error of the disk below `path` into one sentence."""
+    """Turn an error of the disk below `path` into one sentence; stored data is not lost."""
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
         code = error.errno if isinstance(error, OSError) else SQLITE.get(error.sqlite_errorcode & 0xFF)
         if code not in WHY:
             raise
-        raise DiskError(f"cannot write {path}: {WHY[code]}") from error
+        raise LabError(f"cannot write {path}: {WHY[code]}") from error

@@ -50,11 +50,14 @@ class Piece:
 def read_folder(folder: Path, select: Callable[[str], bool]) -> dict[str, Tensor]:
     """The tensors whose names satisfy `select`, assembled; raises ValueError if a part is missing or damaged, or if
     `.metadata` names anything but the classes of torch's metadata."""
+    if not (folder / ".metadata").is_file():
+        raise ValueError(f"{folder} is a folder without .metadata, so not one of torch.distributed.checkpoint")
     try:
         metadata = read_pickle(_inside(folder, ".metadata").read_bytes(), NAMES)
     except NameNotAllowed as error:
+        name = "".join(c if c.isprintable() else "?" for c in str(error)[:200])
         raise ValueError(
-            f"{folder}/.metadata names {_printable(str(error))}, which torch never does there: nothing was executed"
+            f"{folder}/.metadata names {name}, which torch never does there: nothing was executed"
         ) from None
     except ValueError:
         raise ValueError(f"{folder}/.metadata cannot be read as torch's metadata: it may be truncated") from None
@@ -152,7 +155,3 @@ def _count(value: Any) -> int:
     if not isinstance(value, int) or value < 0:
         raise TypeError("a count is a whole number")
     return value
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:200])

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -59,11 +59,9 @@ def read(path: Path) -> list[Momentum]:
     if not path.is_dir() and not path.is_file():
         raise ValueError(f"{path} is a pipe or a device: copy the checkpoint to a file")
     if path.is_dir():
-        loaded = _read_distributed(path)
-    elif path.suffix == ".safetensors":
-        loaded = _read_safetensors(path)
+        loaded: Any = read_folder(path, lambda name: BUFFER in name)
     else:
-        loaded = _read_torch(path)
+        loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     try:
         buffers = momenta(loaded)
     except RecursionError:
@@ -107,12 +105,6 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is not a complete safetensors file") from None
 
 
-def _read_distributed(path: Path) -> dict[str, Tensor]:
-    if not (path / ".metadata").is_file():
-        raise ValueError(f"{path} is a folder without .metadata, so not one of torch.distributed.checkpoint")
-    return read_folder(path, lambda name: BUFFER in name)
-
-
 def momenta(loaded: Any) -> list[Momentum]:
     """Momentum matrices of an optimizer, its state_dict, a checkpoint that contains it, or a dict of tensors by name.
 
@@ -147,26 +139,22 @@ def _states(loaded: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _of_state(state: Mapping[str, Any], prefix: str, default: PolarMethod | None) -> Iterator[Momentum]:
-    for group, keys, names in _groups(state["param_groups"]):
-        oracle, view = _oracle(group) or default, str(group.get("view", "whole"))
-        lr = float(lr) if isinstance(lr := group.get("lr"), int | float | Tensor) else None
-        for key, name in zip(keys, names, strict=True):
-            buffer = _buffer(state["state"].get(key))
-            if buffer is not None and _is_spectral(group) and group.get("algorithm") not in NO_LMO:
-                for part in matrices(f"{prefix}{name}", buffer, view, oracle):
-                    yield replace(part, lr=lr)
-
-
-def _groups(groups: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Any], Sequence[Any]]]:
-    """(group, keys of its parameters in the state, their names)."""
+    groups = state["param_groups"]
     if not isinstance(groups, list | tuple):
         raise ValueError(f"param_groups of the checkpoint must be a list, got {type(groups).__name__}")
     for i, group in enumerate(groups):
         check_group(i, group)
-        yield group, group["params"], group.get("param_names") or group["params"]
+        oracle, view = _oracle(group) or default, str(group.get("view", "whole"))
+        lr = float(lr) if isinstance(lr := group.get("lr"), int | float | Tensor) else None
+        for key, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
+            buffer = _buffer(state["state"].get(key))
+            if buffer is not None and _is_spectral(group) and group.get("algorithm") not in NO_LMO:
+                yield from matrices(f"{prefix}{name}", buffer, view, oracle, lr)
 
 
-def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | None = None) -> Iterator[Momentum]:
+def matrices(
+    name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | None = None, lr: float | None = None
+) -> Iterator[Momentum]:
     """The matrices of one buffer."""
     name = "".join(c if c.isprintable() else "?" for c in name)  # text from a file must not control the terminal
     if x.ndim < 2 or not x.numel() or not x.dtype.is_floating_point:
@@ -188,7 +176,7 @@ def matrices(name: str, x: Tensor, view: str = "whole", oracle: PolarMethod | No
     for i, part in enumerate(parts):
         if min(part.shape) > 1 and bool(part.any()):
             used = oracle.at(part.shape[0], part.shape[1]) if oracle is not None else None
-            yield Momentum(name if len(parts) == 1 else f"{name}[{i}]", part, used, parameter=name)
+            yield Momentum(name if len(parts) == 1 else f"{name}[{i}]", part, used, lr, name)
 
 
 def _oracle(group: Mapping[str, Any]) -> PolarMethod | None:

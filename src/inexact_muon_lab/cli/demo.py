@@ -18,7 +18,6 @@ from inexact_muon.sheet import Row, Sheet
 from inexact_muon_lab.bounds import cases as bounds
 from inexact_muon_lab.cli import catalogue
 from inexact_muon_lab.decide import command
-from inexact_muon_lab.decide.command import seconds as seconds
 from inexact_muon_lab.report.build import announce, build
 from inexact_muon_lab.report.open_costs import COMMAND
 from inexact_muon_lab.spec import study
@@ -35,9 +34,9 @@ ENOUGH = 240.0
 """Seconds after which no run is started, so that the demo takes five minutes; the page lists what was cut."""
 
 
-def demo(out: Path, console: Console, budget: float | None = None) -> None:
-    """Oracles, studies, report; then, for `budget` seconds, what the declared claims still need, cheapest first."""
-    began = time.monotonic()
+def demo(out: Path, console: Console, budget: str = "") -> None:
+    """Oracles, studies, report; then, for `budget` such as 10m, what the declared claims still need, cheapest first."""
+    began, seconds = time.monotonic(), command.seconds(budget)
     save_oracles(out, console)
     replace(out / COMMAND, f"inexact-muon demo --out {out}\n".encode())
     copy_reference(out)
@@ -51,9 +50,9 @@ def demo(out: Path, console: Console, budget: float | None = None) -> None:
                 sweep(planned, out / planned.name, lambda: engine, console, enough=over, close=False)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"finished runs are stored in {out}; the same command resumes") from None
-    if budget:
+    if seconds:
         declared = [file(name) for name in STUDIES if plan(name).decide]
-        command.decide(declared, out, workers, console, budget=budget, page=False)
+        command.decide(declared, out, workers, console, budget=seconds, page=False)
     announce(build(out, console), console)
 
 
@@ -72,7 +71,7 @@ def check_theory(out: Path, console: Console) -> None:
 
 
 def copy_reference(out: Path) -> None:
-    """Copy the project's own evidence (hours of training): packed runs and tables, into the reference folder."""
+    """Copy the reference files into the reference folder."""
     for path in reference_files():
         (out / REFERENCE).mkdir(parents=True, exist_ok=True)
         if not (out / REFERENCE / path.name).exists():
@@ -80,7 +79,7 @@ def copy_reference(out: Path) -> None:
 
 
 def reference_files() -> list[Path]:
-    """Those files."""
+    """The project's own evidence (hours of training): packed runs and tables."""
     tables = _first((HERE / "report" / "data", ROOT / "docs" / "figures"), "cotuning-study.json")
     return tables + _first((HERE / "studies" / REFERENCE, ROOT / "studies" / REFERENCE), "*.pack")
 

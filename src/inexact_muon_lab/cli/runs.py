@@ -117,7 +117,7 @@ def demo(out: Path = Path("runs/demo"), oracles: bool = False, budget: str = "")
     if oracles:
         demo.show_oracles(out, console(190))
     else:
-        demo.demo(out, console(190), demo.seconds(budget))
+        demo.demo(out, console(190), budget)
 
 
 def report(

@@ -105,25 +105,21 @@ def _checkpoint(method: PolarMethod | None, path: Path, json: bool, plot: Path |
     if plot is not None:
         plotting.save(answer, plot)
     if json:
-        write_json({"answer": _answer(answer), "layers": [_record(r.layer, r.oracle) for r in answer.reports]})
+        oracle = None if answer.oracle is None else advice.text(answer.oracle)
+        lr = None if answer.lr is None else answer.lr * answer.lr_factor
+        numbers = {"exact_enough": answer.exact_enough, "polar": oracle, "lr": lr, "lr_factor": answer.lr_factor}
+        layers = [_record(r.layer, r.oracle) for r in answer.reports]
+        write_json({"answer": {"lines": answer.lines, **numbers, "cost": answer.cost}, "layers": layers})
         return
     for line in answer.lines:
         console.print(Text(line), soft_wrap=True)  # a name may contain markup
     console.print()
     _print_kinds(console, path, answer)
     _print_candidates(console, answer)
-    for oracle in dict.fromkeys(r.oracle for r in answer.reports if r.oracle is not None):
-        console.print(_bound(oracle), soft_wrap=True)
+    for used in dict.fromkeys(r.oracle for r in answer.reports if r.oracle is not None):
+        console.print(_bound(used), soft_wrap=True)
     if plot is not None:
         console.print(f"written: {plot}", soft_wrap=True)
-
-
-def _answer(answer: advice.Advice) -> dict[str, Any]:
-    """The answer as plain data."""
-    oracle = None if answer.oracle is None else advice.text(answer.oracle)
-    lr = None if answer.lr is None else answer.lr * answer.lr_factor
-    numbers = {"exact_enough": answer.exact_enough, "polar": oracle, "lr": lr, "lr_factor": answer.lr_factor}
-    return {"lines": answer.lines, **numbers, "cost": answer.cost}
 
 
 def _print_kinds(console: Console, path: Path, answer: advice.Advice) -> None:

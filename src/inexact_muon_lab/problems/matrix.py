@@ -6,7 +6,7 @@ Points are (..., n, m), with leading dimensions for a batch of runs; losses have
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, sqrt
@@ -103,15 +103,15 @@ class Quadratic(MatrixProblem):
 
     def smoothness(self, ball: Ball) -> float:
         a, b = self._weights
-        constants: dict[str, Callable[[], Tensor]] = {
-            "spectral": lambda: (a[: self.m] * b[: self.n]).sum(),
-            "sign": lambda: a.sum() * b.sum(),
-            "euclidean": lambda: a.max() * b.max(),
-            "nuclear": lambda: a.max() * b.max(),
-            "col-norm": lambda: a.max() * b.sum(),
-            "row-norm": lambda: a.sum() * b.max(),
+        constants = {
+            "spectral": (a[: self.m] * b[: self.n]).sum(),
+            "sign": a.sum() * b.sum(),
+            "euclidean": a.max() * b.max(),
+            "nuclear": a.max() * b.max(),
+            "col-norm": a.max() * b.sum(),
+            "row-norm": a.sum() * b.max(),
         }
-        return float(constants[plain(ball).name]())
+        return float(constants[plain(ball).name])
 
 
 @dataclass(frozen=True)

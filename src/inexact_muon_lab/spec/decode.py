@@ -127,20 +127,14 @@ def _walk(node: Any, raw: Any, steps: list[str], pick: bool = True) -> Any:
     if isinstance(node, inspect.Metadata):
         node = node.type
     if isinstance(node, inspect.UnionType) and (steps or pick):
-        node = _member(node, raw)
+        structs: list[Any] = [t for t in node.types if isinstance(t, inspect.StructType)]
+        tagged = [t for t in structs if isinstance(raw, dict) and t.tag_field and raw.get(t.tag_field) == t.tag]
+        node = (tagged or (structs if len(structs) == 1 else [node]))[0]
     if not steps or not isinstance(node, inspect.StructType):
         return node
     inside = raw.get(steps[0]) if isinstance(raw, dict) else None
     types = {field.encode_name: field.type for field in node.fields}
     return _walk(types[steps[0]], inside, steps[1:], pick) if steps[0] in types else node
-
-
-def _member(node: inspect.UnionType, raw: Any) -> Any:
-    structs = [t for t in node.types if isinstance(t, inspect.StructType)]
-    for struct in structs:
-        if isinstance(raw, dict) and struct.tag_field and raw.get(struct.tag_field) == struct.tag:
-            return struct
-    return structs[0] if len(structs) == 1 else node
 
 
 def _tags(node: Any, field: str) -> list[str]:

@@ -6,6 +6,7 @@ Never imports torch: oracles stay text here and are parsed when a run is prepare
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from math import cos, pi
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from inexact_muon_lab.spec.decode import Count, Named, NotNegative, Number, Section, Share, Side, decode, read_toml
-from inexact_muon_lab.spec.optimizers import HyperballSpec, MuonSpec, Optimizer, ScionSpec
+from inexact_muon_lab.spec.optimizers import MuonSpec, Optimizer
 
 # problems -------------------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class RunSpec(Section, frozen=True):
     @property
     def polar(self) -> str | None:
         """The oracle's text; None for an optimizer without one."""
-        return self.optimizer.polar if isinstance(self.optimizer, MuonSpec | HyperballSpec | ScionSpec) else None
+        return getattr(self.optimizer, "polar", None)
 
     @property
     def id(self) -> str:
@@ -217,19 +218,21 @@ def load(path: Path, changes: dict[str, Any] | None = None) -> RunSpec:
     raw = read_toml(path)
     if "base" in raw:
         raise ValueError(f"{path} is a study (it has a base); use `inexact-muon sweep {path}`")
-    for field, value in (changes or {}).items():
-        overlay(raw, field, value)
-    return decode(raw, RunSpec, str(path))
+    return decode(overlaid(raw, changes or {}), RunSpec, str(path))
 
 
-def overlay(raw: dict[str, Any], field: str, value: Any) -> None:
-    """Set a dotted field of nested tables."""
-    *outer, last = field.split(".")
-    for name in outer:
-        raw = raw.setdefault(name, {})
-        if not isinstance(raw, dict):
-            raise ValueError(f"{field}: {name} is a value, not a table")
-    raw[last] = value
+def overlaid(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """A copy of nested tables with these dotted fields set, in their order."""
+    raw = copy.deepcopy(base)
+    for field, value in values.items():
+        *outer, last = field.split(".")
+        table = raw
+        for name in outer:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise ValueError(f"{field}: {name} is a value, not a table")
+        table[last] = copy.deepcopy(value)
+    return raw
 
 
 def tag(kind: type[Named]) -> str:

@@ -14,7 +14,6 @@ optimizer.polar = ["polar-express:1", "polar-express:5"]
 
 from __future__ import annotations
 
-import copy
 import itertools
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,7 @@ from inexact_muon._text import nearest
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.spec.arms import Compare, flat, trained
 from inexact_muon_lab.spec.decode import Count, Number, Positive, Section, decode, is_unicode, read_toml, takes_list
-from inexact_muon_lab.spec.spec import RunSpec, overlay
+from inexact_muon_lab.spec.spec import RunSpec, overlaid
 
 LEAST_PILOT = 3
 """Minimum number of pilot seeds; with fewer than six, many more are needed later."""
@@ -120,13 +119,13 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
     """All combinations of every grid with every seed, each run once."""
     runs: dict[str, RunSpec] = {}
     fields: dict[str, list[Any]] = {}
-    changes = changes or {}
     combinations = 0
     arms = study.compare.arm if study.compare else ()
     lists = [{field: [value] for field, value in arm.fields.items()} for arm in arms]
     for cells in lists or [dict(leaves(grid, where)) for grid in study.grid or [{}]]:
         axes = {**cells, "seed": list(study.seeds)}
-        changed = _axes(changes, _first(study.base, axes, changes))
+        first = overlaid(study.base, {field: values[0] for field, values in axes.items()})
+        changed = _axes(changes or {}, first)
         axes |= changed
         combinations += prod(map(len, axes.values()))
         if combinations > MOST_RUNS:
@@ -137,12 +136,9 @@ def plan(study: Study, where: str, changes: dict[str, Any] | None = None) -> Stu
         order = sorted(axes, key=lambda field: field in changed)  # these are applied last, so that they override
         for combination in itertools.product(*axes.values()):
             chosen = dict(zip(axes, combination, strict=True))
-            raw = copy.deepcopy(study.base)
-            for field in order:
-                overlay(raw, field, copy.deepcopy(chosen[field]))
             for field, value in chosen.items():
                 fields.setdefault(field, []).append(value)
-            spec = decode(raw, RunSpec, where)
+            spec = decode(overlaid(study.base, {field: chosen[field] for field in order}), RunSpec, where)
             runs[spec.id] = spec
     varied = tuple(field for field, values in fields.items() if any(v != values[0] for v in values))
     _check_arms(study.compare, runs.values(), where)
@@ -171,19 +167,9 @@ def _check_arms(compare: Compare | None, runs: Iterable[RunSpec], where: str) ->
                 )
 
 
-def _first(base: dict[str, Any], axes: dict[str, list[Any]], changes: dict[str, Any]) -> dict[str, Any]:
-    """The tables of a grid's first run, to resolve the names of its sections."""
-    raw = copy.deepcopy(base)
-    for field, values in axes.items():
-        overlay(raw, field, copy.deepcopy(values[0]))
-    for field, value in changes.items():
-        if not isinstance(value, list):
-            overlay(raw, field, copy.deepcopy(value))
-    return raw
-
-
-def _axes(changes: dict[str, Any], raw: dict[str, Any]) -> dict[str, list[Any]]:
-    """The values to try for each changed field."""
+def _axes(changes: dict[str, Any], first: dict[str, Any]) -> dict[str, list[Any]]:
+    """The values to try for each changed field; the tables of the grid's first run have the names of its sections."""
+    raw = overlaid(first, {field: value for field, value in changes.items() if not isinstance(value, list)})
     axes = {}
     for field, value in changes.items():
         several = isinstance(value, list)

@@ -24,7 +24,6 @@ Record = dict[str, Any]
 RESERVED = ("kind", "step")
 """Fields of every record; a metric of this name is stored with a trailing underscore."""
 
-
 POINTS = 160
 """Maximum number of points of a thinned curve; its values are a subset of the run's."""
 
@@ -40,6 +39,9 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     bytes: int = 0
     sha256: str = hashlib.sha256().hexdigest()
+
+
+EMPTY = Mark()
 
 
 def read(path: Path, expected: Mark | None = None) -> list[Record]:
@@ -69,16 +71,14 @@ def mark(path: Path) -> Mark:
 def holds(path: Path, expected: Mark, whole: bool = True) -> bool:
     """Whether the file, or its prefix unless `whole`, matches the mark."""
     content = _content(path)
-    same = hashlib.sha256(content[: expected.bytes]).hexdigest() == expected.sha256
-    return same and (len(content) == expected.bytes or not whole)
+    return _mark(content if whole else content[: expected.bytes]) == expected
 
 
 class Curves:
     """Writer that continues from a mark: the file must match it and is truncated there."""
 
-    def __init__(self, path: Path, start: Mark | None = None) -> None:
-        self.path = path
-        self._end = (start or Mark()).bytes
+    def __init__(self, path: Path, start: Mark = EMPTY) -> None:
+        self.path, self._end = path, start.bytes
         with writing(path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             os.ftruncate(self._handle, self._end)

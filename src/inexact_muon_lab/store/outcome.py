@@ -16,7 +16,7 @@ from inexact_muon_lab.store import curves
 from inexact_muon_lab.store.files import replace
 
 End = Literal["finished", "diverged", "failed"]
-State = Literal["waiting", "running", "finished", "diverged", "failed"]
+State = Literal["waiting", "running", End]
 ENDED: tuple[State, ...] = get_args(End)
 MEASURED: tuple[State, ...] = ("finished", "diverged")
 """Ends that are results: a failed run says nothing about its optimizer."""
@@ -71,12 +71,10 @@ class Ended(Protocol):
     """A run with an id and, once it has ended, an outcome."""
 
     @property
-    def id(self) -> str:
-        """Hash of the spec."""
+    def id(self) -> str: ...
 
     @property
-    def outcome(self) -> Outcome | None:
-        """None until it has ended."""
+    def outcome(self) -> Outcome | None: ...
 
 
 R = TypeVar("R", bound=Ended)

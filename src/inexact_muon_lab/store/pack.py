@@ -13,7 +13,6 @@ import bz2
 import hashlib
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ import msgspec
 from inexact_muon._text import nearest, printable
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.spec.decode import Section
-from inexact_muon_lab.store import curves
 from inexact_muon_lab.store.curves import Record, thin
 from inexact_muon_lab.store.files import replace
 from inexact_muon_lab.store.outcome import Run
@@ -105,16 +103,6 @@ def read_one(location: Path) -> PackedStore:
 def is_packed(location: Path) -> bool:
     """Whether this is a file, or FILE/NAME, rather than a folder."""
     return location.is_file() or (not location.exists() and location.parent.is_file())
-
-
-def mark(records: Sequence[Record], path: Path) -> curves.Mark:
-    """Write the curves of a run to a file; returns its mark."""
-    with closing(curves.Curves(path)) as writer:
-        for record in records:
-            rest = {key: value for key, value in record.items() if key not in curves.RESERVED}
-            writer.append(record["kind"], record["step"], rest)
-        writer.sync()
-        return writer.mark
 
 
 @lru_cache(maxsize=4)

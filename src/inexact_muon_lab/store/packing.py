@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,8 @@ from rich.console import Console
 
 from inexact_muon_lab.errors import LabError, writing
 from inexact_muon_lab.spec.study import DECLARED, StudyRuns
-from inexact_muon_lab.store import pack, store
-from inexact_muon_lab.store.outcome import CURVES, OUTCOME, united, write_outcome
+from inexact_muon_lab.store import curves, pack, store
+from inexact_muon_lab.store.outcome import CURVES, OUTCOME, checked_outcome, united, write_outcome
 from inexact_muon_lab.store.pack import PackedRun, PackedStore
 from inexact_muon_lab.store.store import Store
 
@@ -93,13 +94,17 @@ def import_packed(files: Sequence[Path], folder: Path, plan: StudyRuns) -> int:
     new = 0
     for run in ended.values():
         own_folder = store.run_folder(folder, run.id)
-        if store.checked_outcome(own_folder, run.id) is not None or run.outcome is None:
+        if checked_outcome(own_folder, run.id) is not None or run.outcome is None:
             continue
         with writing(own_folder):
             own_folder.mkdir(parents=True, exist_ok=True)
             (own_folder / OUTCOME).unlink(missing_ok=True)
-        mark = pack.mark(run.curves, own_folder / CURVES)
-        write_outcome(own_folder, msgspec.structs.replace(run.outcome, curves=mark, run=run.id))
+        with closing(curves.Curves(own_folder / CURVES)) as writer:
+            for record in run.curves:
+                rest = {key: value for key, value in record.items() if key not in curves.RESERVED}
+                writer.append(record["kind"], record["step"], rest)
+            writer.sync()
+        write_outcome(own_folder, msgspec.structs.replace(run.outcome, curves=writer.mark, run=run.id))
         new += 1
     union = {spec.id: spec for spec in (*plan.runs, *(run.spec for run in ended.values()))}
     earlier = next((one.about for one in stores if one.name == plan.name), {})

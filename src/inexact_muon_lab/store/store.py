@@ -30,12 +30,10 @@ from inexact_muon_lab.store.files import Lock
 from inexact_muon_lab.store.outcome import CHECKPOINT as CHECKPOINT
 from inexact_muon_lab.store.outcome import CURVES as CURVES
 from inexact_muon_lab.store.outcome import OUTCOME as OUTCOME
-from inexact_muon_lab.store.outcome import End as End
 from inexact_muon_lab.store.outcome import Outcome as Outcome
 from inexact_muon_lab.store.outcome import Run as Run
-from inexact_muon_lab.store.outcome import checked_outcome as checked_outcome
+from inexact_muon_lab.store.outcome import checked_outcome, write
 from inexact_muon_lab.store.outcome import read_outcome as read_outcome
-from inexact_muon_lab.store.outcome import write
 from inexact_muon_lab.store.outcome import write_outcome as write_outcome
 from inexact_muon_lab.store.reading import INDEX as INDEX
 from inexact_muon_lab.store.reading import REFERENCE as REFERENCE

@@ -17,7 +17,7 @@ from inexact_muon_lab.errors import LabError, writing
 from inexact_muon_lab.spec.spec import Custom, RunSpec
 from inexact_muon_lab.store import curves
 from inexact_muon_lab.store.files import Lock, tidy
-from inexact_muon_lab.store.store import CHECKPOINT, CURVES, Outcome, checked_outcome, write_outcome
+from inexact_muon_lab.store.outcome import CHECKPOINT, CURVES, Outcome, checked_outcome, write_outcome
 from inexact_muon_lab.train import optimizers
 from inexact_muon_lab.train.trainer import Report, train
 
@@ -43,22 +43,6 @@ def execute(
     """
     if int(os.environ.get("RANK", "0")) > 0:  # only torchrun's first process writes
         return checked_outcome(folder, spec.id) or train(spec, folder, report, stopping)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
-        tidy(folder)
-        outcome = checked_outcome(folder, spec.id)
-        if outcome is None:
-            outcome = _outcome(spec, folder, report, stopping, keep)
-            if outcome is not None:
-                outcome = msgspec.structs.replace(outcome, run=spec.id, curves=curves.mark(folder / CURVES))
-                write_outcome(folder, outcome)
-        if outcome is not None and outcome.state != "failed" and not keep:
-            (folder / CHECKPOINT).unlink(missing_ok=True)
-        return outcome
-
-
-def _outcome(spec: RunSpec, folder: Path, report: Report, stopping: Callable[[], bool], keep: bool) -> Outcome | None:
     reached = 0
 
     def note(step: int, loss: float) -> None:
@@ -66,14 +50,26 @@ def _outcome(spec: RunSpec, folder: Path, report: Report, stopping: Callable[[],
         reached = step
         report(step, loss)
 
-    try:
-        return train(spec, folder, note, stopping, keep)
-    except LabError:
-        raise
-    except Exception:
-        # JSON cannot represent lone surrogates.
-        error = traceback.format_exc().encode(errors="backslashreplace").decode()
-        return Outcome(state="failed", step=reached, error=error)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with Lock(folder / "lock", f"another process trains in {folder}; wait for it to end", patience):
+        tidy(folder)
+        outcome = checked_outcome(folder, spec.id)
+        if outcome is None:
+            try:
+                outcome = train(spec, folder, note, stopping, keep)
+            except LabError:
+                raise
+            except Exception:
+                # JSON cannot represent lone surrogates.
+                error = traceback.format_exc().encode(errors="backslashreplace").decode()
+                outcome = Outcome(state="failed", step=reached, error=error)
+            if outcome is not None:
+                outcome = msgspec.structs.replace(outcome, run=spec.id, curves=curves.mark(folder / CURVES))
+                write_outcome(folder, outcome)
+        if outcome is not None and outcome.state != "failed" and not keep:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        return outcome
 
 
 def check(spec: RunSpec) -> None:

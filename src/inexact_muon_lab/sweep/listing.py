@@ -12,11 +12,11 @@ from inexact_muon._text import printable
 from inexact_muon.sheet import Row, Sheet
 from inexact_muon_lab.spec.study import field_of
 from inexact_muon_lab.store import store
+from inexact_muon_lab.store.outcome import ENDED
 from inexact_muon_lab.sweep.board import label, short
 from inexact_muon_lab.terminal import number, write_json
 
 BARS = "▁▂▃▄▅▆▇█"
-COLOURS = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
 
 
 def records(folder: Path, about: dict[str, str], runs: list[store.Run]) -> list[dict[str, Any]]:
@@ -66,7 +66,9 @@ def show_list(folder: Path, as_json: bool, console: Console) -> None:
     titles = ("run", "state", *named, "seconds")
     Sheet(about.get("title") or about.get("name", ""), titles, rows, aligned_left=("run", "state")).print(console)
     states = [record["state"] for record in listed]
-    console.print(", ".join(f"{states.count(s)} {s}" for s in COLOURS if s in states) or "no runs yet")
+    console.print(
+        ", ".join(f"{states.count(s)} {s}" for s in (*ENDED, "running", "waiting") if s in states) or "no runs yet"
+    )
     if stopped:
         console.print(
             f"{len(stopped)} runs skipped steps of parameters whose gradient was not finite; the column has the most "

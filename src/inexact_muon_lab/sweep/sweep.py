@@ -60,7 +60,6 @@ class Sweep:
     def __init__(self, plan: StudyRuns, opened: Store, engine: Engine, console: Console) -> None:
         self.plan, self.store, self.engine = plan, opened, engine
         self.board = Board(plan, console)
-        self.active: dict[str, RunSpec] = {}
         self.deaths: Counter[str] = Counter()
         self.broken = ""
         self.stopping = False
@@ -70,34 +69,33 @@ class Sweep:
         if retry:
             self.store.retry()
         self.queue = deque(self.store.waiting(self.plan))
-        ours = {spec.id for spec in self.plan.runs}
-        self.board.ended = {r.id: r.outcome for r in store.runs(self.store.folder) if r.id in ours and r.outcome}
-        self.board.before = len(self.board.ended)
-        with self.board:
-            while self.active or (self.queue and not self.stopping and not enough()):
+        stored, board = store.runs(self.store.folder), self.board
+        board.ended = {run.id: run.outcome for run in stored if run.id in board.specs and run.outcome}
+        board.before = len(board.ended)
+        with board:
+            while board.running or (self.queue and not self.stopping and not enough()):
                 if (stop.asked or self.broken) and not self.stopping:
                     self.stopping = True
-                    self.board.note = "stopping: checkpoints are being written; Ctrl-C again to stop at once"
+                    board.note = "stopping: checkpoints are being written; Ctrl-C again to stop at once"
                     if stop.asked:
-                        self.board.print_line(self.board.note)
+                        board.print_line(board.note)
                     self.engine.stop()
-                while self.queue and len(self.active) < self.engine.slots and not self.stopping and not enough():
+                while self.queue and len(board.running) < self.engine.slots and not self.stopping and not enough():
                     self.begin(self.queue.popleft())
                 for event in self.engine.poll(0.1):
                     self.handle(event)
-                self.board.tick()
+                board.tick()
         if self.broken:
             raise LabError(self.broken)
         if self.stopping:
             raise KeyboardInterrupt
-        return self.board.ended
+        return board.ended
 
     def begin(self, spec: RunSpec) -> None:
         folder = self.store.run_folder(spec.id)
         with writing(folder):
             folder.mkdir(exist_ok=True)
         self.store.begin(spec.id)
-        self.active[spec.id] = spec
         self.board.running[spec.id] = (0, None)
         self.engine.submit(spec, folder)
 
@@ -108,7 +106,7 @@ class Sweep:
         if isinstance(event, Notice):
             self.board.print_line(event.sentence)
             return
-        spec = self.active.pop(event.run)
+        spec = self.board.specs[event.run]
         self.board.running.pop(event.run)
         if isinstance(event, Done) and event.outcome is not None:
             self.end(event.run, event.outcome)

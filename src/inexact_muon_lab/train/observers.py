@@ -48,9 +48,12 @@ class Clock:
         return time.perf_counter()
 
 
-class LMOErrors(Observer):
-    """delta, gap and overshoot of every matrix with a spectral ball, at the next step after `watch` is set; by an SVD
-    if `exact`, else estimated. `errors` maps a quantity to the value of each matrix."""
+class StepObserver(Observer):
+    """Times the oracles separately from the rest of a step, and measures their errors in steps with `watch` set.
+
+    `errors` maps delta, gap and overshoot to the value of every matrix with a spectral ball; by an SVD if `exact`, else
+    estimated.
+    """
 
     def __init__(self, exact: bool, clock: Clock) -> None:
         self.exact, self.watch, self._clock = exact, False, clock
@@ -75,22 +78,15 @@ class LMOErrors(Observer):
                 values[label] = float(torch.as_tensor(getattr(measured, key)).max())
         self._clock.lap("telemetry")
 
-    def summary(self) -> dict[str, Any]:
-        """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} if none."""
-        return {"sum": sum(self.errors["delta"].values()), **self.errors} if self.errors.get("delta") else {}
-
-
-class OracleClock(Observer):
-    """Times the oracles separately from the rest of a step."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
     def asking(self) -> None:
         self._clock.lap("optimizer")
 
     def answered(self) -> None:
         self._clock.lap("oracle")
+
+    def summary(self) -> dict[str, Any]:
+        """{"sum": sum of delta over the matrices, "delta": by matrix, "gap": ..., "overshoot": ...}; {} if none."""
+        return {"sum": sum(self.errors["delta"].values()), **self.errors} if self.errors.get("delta") else {}
 
 
 def skipped(optimizer: torch.optim.Optimizer) -> dict[str, int]:

@@ -35,8 +35,8 @@ def build(model: nn.Module, options: Optimizer) -> torch.optim.Optimizer:
 
 def check(spec: RunSpec) -> None:
     """Raise if the text of the oracle or of stages cannot be parsed."""
-    if isinstance(spec.optimizer, MuonSpec | HyperballSpec | ScionSpec):
-        oracle(spec.optimizer.polar)
+    if spec.polar is not None:
+        oracle(spec.polar)
     if isinstance(spec.optimizer, MuonSpec):
         stages(spec.optimizer.before, "before")
         stages(spec.optimizer.after, "after")

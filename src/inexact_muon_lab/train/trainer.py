@@ -7,7 +7,7 @@ the optimizer, the step and the losses not yet recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from inexact_muon_lab import problems
 from inexact_muon_lab.errors import warn
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.store.curves import Curves, Mark, holds
-from inexact_muon_lab.store.store import CHECKPOINT, CURVES, End, Outcome
+from inexact_muon_lab.store.outcome import CHECKPOINT, CURVES, End, Outcome
 from inexact_muon_lab.train import checkpoint, optimizers
 from inexact_muon_lab.train.environment import INPUTS, OtherProcesses, environment
-from inexact_muon_lab.train.observers import Clock, LMOErrors, OracleClock, oracle_work, skipped
+from inexact_muon_lab.train.observers import Clock, StepObserver, oracle_work, skipped
 from inexact_muon_lab.train.world import World, join, reseed
 
 Report = Callable[[int, float], None]
@@ -42,15 +42,11 @@ def train(
 
     With `keep` a checkpoint is written at the end too, if the run finished.
     """
-    with join(spec.device, spec.batch, spec.accumulate) as world:
-        training = Training(spec, folder, world)
-        try:
-            outcome = training.run(report, stopping)
-            if keep and outcome is not None and outcome.state == "finished":
-                training.save()
-            return outcome
-        finally:
-            training.close()
+    with join(spec.device, spec.batch, spec.accumulate) as world, closing(Training(spec, folder, world)) as training:
+        outcome = training.run(report, stopping)
+        if keep and outcome is not None and outcome.state == "finished":
+            training.save()
+        return outcome
 
 
 class Training:
@@ -70,10 +66,10 @@ class Training:
         self.result: dict[str, float | None] = {}
         self.clock = Clock(world.device)
         self.others = OtherProcesses() if world.size == 1 else None  # the other ranks would count as others
-        self.errors = LMOErrors(spec.telemetry.exact, self.clock)
+        self.observer = StepObserver(spec.telemetry.exact, self.clock)
         start = self._restore()
         if isinstance(self.optimizer, LMOOptimizer):
-            self.optimizer.observers += [OracleClock(self.clock), self.errors]
+            self.optimizer.observers.append(self.observer)
         self.wrapped: nn.Module = self.model if world.size == 1 else DDP(self.model)
         self.curves = Curves(folder / CURVES, start) if world.rank == 0 else None
 
@@ -91,8 +87,8 @@ class Training:
             self.losses.append(loss)
             if last or self.step % spec.record_every == 0:
                 self.record_losses()
-            if self.errors.watch:
-                if errors := self.errors.summary():
+            if self.observer.watch:
+                if errors := self.observer.summary():
                     self.result["lmo_error"] = errors["sum"]
                     self.record("lmo", errors)
                 self.clock.lap("telemetry")
@@ -131,7 +127,7 @@ class Training:
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * spec.schedule.factor(self.step - 1, spec.steps)
             every, last = spec.telemetry.every, self.step == spec.steps
-            self.errors.watch = every > 0 and (last or self.step == 1 or self.step % every == 0)
+            self.observer.watch = every > 0 and (last or self.step == 1 or self.step % every == 0)
             self.optimizer.step()
             self.work += oracle_work(self.optimizer)
             clock.lap("optimizer")

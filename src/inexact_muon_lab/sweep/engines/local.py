@@ -13,7 +13,7 @@ from typing import Any
 
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.spec.spec import RunSpec
-from inexact_muon_lab.sweep.engines.worker import LEAVE, READY, STOP, work
+from inexact_muon_lab.sweep.engines.worker import READY, STOP, work
 from inexact_muon_lab.sweep.events import Broken, Done, Event, Lost
 
 FALSE_STARTS = 3
@@ -60,12 +60,8 @@ class LocalEngine:
 
     def close(self) -> None:
         for worker in self._workers:
-            self._send(worker, LEAVE)
-            if worker.run is not None or not worker.ready:
-                worker.process.kill()
+            worker.process.kill()  # an idle one has nothing to lose
         for worker in self._workers:
-            worker.process.join(5)
-            worker.process.kill()
             worker.process.join()
             worker.channel.close()
 

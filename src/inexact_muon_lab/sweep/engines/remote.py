@@ -12,16 +12,16 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from inexact_muon_lab.errors import LabError
 from inexact_muon_lab.extras import require
-from inexact_muon_lab.spec.spec import RunSpec, canonical, from_json
+from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.store.files import replace
 from inexact_muon_lab.store.store import CURVES, OUTCOME, read_outcome
 from inexact_muon_lab.sweep.engines.worker import redirected
@@ -35,27 +35,23 @@ SLOTS = 64
 
 @dataclass(frozen=True)
 class Job:
-    """The request: the run, its folder, a token that identifies the folder, and the path of the user's modules."""
+    """A run, its folder, a token that identifies the folder, and the path of the user's modules."""
 
-    spec: bytes
-    folder: str
+    spec: RunSpec
+    folder: Path
     ticket: str
     home: str
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The response: files that the store lacks, or the error that stops the sweep."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    sentence: str = ""
+Answer: TypeAlias = dict[str, bytes] | Broken
+"""What a job sends back: the files that the store lacks, or what stops the sweep."""
 
 
 def prepare(spec: RunSpec, folder: Path) -> Job:
     """The job of a run."""
     ticket = uuid.uuid4().hex
     replace(folder / TICKET, ticket.encode())
-    return Job(canonical(spec), str(folder.absolute()), ticket, str(Path.cwd()))
+    return Job(spec, folder.absolute(), ticket, str(Path.cwd()))
 
 
 def train_remotely(job: Job, stopping: Callable[[], bool] = lambda: False) -> Answer:
@@ -63,27 +59,27 @@ def train_remotely(job: Job, stopping: Callable[[], bool] = lambda: False) -> An
     torch.set_num_threads(1)
     if job.home not in sys.path:
         sys.path.insert(0, job.home)
-    spec, folder = from_json(job.spec), Path(job.folder)
+    ticket = job.folder / TICKET
     try:
-        if (folder / TICKET).exists() and (folder / TICKET).read_text() == job.ticket:
+        if ticket.exists() and ticket.read_text() == job.ticket:
             # A job of a killed sweep may still be training: then wait for it and take its outcome.
-            execute(spec, folder, stopping=stopping, patience=inf)
-            return Answer()
+            execute(job.spec, job.folder, stopping=stopping, patience=inf)
+            return {}
         with tempfile.TemporaryDirectory() as name:
-            ended = execute(spec, Path(name), stopping=stopping)
-            return Answer({part: (Path(name) / part).read_bytes() for part in (CURVES, OUTCOME)} if ended else {})
+            ended = execute(job.spec, Path(name), stopping=stopping)
+            return {part: (Path(name) / part).read_bytes() for part in (CURVES, OUTCOME)} if ended else {}
     except LabError as error:
-        return Answer(sentence=str(error))
+        return Broken(job.spec.id, str(error))
 
 
 def store_answer(run: str, folder: Path, answer: Answer) -> Event:
     """Runs on this machine: stores the files of an answer, the outcome last."""
-    if answer.sentence:
-        return Broken(run, answer.sentence)
+    if isinstance(answer, Broken):
+        return answer
     try:
         for name in (CURVES, OUTCOME):
-            if name in answer.files:
-                replace(folder / name, answer.files[name])
+            if name in answer:
+                replace(folder / name, answer[name])
         return Done(run, read_outcome(folder))
     except LabError as error:
         return Broken(run, str(error))
@@ -175,7 +171,7 @@ class SlurmEngine:
         job, folder = self._jobs.pop(run)
         try:
             # submitit would wait 15 seconds for the result of a cancelled job.
-            return store_answer(run, folder, Answer() if self._stopped else job.result())
+            return store_answer(run, folder, {} if self._stopped else job.result())
         except Exception as error:  # errors of submitit and of the job
             return Lost(run, f"its job {job.job_id} was lost ({type(error).__name__})")
 

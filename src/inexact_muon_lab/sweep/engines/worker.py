@@ -24,8 +24,9 @@ from inexact_muon_lab.errors import LabError, LabWarning, writing
 from inexact_muon_lab.spec.spec import RunSpec
 from inexact_muon_lab.sweep.events import Broken, Done, Notice, Progress
 from inexact_muon_lab.sweep.execute import execute
+from inexact_muon_lab.train.trainer import Report
 
-READY, STOP, LEAVE = "ready", "stop", "leave"
+READY, STOP = "ready", "stop"
 OUTPUT = "output.txt"
 REPORT_EVERY = 0.2
 
@@ -33,18 +34,18 @@ Channel: TypeAlias = "Connection[Any, Any]"
 
 
 def work(channel: Channel, index: int) -> None:
-    """Train the runs received, until told to exit; on the index-th GPU, if there are GPUs."""
+    """Train the runs received, until the channel closes; on the index-th GPU, if there are GPUs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the sweep handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    jobs: queue.SimpleQueue[tuple[RunSpec, Path] | None] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[tuple[RunSpec, Path]] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_listen, args=(channel, jobs, stop), daemon=True).start()
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(index % torch.cuda.device_count())
     send(channel, READY)
-    while (job := jobs.get()) is not None:
-        spec, folder = job
+    while True:
+        spec, folder = jobs.get()
         try:
             with captured(folder), forward_warnings(channel, spec.id):
                 outcome = execute(spec, folder, reporter(channel, spec.id), stop.is_set)
@@ -88,10 +89,10 @@ def _listen(channel: Channel, jobs: queue.SimpleQueue[Any], stop: threading.Even
         if message == STOP:
             stop.set()
         else:
-            jobs.put(None if message == LEAVE else message)
+            jobs.put(message)
 
 
-def reporter(channel: Channel, run: str) -> Any:
+def reporter(channel: Channel, run: str) -> Report:
     """Sends a run's progress, a few times per second."""
     last = 0.0
 
