@@ -186,11 +186,8 @@ class Arrangement:
             members[part.member][part.index] = x if x.shape[1] == part.columns else x.view(-1, part.columns)
         return [[x for _, x in sorted(parts.items())] if len(parts) > 1 else [*parts.values()] for parts in members]
 
-    def joined(self, k: int, stacks: Stacks) -> Tensor:
-        """The piece of member k in stacks."""
-        return self._joined(k, self.by_member(stacks)[k])
-
-    def _joined(self, k: int, parts: Sequence[Tensor]) -> Tensor:
+    def joined(self, k: int, parts: Sequence[Tensor]) -> Tensor:
+        """The piece of member k, from its parts."""
         cut, full = self.cuts[k], iter(parts)
         if not prod(cut.size):
             return self.members[k].piece.new_empty(cut.size)
@@ -207,7 +204,7 @@ class Arrangement:
                 targets += [part for part in own if part.numel()]
                 sources += new
             else:
-                whole, source = self._joined(k, new), _source(self.members[k])
+                whole, source = self.joined(k, new), _source(self.members[k])
                 targets.append(x)
                 sources.append(whole if source is None else piece_of(whole, source))
         return targets, sources

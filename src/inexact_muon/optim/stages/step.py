@@ -211,7 +211,8 @@ def _measure_applied(
     if not chosen:
         return
     members = [batch.members[k] for k in chosen]
-    directions = [batch.layout.joined(k, stacks) for k in chosen]
+    parts = batch.layout.by_member(stacks)
+    directions = [batch.layout.joined(k, parts[k]) for k in chosen]
     known = {id(m.p): x for m, x in zip(prepared.members, momenta, strict=True)}
     place = members[0].place
     if place is not None and len(place.pieces) > 1:
