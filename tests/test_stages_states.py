@@ -120,6 +120,23 @@ def test_a_matrix_that_starts_at_zero_has_no_sphere() -> None:
     torch.testing.assert_close(zero, plain)
 
 
+def test_a_sphere_of_one_point_and_a_step_of_no_length_stay_finite_and_still() -> None:
+    """The step ends in zero, which has no direction; with lr = 0 W is the same to the last bit."""
+    point = nn.Parameter(torch.tensor([[2.0]]))
+    optimizer = Muon([point], 1.0, 0.0, momentum=0.0, fixed_norm=True)
+    for _ in range(3):
+        point.grad = torch.ones(1, 1)
+        optimizer.step()
+        assert float(point.detach().abs()) <= 2.0
+    weight = nn.Parameter(torch.randn(5, 7, generator=torch.Generator().manual_seed(0)))
+    optimizer = Muon([weight], 0.05, 0.0, fixed_norm=True)
+    for lr in (0.05, 0.05, 0.0):
+        before, optimizer.param_groups[0]["lr"] = weight.detach().clone(), lr
+        weight.grad = torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
+        optimizer.step()
+        assert torch.equal(weight, before) == (lr == 0.0)
+
+
 def test_the_norm_of_each_matrix_is_kept_for_long() -> None:
     weight = nn.Parameter(torch.randn(9, 5, generator=torch.Generator().manual_seed(0)))
     norms = weight.detach().view(3, 3, 5).norm(dim=(1, 2))

@@ -75,11 +75,12 @@ class Observed(Optimizer):
     def record_stacks(self, batch: Batch, scaled: Callable[[], Sequence[Tensor]], weights: Sequence[Tensor]) -> None:
         """The same from the stacks of stages; `scaled` gives their steps."""
         chosen = [k for k, m in enumerate(batch.members) if id(m.p) in self.telemetry.chosen]
-        steps = scaled() if chosen else []
+        if chosen:
+            steps, parts = (batch.layout.by_member(xs) for xs in (scaled(), weights))
         for k in chosen:
             m = batch.members[k]
             if m.place is None or m.place.copy == 0:
-                for step, weight in zip(*(batch.layout.of_member(k, xs) for xs in (steps, weights)), strict=True):
+                for step, weight in zip(steps[k], parts[k], strict=True):
                     self.telemetry.record_sizes(id(m.p), step, weight)
 
     def observe(self, key: int, ball: Ball, view: View, m: Tensor, z: Tensor, estimable: bool = True) -> None:

@@ -228,7 +228,11 @@ def member_of(optimizer: Any, group: Group, p: Tensor, numbers: int, ranks: Any)
     if place is None and group["algorithm"] == "lmo":
         ball = settled(ball, view.shapes(p.shape), state[keys[0]])
     before, after = optimizer.before(group), optimizer.after(group)
-    names = _stage_states(state, [*before, *after], group["fixed_norm"], view.shapes(p.shape))
+    names: list[str] = []
+    if before or after or group["fixed_norm"]:
+        from inexact_muon.optim.stages.step import initialise
+
+        names = initialise(state, [*before, *after], group["fixed_norm"], view.shapes(p.shape))
     piece, *buffers = map(local, [p, *[state[key] for key in keys]])
     return Member(
         *(p, group, state, piece, tuple(buffers), ball, optimizer.length(group), view),
@@ -250,15 +254,6 @@ def check_buffers(p: Tensor, buffers: Iterable[Tensor]) -> None:
                 f"the state of a parameter of shape {tuple(p.shape)} has shape {tuple(buffer.shape)}: if the parameter "
                 "was resized, remove its state, optimizer.state.pop(p)"
             )
-
-
-def _stage_states(state: dict[str, Any], stages: Sequence[Any], fixed_norm: bool, shapes: Sequence[Any]) -> list[str]:
-    """Names of the states of stages, which are made if they are missing."""
-    if not stages and not fixed_norm:
-        return []
-    from inexact_muon.optim.stages.step import initialise
-
-    return initialise(state, stages, fixed_norm, shapes)
 
 
 def staged_in(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> Staged:

@@ -6,7 +6,7 @@ and what stages do takes the same launches for one shape as for many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import gcd, prod, sqrt
@@ -18,12 +18,16 @@ from torch import Tensor
 
 from inexact_muon.dtensors import piece_of, whole_of
 from inexact_muon.optim.batches import Member
+from inexact_muon.optim.finite import Number
 from inexact_muon.optim.rows import Packed, Rows
 from inexact_muon.optim.stages.places import Index, Places, Side, columns_of, numbered, on_device, three
 from inexact_muon.views.blocks import Cut
 
 Stacks = list[Tensor]
 """Lines of all pieces of matrices: rows of each length that they have on this rank, or equal parts of all rows."""
+
+Writes = tuple[list[Tensor], list[Tensor]]
+"""Targets, and what is copied to each of them."""
 
 MOST_LINES = 64
 """Lines of a row up to which rows of different lengths are one stack: a sum for each row has room for that many."""
@@ -64,12 +68,14 @@ class Arrangement:
         matrices: the segments of each matrix.
         columns, sizes: columns and entries of each whole matrix, (matrices, 1).
         tiny: a number that keeps 0/0 away; its square is not zero.
-        factors: cached `whole_factor` of each member's matrices; numbers: those of all matrices, on the device.
+        blocks: (rows, columns) of pieces whose rows are consecutive in memory, else None.
+        factors: cached factors of lr: one number, or one for each matrix.
         spheres: cached numbers of fixed norms.
     """
 
     def __init__(self, members: Sequence[Member], dtype: torch.dtype) -> None:
         self.members, self.cuts = members, [_cut(m) for m in members]
+        self.threes = [[cut.block] if cut.block else [three(shape) for shape in cut.shapes] for cut in self.cuts]
         self.whole = [[three(shape) for shape in m.whole.shapes] for m in members]
         self.sides = [(r, c) for triples in self.whole for n, r, c in triples for _ in range(n)]
         self.count = len(self.sides)
@@ -77,7 +83,8 @@ class Arrangement:
         self.shapes: list[tuple[int, int]] = []
         self.parts = self._listed()
         self._stack()
-        self.where = {(part.member, part.index): part for part in self.parts}
+        blocks = [cut.block if _source(m) is None else None for m, cut in zip(members, self.cuts, strict=True)]
+        self.blocks = [None if block is None else (block[0] * block[1], block[2]) for block in blocks]
         lines = [np.repeat(part.matrices, part.lines // len(part.matrices)) for part in self.parts]
         matrices = np.concatenate([*lines, np.empty(0, dtype=np.int64)])
         self.segments, order = self.shapes, np.arange(self.count)
@@ -92,20 +99,18 @@ class Arrangement:
         self.dtype = dtype
         self._rows: dict[Side, Sides] = {}
         self.packed = self._is_packed()
-        self.factors: list[list[float]] | None = None
-        self.numbers: tuple[list[float], Tensor] | None = None
+        self.factors: Number | None = None
         self.spheres: tuple[Tensor, Tensor] | None = None
 
     def _listed(self) -> list[PiecePart]:
         """The parts of all members."""
         parts, first = [], 0
         for k, cut in enumerate(self.cuts):
-            ids = numbered(cut, first)
-            for j, (n, rows, columns) in enumerate(self.threes(k)):
-                if n * rows * columns:
-                    matrices, numbers = (x.flatten() for x in ids[j])
+            for j, (triple, ids) in enumerate(zip(self.threes[k], numbered(cut, first), strict=True)):
+                if prod(triple):
+                    matrices, numbers = (x.flatten() for x in ids)
                     r, c = self.sides[int(matrices[0])]
-                    parts.append(PiecePart(k, j, n, rows, columns, r < c, matrices, numbers))
+                    parts.append(PiecePart(k, j, *triple, r < c, matrices, numbers))
             first += sum(n for n, _, _ in self.whole[k])
         return parts
 
@@ -145,55 +150,64 @@ class Arrangement:
             self._rows[side] = Sides(self, side == "longer")
         return self._rows[side]
 
-    def threes(self, k: int) -> list[tuple[int, int, int]]:
-        """(count, rows, columns) of the parts of member k's piece."""
-        cut = self.cuts[k]
-        return [cut.block] if cut.block else [three(shape) for shape in cut.shapes]
+    def cut(self, xs: Sequence[Tensor]) -> list[list[Tensor]]:
+        """The parts of the pieces of each member, (rows, columns)."""
+        return [
+            [x.reshape(block)] if block else self._parts(k, x)
+            for k, (x, block) in enumerate(zip(xs, self.blocks, strict=True))
+        ]
 
-    def cut(self, k: int, x: Tensor) -> list[Tensor]:
-        """The parts of member k's piece x, each (rows, columns)."""
+    def _parts(self, k: int, x: Tensor) -> list[Tensor]:
         cut, source = self.cuts[k], _source(self.members[k])
         x = x if source is None else whole_of(x, source)
         parts = [x.reshape(cut.block)] if cut.block else cut(x)
-        return [part.reshape(n * rows, columns) for part, (n, rows, columns) in zip(parts, self.threes(k), strict=True)]
+        return [part.reshape(n * r, c) for part, (n, r, c) in zip(parts, self.threes[k], strict=True)]
 
     def gathered(self, xs: Sequence[Tensor]) -> Stacks:
         """The stacks of tensors that are laid out as the members' pieces: copies, unless they are the stack."""
         if self.packed and isinstance(xs, Packed):
             parts = [x.reshape(-1) for x in xs.parts]
             return [(parts[0] if len(parts) == 1 else torch.cat(parts)).view(-1, self.shapes[0][1])]
-        cut = [self.cut(k, x) for k, x in enumerate(xs)]
+        cut = self.cut(xs)
         stacks: list[Stacks] = [[] for _ in self.shapes]
         for (stack, columns), run in groupby(self.parts, lambda part: (part.stack, part.columns)):
             rows, line = [cut[part.member][part.index] for part in run], self.shapes[stack][1]
-            if line < columns and not all(x.is_contiguous() for x in rows):
+            if line < columns and not all([x.is_contiguous() for x in rows]):  # noqa: C419
                 rows = [torch.cat(rows)]  # or each that is transposed would be copied
             stacks[stack] += [x.reshape(-1, line) for x in rows]
         return [torch.cat(lines) for lines in stacks]
 
-    def of_member(self, k: int, stacks: Stacks) -> list[Tensor]:
-        """The parts of member k in stacks; those without entries are left out."""
-        parts = [self.where[k, j] for j in range(len(self.threes(k))) if (k, j) in self.where]
-        return [stacks[at.stack].narrow(0, at.first, at.lines).view(-1, at.columns) for at in parts]
+    def by_member(self, stacks: Stacks) -> list[list[Tensor]]:
+        """The parts of each member in stacks; those without entries are left out."""
+        counts = [[part.lines for part in run] for _, run in groupby(self.parts, lambda part: part.stack)]
+        lines = [x for stack, sizes in zip(stacks, counts, strict=True) for x in torch.split(stack, sizes)]
+        members: list[dict[int, Tensor]] = [{} for _ in self.members]
+        for part, x in zip(self.parts, lines, strict=True):
+            members[part.member][part.index] = x if x.shape[1] == part.columns else x.view(-1, part.columns)
+        return [[x for _, x in sorted(parts.items())] if len(parts) > 1 else [*parts.values()] for parts in members]
 
-    def joined(self, k: int, stacks: Stacks) -> Tensor:
-        """The piece of member k in stacks."""
-        cut, parts = self.cuts[k], iter(self.of_member(k, stacks))
+    def joined(self, k: int, parts: Sequence[Tensor]) -> Tensor:
+        """The piece of member k, from its parts."""
+        cut, full = self.cuts[k], iter(parts)
         if not prod(cut.size):
             return self.members[k].piece.new_empty(cut.size)
         if cut.block:
-            return next(parts).reshape(cut.size)
-        return cut.join([next(parts).reshape(s) if prod(s) else stacks[0].new_empty(s) for s in cut.shapes])
+            return next(full).reshape(cut.size)
+        return cut.join([next(full).reshape(s) if prod(s) else parts[0].new_empty(s) for s in cut.shapes])
 
-    def writes(self, xs: Sequence[Tensor], stacks: Stacks) -> Iterator[tuple[Tensor, Tensor]]:
-        """(target, source) of what must be copied to tensors that are laid out as the members' pieces."""
-        for k, x in enumerate(xs):
-            parts = [part for part in self.cut(k, x) if part.numel()]
-            if all(_shares(part, x) for part in parts):
-                yield from zip(parts, self.of_member(k, stacks), strict=True)
+    def writes(self, xs: Sequence[Tensor], stacks: Stacks) -> Writes:
+        """What must be copied to tensors that are laid out as the members' pieces."""
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
+        for k, (x, own, new) in enumerate(zip(xs, self.cut(xs), self.by_member(stacks), strict=True)):
+            if x.is_contiguous() if self.blocks[k] else all(_shares(part, x) for part in own):
+                targets += [part for part in own if part.numel()]
+                sources += new
             else:
-                new, source = self.joined(k, stacks), _source(self.members[k])
-                yield x, new if source is None else piece_of(new, source)
+                whole, source = self.joined(k, new), _source(self.members[k])
+                targets.append(x)
+                sources.append(whole if source is None else piece_of(whole, source))
+        return targets, sources
 
 
 class Sides:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from inexact_muon.optim.finite import Flags, Number
-from inexact_muon.optim.stages.layout import Arrangement, Sides, Stacks
+from inexact_muon.optim.stages.layout import Arrangement, Sides, Stacks, Writes
 from inexact_muon.optim.stages.places import Side
 
 Reduce = Callable[[Tensor], Tensor]
@@ -168,15 +168,15 @@ class Pieces:
         for x, y, along in zip(views(xs), views(self._answers if ys is None else ys), factors, strict=True):
             x.addcmul_(y, along, value=value)
 
-    def writes(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(target, source) of the new states."""
+    def writes(self) -> Iterator[Writes]:
+        """The new states."""
         for key, new in self._new.items():
             states = self._states(key)
             if isinstance(new, Tensor):
                 numbers = self._sides[key].states.spread(new.reshape(-1))
-                yield from zip(states, torch.split(numbers, [x.numel() for x in states]), strict=True)
+                yield states, list(torch.split(numbers, [x.numel() for x in states]))
             else:
-                yield from self.layout.writes(states, new)
+                yield self.layout.writes(states, new)
 
     def _states(self, key: str) -> list[Tensor]:
         return [m.stage_state[key] for m in self.layout.members]

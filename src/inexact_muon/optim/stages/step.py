@@ -11,7 +11,6 @@ A matrix that is zero at the first step has no sphere: it is updated without one
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from inexact_muon.optim.batches import Batch
 from inexact_muon.optim.decay import is_cautious, per_lr
 from inexact_muon.optim.finite import Number
 from inexact_muon.optim.rows import Packed, Rows
-from inexact_muon.optim.stages.layout import Arrangement, Stacks
+from inexact_muon.optim.stages.layout import Arrangement, Stacks, Writes
 from inexact_muon.optim.stages.pieces import Pieces
 from inexact_muon.optim.stages.places import three
 from inexact_muon.optim.stages.values import Stage
@@ -32,8 +31,8 @@ from inexact_muon.views.base import Shape
 RADIUS = "sphere_radius"
 """State of fixed_norm: R of each matrix; negative before the first step."""
 
-Writes = Callable[[], Iterable[tuple[Tensor, Tensor]]]
-"""(target, source) of what is copied once all directions are known."""
+Later = Callable[[], Iterable[Writes]]
+"""What is written once all directions are known."""
 
 
 class Staged:
@@ -47,7 +46,7 @@ class Staged:
 
     def __init__(self, batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> None:
         self.batch, self.prepared, self.momenta = batch, prepared, momenta
-        self.before = _write_inputs(batch, prepared, momenta, inputs) if batch.before else tuple
+        self.before: Later = _write_inputs(batch, prepared, momenta, inputs) if batch.before else tuple
 
     def finish(self, zs: list[Tensor], lengths: list[float], optimizer: Any) -> Generator[None, None, None]:
         """The stages after the oracle, on its answers; measured if they are sampled."""
@@ -62,18 +61,19 @@ class Staged:
 
     def write(self, optimizer: Any) -> list[Tensor]:
         """Update the weights and the states of stages; returns the momenta of `prepared`."""
-        copies: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+        copies: dict[Any, Writes] = {}
         weights = _new_weights(self.batch, self.z, self.lengths, optimizer)
-        for target, source in chain(weights, self.z.writes(), self.before()):
-            targets, sources = copies.setdefault((target.dtype, source.dtype), ([], []))
-            targets.append(target)
-            sources.append(source)
+        for pair in (*weights, *self.z.writes(), *self.before()):
+            for target, source in zip(*pair, strict=True):
+                targets, sources = copies.setdefault((target.dtype, source.dtype), ([], []))
+                targets.append(target)
+                sources.append(source)
         for targets, sources in copies.values():
             torch._foreach_copy_(targets, sources)
         return self.momenta
 
 
-def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> Writes:
+def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: list[Tensor]) -> Later:
     """The stages before the oracle: writes the LMO inputs; returns what writes the states of all members.
 
     States are those of the whole batch, and this rank may have prepared only the members that it owns. Tensors are
@@ -103,12 +103,12 @@ def _write_inputs(batch: Batch, prepared: Batch, momenta: list[Tensor], inputs: 
             x = stage(x, moments[stage][1].narrow(0, first, count) if stage in moments else None)
         own.copy_to([x for x in inputs if x.numel()], x)
 
-    def writes() -> Iterator[tuple[Tensor, Tensor]]:
+    def writes() -> Iterator[Writes]:
         finite = None if batch.flags is None or not moments else rows.spread(batch.flags.vector)
         for stage, (old, new) in moments.items():
             states = [m.stage_state[next(iter(stage.state))] for m in members]
             new = new if finite is None else torch.where(finite, new, old)
-            yield from zip(states, rows.cut([new], [rows]), strict=True)
+            yield states, rows.cut([new], [rows])
 
     return writes
 
@@ -129,8 +129,8 @@ def _pieces_of(batch: Batch, zs: Sequence[Tensor], optimizer: Any) -> Pieces:
     return Pieces(batch.layout, zs, batch.flags, reduce)
 
 
-def _new_weights(batch: Batch, z: Pieces, lengths: Sequence[float], optimizer: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """(target, source) of the weights of all members, from their answers, and of radii in the first step."""
+def _new_weights(batch: Batch, z: Pieces, lengths: Sequence[float], optimizer: Any) -> Iterator[Writes]:
+    """The weights of all members, from their answers, and the radii in the first step."""
     group, layout = batch.members[0].group, batch.layout
     weights = [m.piece for m in batch.members]
     w = [x.to(z.dtype) for x in layout.gathered(weights)]
@@ -146,27 +146,27 @@ def _new_weights(batch: Batch, z: Pieces, lengths: Sequence[float], optimizer: A
                 decayed = [torch.where(x * y >= 0.0, x, 0.0) for x, y in zip(w, z.answers, strict=True)]
             z.subtract_(w, group["lr"] * per_lr(group), decayed)
         z.subtract_(w, rate)
-    yield from layout.writes(weights, w)
+    yield layout.writes(weights, w)
 
 
-def _on_spheres_(
-    batch: Batch, z: Pieces, w: Stacks, factors: Number, optimizer: Any
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _on_spheres_(batch: Batch, z: Pieces, w: Stacks, factors: Number, optimizer: Any) -> Iterator[Writes]:
     """W <- R unit(W - lr r z) with r = R/||z||, or W - lr factor z without a sphere; gives the radii to be written.
 
-    ||W - lr r z||^2 = ||W||^2 - 2 lr r (<W, z> - lr r ||z||^2 / 2). Where that or z is zero, only finite numbers count:
-    W - lr r z is not scaled, and zero is not added.
+    ||W - lr r z||^2 = ||W||^2 - 2 lr r (<W, z> - lr r ||z||^2 / 2). Where z is zero W stays as it is, and where the
+    norm is zero W - lr r z is not scaled: these are the numbers that are not finite.
+
+    R is noted in the first step of a plan, so that later ones have no launches for it; also for what that step skips.
     """
     layout, lr = batch.layout, batch.members[0].group["lr"]
     states = [m.stage_state[RADIUS] for m in batch.members]
     radius = torch.cat(states).to(z.dtype).view(-1, 1)
     zz, ww, wz = z.sums(w)
-    if layout.spheres is None:  # the first step of this plan: no other launches these
+    if layout.spheres is None:
         radius = torch.where(radius < 0.0, ww.sqrt(), radius)
         sphere = radius > 0.0
         layout.spheres = torch.where(sphere, 0.0, factors).to(z.dtype), -sphere.to(z.dtype)
-        yield from zip(states, torch.split(radius.view(-1), [x.numel() for x in states]), strict=True)
-    factor, minus_one = layout.spheres  # both zero in the other case
+        yield states, list(torch.split(radius.view(-1), [x.numel() for x in states]))
+    factor, minus_one = layout.spheres  # zero and -1 with a sphere, the factor and zero without
     numbers = torch.empty((2, *radius.shape), dtype=z.dtype, device=radius.device)
     grown, rate = numbers
     torch.addcdiv(factor, radius, zz.sqrt(), out=rate)
@@ -185,19 +185,15 @@ def _on_spheres_(
 
 
 def _factors(batch: Batch, lengths: Sequence[float], z: Pieces) -> Number:
-    """The factor of lr z: one number, or one for each matrix."""
+    """The factor of lr z: one number, or one for each matrix; the same in every step of a plan."""
     layout = batch.layout
     if layout.factors is None:
-        layout.factors = [[whole_factor(m, shape) for shape in m.whole.shapes] for m in batch.members]
-    numbers: list[float] = []
-    for rows, factors, length in zip(layout.whole, layout.factors, lengths, strict=True):
-        for (n, _, _), factor in zip(rows, factors, strict=True):
-            numbers += [factor * length] * n
-    if len(set(numbers)) == 1:
-        return numbers[0]
-    if layout.numbers is None or layout.numbers[0] != numbers:
-        layout.numbers = (numbers, torch.tensor(numbers, dtype=z.dtype).view(-1, 1).to(layout.device))
-    return layout.numbers[1]
+        rows = zip(batch.members, lengths, strict=True)
+        shapes = ((m, shape, length) for m, length in rows for shape in m.whole.shapes)
+        numbers = [whole_factor(m, s) * length for m, s, length in shapes for _ in range(three(s)[0])]
+        column = torch.tensor(numbers, dtype=z.dtype).view(-1, 1)
+        layout.factors = numbers[0] if len(set(numbers)) == 1 else column.to(layout.device)
+    return layout.factors
 
 
 def _measure_applied(
@@ -215,7 +211,8 @@ def _measure_applied(
     if not chosen:
         return
     members = [batch.members[k] for k in chosen]
-    directions = [batch.layout.joined(k, stacks) for k in chosen]
+    parts = batch.layout.by_member(stacks)
+    directions = [batch.layout.joined(k, parts[k]) for k in chosen]
     known = {id(m.p): x for m, x in zip(prepared.members, momenta, strict=True)}
     place = members[0].place
     if place is not None and len(place.pieces) > 1:
@@ -237,8 +234,6 @@ def initialise(state: dict[str, Any], stages: Sequence[Stage], fixed_norm: bool,
     Args:
         shapes: of the parameter's matrices.
     """
-    if not stages and not fixed_norm:
-        return []
     buffer = state["momentum_buffer"]
     wide = torch.promote_types(buffer.dtype, torch.float32)
     threes = [three(shape) for shape in shapes]
