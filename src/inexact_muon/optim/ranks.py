@@ -19,7 +19,8 @@ from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
 from inexact_muon.optim.assembly import on_owners
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, reducible, summed_chunks
+from inexact_muon.optim.collective import Gathered, OwnBlocks
+from inexact_muon.optim.gram import Summed, reducible, summed_chunks
 from inexact_muon.optim.owned import Owned
 from inexact_muon.optim.routes import RankRoute
 from inexact_muon.optim.stepplan import StepPlan, alone
