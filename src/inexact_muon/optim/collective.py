@@ -22,7 +22,6 @@ class Gathered(RankRoute):
         self.work_on(self.members, [m.whole for m in self.members])
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
-        """Directions of this rank's pieces."""
         wholes, stacks = self.stacks.allocate()
         for m, whole, x in zip(self.members, wholes, inputs, strict=True):
             whole.copy_(whole_of(x, m.place.source))
@@ -49,7 +48,6 @@ class OwnBlocks(RankRoute):
         return self.stacks.allocate()
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
-        """Directions of this rank's pieces."""
         ms = self.stacks.fill(stacks, inputs)
         zs = optimizer.directions(self.members[0].ball, ms)
         yield from measured(self, inputs, self.stacks.split(zs), optimizer)

@@ -45,7 +45,6 @@ class Summed(RankRoute):
         self.squares = [[(prod(s[:-2]), min(sides(s))) for s in m.whole.shapes] for m in self.members]  # (count, n)
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
-        """Directions of this rank's pieces."""
         blocks = [m.here(x) for m, x in zip(self.members, inputs, strict=True)]
         pieces = [
             [_unit_scaled(x, shape) for x, shape in zip(parts, m.whole.shapes, strict=True)]

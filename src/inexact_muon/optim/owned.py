@@ -83,7 +83,6 @@ class Owned(Assembly):
             equations(other).update_buffers_(other, scratch)
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
-        """Directions of this rank's pieces."""
         wholes, exact = inputs, None
         if self.divided:
             wholes, stacks = yield from self.gather()
