@@ -44,6 +44,7 @@ class Assembly(RankRoute):
         self.work_on(here, [m.whole for m in here], None if self.divided else self)
         self.sizes = [m.place.size for m in self.members]
         self.entries = [prod(size) for size in self.sizes]
+        self.packings = [packing_of(self.sizes)]
         self.scaled = self.dtype == torch.float16 and torch.finfo(self.like.dtype).bits > 16
         # To each rank of the row go the pieces of its members; `leaving` are all of these, in order.
         self.leaving = [k for k, m in enumerate(self.members) if self.everywhere or m.owner in self.row]
@@ -58,24 +59,35 @@ class Assembly(RankRoute):
         """Entries of a rank's pieces of this rank's members."""
         return [prod(self.members[k].place.piece_shape(self.index[rank])) for k in self.mine]
 
-    def _runs(self) -> list[tuple[int, int]]:
-        """(first, end) of members that are alike and consecutive in a stack, so that one copy moves all their pieces.
+    def _runs(self) -> list[tuple[Any, ...]]:
+        """Members that are alike and consecutive in a stack, so that one copy moves all their pieces.
 
-        None if the pieces of a member differ in shape, or members are no views of stacks.
+        As (first, number, shape of a piece, place in a stack, shape of the whole ones there, order of the axes of
+        [copy][rank][member][piece] in it). None if the pieces of a member differ in shape, members are no views of
+        stacks, or their meshes differ.
         """
-        blocks = self.stacks.blocks if self.solved else []
-        if None in blocks or any(m.place.grid is None for m in self.members):
+        members = [self.members[k] for k in self.mine]
+        blocks: Sequence[Any] = self.stacks.blocks if members else [None]
+        grids = {m.place.grid and m.place.grid[0] for m in self.members}
+        if None in blocks or None in grids or len(grids) > 1:
             return []
-        runs: list[tuple[int, int]] = []
-        for k, block in enumerate(blocks):
-            if runs:
-                first, m, like = runs[-1][0], self.members[self.mine[k]], self.members[self.mine[runs[-1][0]]]
-                stack, start, count = blocks[first]  # type: ignore[misc]
+        starts: list[int] = []
+        for k, (m, block) in enumerate(zip(members, blocks, strict=True)):
+            if starts:
+                like, (stack, start, count) = members[starts[-1]], blocks[starts[-1]]
                 alike = (m.place.grid, m.place.shape, m.view) == (like.place.grid, like.place.shape, like.view)
-                if alike and block[:2] == (stack, start + (k - first) * (count or 0)):  # type: ignore[index]
-                    runs[-1] = (first, k + 1)
+                if alike and block[:2] == (stack, start + (k - starts[-1]) * count):
                     continue
-            runs.append((k, k + 1))
+            starts.append(k)
+        runs = []
+        for k, end in zip(starts, [*starts[1:], len(members)], strict=True):
+            place, (stack, first, count) = members[k].place, blocks[k]
+            (sizes, dims), n = place.grid, end - k
+            axes, shape = [0, len(sizes) + 1], [1, n]
+            for dim, divided in enumerate(dims):
+                axes += [*[1 + d for d in divided], len(sizes) + 2 + dim]
+                shape += [*[sizes[d] for d in divided], place.size[dim]]
+            runs.append((k, n, place.size, (stack, first, n * count), shape, axes))
         return runs
 
     def _moves(
@@ -91,22 +103,16 @@ class Assembly(RankRoute):
         Args:
             factors: of each rank's piece of each member, (rank, member); numbers for these follow a rank's pieces.
         """
-        low = 0
-        for k, end in self.runs:
-            place, (stack, first, count) = self.members[self.mine[k]].place, self.stacks.blocks[k]  # type: ignore[misc]
-            (sizes, dims), n, piece = place.grid, end - k, place.size
-            grid = (len(ranks) // prod(sizes), *sizes)  # copies come first
-            pieces = buffer.view(*grid, -1).narrow(-1, low, n * prod(piece)).view(*grid, n, *piece)
-            axes, shape = [0, len(grid)], [1, n]
-            for dim, divided in enumerate(dims):
-                axes += [*[1 + d for d in divided], len(grid) + 1 + dim]
-                shape += [*[sizes[d] for d in divided], piece[dim]]
-            whole = stacks[stack].narrow(0, first, n * (count or 0)).reshape(shape)
-            factor = None
+        low, sizes = 0, self.members[0].place.grid[0] if self.runs else ()
+        grid = (len(ranks) // len(self.row), *sizes)
+        table = buffer.view(*grid, -1) if self.runs else buffer
+        for k, n, piece, (stack, first, count), shape, axes in self.runs:
+            size, factor = n * prod(piece), None
             if factors is not None:
                 factor = factors.narrow(1, k, n).reshape(*grid, n, *[1] * len(piece)).permute(axes)
-            yield pieces.permute(axes), whole, factor
-            low += n * prod(piece)
+            pieces = table.narrow(-1, low, size).view(*grid, n, *piece)
+            yield pieces.permute(axes), stacks[stack].narrow(0, first, count).reshape(shape), factor
+            low += size
         for j, rank in enumerate([] if self.runs else ranks):
             for i, (k, whole) in enumerate(zip(self.mine, wholes, strict=True)):
                 place, piece = self.members[k].place, self.index[rank]
@@ -119,7 +125,7 @@ class Assembly(RankRoute):
     def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         if not self.divided:
             return self.stacks.allocate() if self.solved else ([], [])
-        self._inputs = Packing.cut([like.new_empty(sum(self.entries))], [packing_of(self.sizes)])
+        self._inputs = Packing.cut([like.new_empty(sum(self.entries))], self.packings)
         return self._inputs, []
 
     def gather(self) -> Generator[None, None, tuple[list[Tensor], list[Tensor]]]:
@@ -193,3 +199,11 @@ def on_owners(
             piece.copy_(values[k])
         wholes.append((yield from way.gather())[0])
     return list(zip([way.members[k] for k in way.mine], *wholes, strict=True))
+
+
+def measured(
+    route: RankRoute, ms: Sequence[Tensor], zs: Sequence[Tensor], optimizer: Any, estimable: bool = False
+) -> Generator[None, None, None]:
+    """Gather m and z on the owners, if they are measured or observed, since no rank has them whole."""
+    for m, whole, z in (yield from on_owners(route, optimizer.observed, ms, zs)):
+        optimizer.observe(id(m.p), m.ball, m.view, whole, z, estimable)

@@ -50,14 +50,15 @@ class Owned(Assembly):
         self.back = torch.promote_types(self.like.dtype, torch.float32) if None in self.lengths else oracle
         self.others = [] if self.divided or self.everywhere else self._others()
 
-    def _others(self) -> list[tuple[Tensor, Batch, Packing]]:
-        """(indices, members that others own, their packing), in batches of at most SCRATCH entries or one member."""
+    def _others(self) -> list[tuple[Tensor, Batch, int, Packing]]:
+        """(indices, members that others own, their entries, packing), in batches of at most SCRATCH entries or one."""
         rows = sorted(set(range(len(self.members))) - set(self.mine))
         batches = []
         for chunk in within(((k, self.entries[k]) for k in rows), SCRATCH):
             index = torch.tensor(chunk).to(self.members[0].piece.device)
             packing = packing_of([self.sizes[k] for k in chunk])
-            batches.append((index, Batch([self.members[k] for k in chunk], route=self), packing))
+            other = Batch([self.members[k] for k in chunk], route=self)
+            batches.append((index, other, sum(self.entries[k] for k in chunk), packing))
         return batches
 
     def prepared_here(self, batch: Batch) -> Batch:
@@ -72,17 +73,16 @@ class Owned(Assembly):
 
     def update_buffers_(self, batch: Batch, inputs: Sequence[Tensor]) -> None:
         """Of those that others own, a few at a time: their inputs are not needed for anything else."""
-        super().update_buffers_(self.prepared_here(batch), inputs)
-        for index, other, packing in self.others:
+        own = self.prepared_here(batch)
+        equations(own).update_buffers_(own, inputs)
+        for index, other, entries, packing in self.others:
             if batch.flags is not None:
                 other.flags = replace(batch.flags, vector=batch.flags.vector.index_select(0, index))
-            flat = other.members[0].buffers[0].new_empty(sum(m.p.numel() for m in other.members))
-            scratch = Packing.cut([flat], [packing])
+            scratch = Packing.cut([self.like.new_empty(entries)], [packing])
             equations(other).lmo_inputs(other, scratch)
             equations(other).update_buffers_(other, scratch)
 
     def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
-        """Directions of this rank's pieces."""
         wholes, exact = inputs, None
         if self.divided:
             wholes, stacks = yield from self.gather()

@@ -19,7 +19,8 @@ from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
 from inexact_muon.optim.assembly import on_owners
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.collective import Gathered, OwnBlocks, Summed, reducible, summed_chunks
+from inexact_muon.optim.collective import Gathered, OwnBlocks
+from inexact_muon.optim.gram import Summed, reducible, summed_chunks
 from inexact_muon.optim.owned import Owned
 from inexact_muon.optim.routes import RankRoute
 from inexact_muon.optim.stepplan import StepPlan, alone
@@ -57,16 +58,16 @@ class Ranks:
     def plan(self, members: list[Member], optimizer: Any) -> StepPlan:
         """Chunks of members that this rank works on alone, then those of each set of ranks."""
         lmo = [m for m in members if m.group["algorithm"] == "lmo"]
-        own = [m for m in lmo if m.place is None or (not m.place.shared and m.place.source is None)]
-        chunks = list(alone(own, optimizer.memory_limit))
+        own: list[Member] = []
         routed: dict[Any, list[Member]] = {}
-        known = {id(m) for m in own}
         balls = merged({m.ball for m in lmo})
         for m in lmo:
-            if id(m) not in known:
-                m.ball = balls[m.ball]
-                key = (m.place.ranks, self._route(m), m.place.holders)
-                routed.setdefault(key, []).append(m)
+            if m.place is None or (not m.place.shared and m.place.source is None):
+                own.append(m)
+                continue
+            m.ball = balls[m.ball]
+            routed.setdefault((m.place.ranks, self._route(m), m.place.holders), []).append(m)
+        chunks = list(alone(own, optimizer.memory_limit))
         for key in sorted(routed):
             kinds: dict[Any, list[Member]] = {}
             for m in routed[key]:

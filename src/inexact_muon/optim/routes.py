@@ -31,7 +31,7 @@ Run = Generator[None, None, Directions]
 
 @dataclass(eq=False)
 class RankRoute:
-    """How ranks compute the directions of a batch, by `directions`. All make the same calls in the same order.
+    """How ranks compute the directions of a batch. All make the same calls in the same order.
 
     Attributes:
         members: in the order of their owners, equal on all ranks.
@@ -63,6 +63,10 @@ class RankRoute:
     def prepared_here(self, batch: Batch) -> Batch:
         """The members whose LMO inputs this rank needs before the directions."""
         return batch
+
+    def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
+        """Directions of this rank's pieces, from the inputs of `prepared_here`; yields while messages travel."""
+        raise NotImplementedError
 
     def update_buffers_(self, batch: Batch, inputs: Sequence[Tensor]) -> None:
         """The buffers of all members, from the inputs of `prepared_here`."""

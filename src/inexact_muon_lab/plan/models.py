@@ -92,29 +92,29 @@ def gpt2(c: Mapping[str, Any]) -> list[Weight]:
     d, layers = c["n_embd"], c["n_layer"]
     inner = c.get("n_inner") or 4 * d
     shapes = {"attn.c_attn": (3 * d, d), "attn.c_proj": (d, d), "mlp.c_fc": (inner, d), "mlp.c_proj": (d, inner)}
-    norms = [(f"h.#.{name}", layers) for name in ("ln_1", "ln_2")]
+    norms = {name: (d,) for norm in ("ln_1", "ln_2") for name in (f"{norm}.weight", f"{norm}.bias")}
     return [
         Weight("wte.weight", (c["vocab_size"], d)),
         Weight("wpe.weight", (c["n_positions"], d), active=0.0),
-        *(Weight(f"h.#.{name}.weight", shape, layers) for name, shape in shapes.items()),
-        *(Weight(f"h.#.{name}.bias", shape[:1], layers) for name, shape in shapes.items()),
-        *(Weight(f"{name}.{own}", (d,), count) for name, count in (*norms, ("ln_f", 1)) for own in ("weight", "bias")),
+        *_layers("h.#", layers, {f"{name}.weight": shape for name, shape in shapes.items()}),
+        *_layers("h.#", layers, {f"{name}.bias": shape[:1] for name, shape in shapes.items()} | norms),
+        *(Weight(f"ln_f.{own}", (d,)) for own in ("weight", "bias")),
     ]
 
 
 def llama(c: Mapping[str, Any]) -> list[Weight]:
     """Llama: grouped-query attention, gated MLP, RMS norms, no biases."""
-    d, layers, heads = c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"]
+    d, heads = c["hidden_size"], c["num_attention_heads"]
     width = c.get("head_dim") or d // heads
     keys = (c.get("num_key_value_heads") or heads) * width
-    attention = {"q_proj": (heads * width, d), "k_proj": (keys, d), "v_proj": (keys, d), "o_proj": (d, heads * width)}
-    norms = dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (d,))
-    return [
-        *_tables(c),
-        *_layers("layers.#.self_attn", attention, layers),
-        *_layers("layers.#.mlp", _mlp(d, c["intermediate_size"]), layers),
-        *_layers("layers.#", norms, layers),
-    ]
+    shapes = {
+        "self_attn.q_proj.weight": (heads * width, d),
+        "self_attn.k_proj.weight": (keys, d),
+        "self_attn.v_proj.weight": (keys, d),
+        "self_attn.o_proj.weight": (d, heads * width),
+        **_mlp("mlp", d, c["intermediate_size"]),
+    }
+    return [*_tables(c), *_layers("layers.#", c["num_hidden_layers"], {**shapes, **_norms(d)})]
 
 
 def deepseek(c: Mapping[str, Any]) -> list[Weight]:
@@ -123,44 +123,44 @@ def deepseek(c: Mapping[str, Any]) -> list[Weight]:
     rope, nope, value = c["qk_rope_head_dim"], c["qk_nope_head_dim"], c["v_head_dim"]
     q_rank, kv_rank, experts = c["q_lora_rank"], c["kv_lora_rank"], c["n_routed_experts"]
     dense, inner = c["first_k_dense_replace"], c["moe_intermediate_size"]
-    sparse, active = layers - dense, c["num_experts_per_tok"] / experts
     attention = {
-        "q_a_proj": (q_rank, d),
-        "q_b_proj": (heads * (nope + rope), q_rank),
-        "kv_a_proj_with_mqa": (kv_rank + rope, d),
-        "kv_b_proj": (heads * (nope + value), kv_rank),
-        "o_proj": (d, heads * value),
+        "self_attn.q_a_proj.weight": (q_rank, d),
+        "self_attn.q_b_proj.weight": (heads * (nope + rope), q_rank),
+        "self_attn.kv_a_proj_with_mqa.weight": (kv_rank + rope, d),
+        "self_attn.kv_b_proj.weight": (heads * (nope + value), kv_rank),
+        "self_attn.o_proj.weight": (d, heads * value),
+        "self_attn.q_a_layernorm.weight": (q_rank,),
+        "self_attn.kv_a_layernorm.weight": (kv_rank,),
     }
-    vectors = {"input_layernorm": (d,), "post_attention_layernorm": (d,)}
-    latent = {"q_a_layernorm": (q_rank,), "kv_a_layernorm": (kv_rank,)}
-    routed = {name: (experts, *shape) for name, shape in _mlp(d, inner).items()}
+    shared = {"mlp.gate.weight": (experts, d), **_mlp("mlp.shared_experts", d, inner * c["n_shared_experts"])}
+    routed = {"gate_proj": (experts, inner, d), "up_proj": (experts, inner, d), "down_proj": (experts, d, inner)}
     return [
         *_tables(c),
-        *_layers("layers.#.self_attn", {**attention, **latent}, layers),
-        *(_layers("dense.#.mlp", _mlp(d, c["intermediate_size"]), dense) if dense else ()),
-        *_layers("layers.#.mlp", {"gate": (experts, d)}, sparse),
-        *_layers("layers.#.mlp.shared_experts", _mlp(d, inner * c["n_shared_experts"]), sparse),
-        *(Weight(f"layers.#.mlp.experts.{name}", shape, sparse, active) for name, shape in routed.items()),
-        *_layers("layers.#", vectors, layers),
+        *_layers("layers.#", layers, attention),
+        *(_layers("dense.#", dense, _mlp("mlp", d, c["intermediate_size"])) if dense else ()),
+        *_layers("layers.#", layers - dense, shared),
+        *_layers("layers.#.mlp.experts", layers - dense, routed, active=c["num_experts_per_tok"] / experts),
+        *_layers("layers.#", layers, _norms(d)),
     ]
 
 
 def _tables(c: Mapping[str, Any]) -> list[Weight]:
     shape, tied = (c["vocab_size"], c["hidden_size"]), bool(c.get("tie_word_embeddings"))
     head = [] if tied else [Weight("lm_head.weight", shape)]
-    return [
-        Weight("embed_tokens.weight", shape, active=float(tied)),
-        *head,
-        Weight("norm.weight", shape[1:]),
-    ]
+    return [Weight("embed_tokens.weight", shape, active=float(tied)), *head, Weight("norm.weight", shape[1:])]
 
 
-def _layers(prefix: str, shapes: Mapping[str, tuple[int, ...]], count: int) -> list[Weight]:
-    return [Weight(f"{prefix}.{name}.weight", shape, count) for name, shape in shapes.items()]
+def _layers(prefix: str, count: int, shapes: Mapping[str, tuple[int, ...]], active: float = 1.0) -> list[Weight]:
+    return [Weight(f"{prefix}.{name}", shape, count, active) for name, shape in shapes.items()]
 
 
-def _mlp(d: int, inner: int) -> dict[str, tuple[int, ...]]:
-    return {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}
+def _mlp(prefix: str, d: int, inner: int) -> dict[str, tuple[int, ...]]:
+    shapes = {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}
+    return {f"{prefix}.{name}.weight": shape for name, shape in shapes.items()}
+
+
+def _norms(d: int) -> dict[str, tuple[int, ...]]:
+    return dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (d,))
 
 
 FAMILIES: dict[str, Callable[[Mapping[str, Any]], list[Weight]]] = {
