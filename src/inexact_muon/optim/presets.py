@@ -12,7 +12,7 @@ from inexact_muon.lmo import Ball, Euclidean, Sign, Spectral
 from inexact_muon.optim.core import LMOOptimizer
 from inexact_muon.optim.lengths import FIXED, Length, Smooth, Steepest
 from inexact_muon.optim.options import check_adamw, check_ns_steps, warn
-from inexact_muon.polar import PolarExpress, PolarMethod, Polynomial, parse
+from inexact_muon.polar import Auto, PolarExpress, PolarMethod, Polynomial, parse
 from inexact_muon.schedules.published import JORDAN
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from inexact_muon.routing.routes import Recipe, Route, Rules, Splits
 
 TORCH_STEPS, TORCH_EPS = 5, 1e-7
+AUTO = Auto()
 
 
 class Muon(LMOOptimizer):
@@ -229,6 +230,8 @@ def _oracle(
     if steps is None and coefficients is None:
         if polar is None:
             return PolarExpress(5)
+        if polar == "auto":  # the default of `for_model`, without reading a text
+            return AUTO
         return parse(polar) if isinstance(polar, str) else polar
     if polar is not None:
         raise ValueError("give either polar= or ns_steps=/ns_coefficients=, not both: each names the oracle")
