@@ -115,18 +115,18 @@ def _entries(kind: type[nn.Module]) -> Iterator[list[FunctionType]]:
     yield [method for method in methods if isinstance(method, FunctionType)]
 
 
+@dataclass(eq=False)
 class Code:
-    """The forward passes of the modules around layers, each read once."""
+    """The forward passes of the modules around layers, each read once: by the module's id."""
 
-    def __init__(self) -> None:
-        self._flows: dict[int, Flow] = {}
+    flows: dict[int, Flow] = field(default_factory=dict)
 
     def around(self, site: Site) -> Iterator[tuple[nn.Module, Flow]]:
         """The enclosing modules, from the innermost on, and what they do."""
         for _, module in site.chain[-1 - NEAR : -1][::-1]:
-            if id(module) not in self._flows:
-                self._flows[id(module)] = flow_of(module)
-            yield module, self._flows[id(module)]
+            if id(module) not in self.flows:
+                self.flows[id(module)] = flow_of(module)
+            yield module, self.flows[id(module)]
 
     def uses(self, site: Site) -> list[WeightRows]:
         """What is done with a layer's output, by the innermost module that divides it, or does something with it."""

@@ -110,6 +110,7 @@ class Site:
         chain: (attribute, module) from the model to the parameter's module, without wrappers.
         path: the attributes.
         module: the last module, whose class has the name `kind`.
+        label: the name that tells what the layer is, `levels` from the end: the enclosing module's for `to_out.0`.
     """
 
     name: str
@@ -120,21 +121,15 @@ class Site:
     module: nn.Module = field(init=False)
     parent: nn.Module | None = field(init=False)
     kind: str = field(init=False)
+    levels: int = field(init=False)
+    label: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.path, self.module = tuple(attribute for attribute, _ in self.chain[1:]), self.chain[-1][1]
         self.parent = self.chain[-2][1] if len(self.chain) > 1 else None
         self.kind = type(self.module).__name__
-
-    @property
-    def levels(self) -> int:
-        """Which name from the end tells what the layer is: 2, that of the enclosing module, for `to_out.0`."""
-        return 2 if len(self.path) > 1 and self.path[-1].lower() in GENERIC else 1
-
-    @property
-    def label(self) -> str:
-        """The name that tells what the layer is; empty for the model itself."""
-        return self.path[-self.levels] if self.path else ""
+        self.levels = 2 if len(self.path) > 1 and self.path[-1].lower() in GENERIC else 1
+        self.label = self.path[-self.levels] if self.path else ""
 
     def up(self, levels: int, own: str) -> Site:
         """The same parameter, as one of an enclosing module."""

@@ -76,7 +76,7 @@ def _heads(site: Site, columns: int) -> tuple[int, int, int]:
 
 
 def equal(site: Site, rows: int, columns: int) -> Split | None:
-    """[q; k; v], equal or by the numbers of heads; [k; v] if these are two matrices of the layer's width.
+    """[q; k; v], equal or by the numbers of heads.
 
     MiniMax's lightning attention has [q; k; v] of each head in turn, behind an activation that hides it.
     """
@@ -85,7 +85,7 @@ def equal(site: Site, rows: int, columns: int) -> Split | None:
         return Split((heads * size, kv * size, kv * size))
     if rows == 3 * columns or (heads and rows % (3 * heads) == 0):
         return Split(3, heads or 1) if "Lightning" in type(site.parent).__name__ else Split(3)
-    return Split(2) if rows == 2 * columns else None
+    return None
 
 
 def attended(site: Site, rows: int, columns: int) -> Split | None:
