@@ -251,8 +251,8 @@ def examine(
     layers = [spectrum_of(m.name, m.matrix) for m in progress(matrices)]
     at = cache(lambda named, *key: None if named is None else named.at(*key))  # few shapes, maybe many layers
     used = [at(oracle or m.oracle, *layer.shape, m.matrix.device) for m, layer in zip(matrices, layers, strict=True)]
-    known = [i for i, method in enumerate(used) if method is not None]
-    judged = dict(zip(known, judge_each([used[i] for i in known], [layers[i] for i in known]), strict=True))
+    known = {i: method for i, method in enumerate(used) if method is not None}
+    judged = dict(zip(known, judge_each(known.values(), [layers[i] for i in known]), strict=True))
     return tuple(LayerReport(m.parameter, layers[i], used[i], judged.get(i)) for i, m in enumerate(matrices))
 
 
