@@ -1,23 +1,109 @@
-"""Whole matrices on the ranks that own them, from the pieces that all ranks send."""
+"""How ranks compute the directions of a batch, and whole matrices on their owners from the pieces of all ranks.
+
+A route gets this rank's pieces of the LMO inputs and returns its pieces of the directions. It yields while messages are
+in flight, so that the pieces of the next batch travel while this one's products run, and its directions while the next
+one's do. Every rank of the process group makes the same calls in the same order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from inexact_muon.optim.routes import RankRoute
+from inexact_muon.optim import algorithm, masked
+from inexact_muon.optim.algorithm import step_factor
+from inexact_muon.optim.batches import Batch, Member
+from inexact_muon.optim.masked import shared_factor
 from inexact_muon.optim.rows import Packing, Rows, packing_of
+from inexact_muon.optim.stacks import Stacks
+from inexact_muon.parallel.wire import Wire
+from inexact_muon.views.blocks import Cut
+
+Directions = tuple[list[Tensor], list[float]]
+"""(direction of each tensor, factor of lr it still needs)"""
+
+Run = Generator[None, None, Directions]
 
 TOP = 14
 """Exponent of the largest entries in float16: the range above 2^-24 is 2^38 wide."""
 
 ZERO_EXPONENT = -2000
 """Exponent of a piece of zeros; float16 has all integers up to 2048."""
+
+
+@dataclass(eq=False)
+class RankRoute:
+    """How ranks compute the directions of a batch. All make the same calls in the same order.
+
+    Attributes:
+        members: in the order of their owners, equal on all ranks.
+        group: the process group of all ranks that hold them.
+        solved: what this rank's oracle works on.
+    """
+
+    members: list[Member]
+    group: Any
+    wire: Wire
+    solved: Batch | None = field(default=None, init=False)
+
+    def work_on(self, members: list[Member], cuts: Sequence[Cut], route: RankRoute | None = None) -> None:
+        """Make the batch that this rank's oracle works on, from members with these matrices."""
+        if members:
+            self.solved = Batch(members, Stacks(members[0].ball, cuts, members[0].buffers[0]), route)
+
+    @property
+    def stacks(self) -> Stacks:
+        """The matrices of `solved`."""
+        assert self.solved is not None
+        assert self.solved.stacks is not None
+        return self.solved.stacks
+
+    def allocate(self, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """(LMO inputs of `prepared_here`, uninitialised; the stacks that most of them are views of, if any)."""
+        return [torch.empty_like(m.buffers[0]) for m in self.members], []
+
+    def prepared_here(self, batch: Batch) -> Batch:
+        """The members whose LMO inputs this rank needs before the directions."""
+        return batch
+
+    def directions(self, batch: Batch, inputs: list[Tensor], stacks: list[Tensor], optimizer: Any) -> Run:
+        """Directions of this rank's pieces, from the inputs of `prepared_here`; yields while messages travel."""
+        raise NotImplementedError
+
+    def update_buffers_(self, batch: Batch, inputs: Sequence[Tensor]) -> None:
+        """The buffers of all members, from the inputs of `prepared_here`."""
+        equations(batch).update_buffers_(batch, inputs)
+
+
+def equations(batch: Batch) -> ModuleType:
+    """The equations of Algorithm 1 for this batch: on an accelerator those with flags."""
+    return algorithm if batch.flags is None else masked
+
+
+def scaled(batch: Batch, zs: list[Tensor], lengths: list[float]) -> Directions:
+    """On an accelerator, z times length / -decay in the dtype of W, and -decay as the factor that is left.
+
+    Stages get z as it is.
+    """
+    if batch.flags is None or batch.staged:
+        return zs, lengths
+    shared = [shared_factor(m.group) for m in batch.members]
+    rows = zip(batch.members, zs, lengths, shared, strict=True)
+    return [z.to(m.piece.dtype) * (length / factor) for m, z, length, factor in rows], shared
+
+
+def uniform_factor(member: Member) -> float | None:
+    """The factor of lr for all matrices of a member; None if they differ or depend on values."""
+    if member.length.needs_dual:
+        return None
+    factors = {float(step_factor(member, shape, None)) for shape in member.whole.shapes if 0 not in shape}
+    return factors.pop() if len(factors) == 1 else None if factors else 1.0
 
 
 @dataclass(eq=False)
@@ -183,27 +269,3 @@ class Assembly(RankRoute):
             parts = arrived.split_with_sizes([size for size in self.received if size])
             exponents = torch.stack([x.narrow(0, len(x) - count, count) for x in parts]).float()
         return torch.exp2((exponents - exponents.amax(0)).clamp(min=-40.0)).to(self.dtype)
-
-
-def on_owners(
-    route: RankRoute, keys: Collection[int], *several: Sequence[Tensor]
-) -> Generator[None, None, list[tuple[Any, ...]]]:
-    """(member, its tensor in each of several lists, whole) of the members with these ids that this rank owns."""
-    indices = [k for k, m in enumerate(route.members) if id(m.p) in keys]
-    if not indices:
-        return []
-    wholes = []
-    for values in several:
-        way = Assembly([route.members[k] for k in indices], route.group, route.wire, values[0].dtype)
-        for k, piece in zip(indices, way.allocate(values[0])[0], strict=True):
-            piece.copy_(values[k])
-        wholes.append((yield from way.gather())[0])
-    return list(zip([way.members[k] for k in way.mine], *wholes, strict=True))
-
-
-def measured(
-    route: RankRoute, ms: Sequence[Tensor], zs: Sequence[Tensor], optimizer: Any, estimable: bool = False
-) -> Generator[None, None, None]:
-    """Gather m and z on the owners, if they are measured or observed, since no rank has them whole."""
-    for m, whole, z in (yield from on_owners(route, optimizer.observed, ms, zs)):
-        optimizer.observe(id(m.p), m.ball, m.view, whole, z, estimable)

@@ -1,7 +1,8 @@
-"""Other routes of a batch than `owned`: collectives of DTensors, and blocks where they lie."""
+"""Other routes of a batch than `owned`: collectives of DTensors, and blocks where they lie; what is measured."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,8 @@ from torch import Tensor
 
 from inexact_muon.dtensors import piece_of, whole_of
 from inexact_muon.optim.algorithm import step_lengths
-from inexact_muon.optim.assembly import measured
+from inexact_muon.optim.assembly import Assembly, RankRoute, Run, scaled
 from inexact_muon.optim.batches import Batch
-from inexact_muon.optim.routes import RankRoute, Run, scaled
 
 
 @dataclass(eq=False)
@@ -54,3 +54,27 @@ class OwnBlocks(RankRoute):
         assert self.solved is not None
         lengths = [length * self.factor for length in step_lengths(self.solved, ms, zs, False)]
         return scaled(batch, self.stacks.split(zs), lengths)
+
+
+def on_owners(
+    route: RankRoute, keys: Collection[int], *several: Sequence[Tensor]
+) -> Generator[None, None, list[tuple[Any, ...]]]:
+    """(member, its tensor in each of several lists, whole) of the members with these ids that this rank owns."""
+    indices = [k for k, m in enumerate(route.members) if id(m.p) in keys]
+    if not indices:
+        return []
+    wholes = []
+    for values in several:
+        way = Assembly([route.members[k] for k in indices], route.group, route.wire, values[0].dtype)
+        for k, piece in zip(indices, way.allocate(values[0])[0], strict=True):
+            piece.copy_(values[k])
+        wholes.append((yield from way.gather())[0])
+    return list(zip([way.members[k] for k in way.mine], *wholes, strict=True))
+
+
+def measured(
+    route: RankRoute, ms: Sequence[Tensor], zs: Sequence[Tensor], optimizer: Any, estimable: bool = False
+) -> Generator[None, None, None]:
+    """Gather m and z on the owners, if they are measured or observed, since no rank has them whole."""
+    for m, whole, z in (yield from on_owners(route, optimizer.observed, ms, zs)):
+        optimizer.observe(id(m.p), m.ball, m.view, whole, z, estimable)

@@ -19,9 +19,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from inexact_muon.optim.algorithm import update_weights_
+from inexact_muon.optim.assembly import RankRoute, Run
 from inexact_muon.optim.batches import Batch, Member
 from inexact_muon.optim.ranks import Ranks, assign, spread
-from inexact_muon.optim.routes import RankRoute, Run
 from inexact_muon.optim.stepplan import StepPlan
 from inexact_muon.parallel.compressors import Compressor, LowRank
 from inexact_muon.parallel.wire import has_all_to_all

@@ -20,9 +20,9 @@ from torch import Tensor
 from inexact_muon.lmo import Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.algorithm import step_factor
-from inexact_muon.optim.assembly import measured
+from inexact_muon.optim.assembly import RankRoute, Run, scaled, uniform_factor
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.routes import RankRoute, Run, scaled, uniform_factor
+from inexact_muon.optim.collective import measured
 
 ZERO_EXPONENT = -5000.0
 """Exponent of a zero or empty piece; lower than all others, so that it does not affect the scale."""

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inexact_muon.optim.assembly import Assembly, on_owners
+from inexact_muon.optim.assembly import Assembly, Directions, Run, equations, scaled, uniform_factor
 from inexact_muon.optim.batches import Batch
+from inexact_muon.optim.collective import on_owners
 from inexact_muon.optim.masked import shared_factor
-from inexact_muon.optim.routes import Directions, Run, equations, scaled, uniform_factor
 from inexact_muon.optim.rows import Packed, Packing, Rows, packing_of
 from inexact_muon.parallel.wire import Pending
 from inexact_muon.polar.batching import within

@@ -17,12 +17,11 @@ from inexact_muon.lmo import Ball, Spectral
 from inexact_muon.lmo._base import sides
 from inexact_muon.optim.adamw import by_options
 from inexact_muon.optim.agreement import Agreement
-from inexact_muon.optim.assembly import on_owners
+from inexact_muon.optim.assembly import RankRoute
 from inexact_muon.optim.batches import Batch, Member
-from inexact_muon.optim.collective import Gathered, OwnBlocks
+from inexact_muon.optim.collective import Gathered, OwnBlocks, on_owners
 from inexact_muon.optim.gram import Summed, reducible, summed_chunks
 from inexact_muon.optim.owned import Owned
-from inexact_muon.optim.routes import RankRoute
 from inexact_muon.optim.stepplan import StepPlan, alone
 from inexact_muon.optim.telemetry import COLUMNS, oracle_flops
 from inexact_muon.parallel.team import Team
