@@ -71,8 +71,10 @@ def test_the_changes_fit(copy: Path) -> None:
     diffs = [block.text for title in RECIPES for block in recipe(title) if block.language == "diff"]
     for path in {diff.split("\n", 1)[0].removeprefix("--- ") for diff in diffs}:
         assert (copy / path).read_text() != (ROOT / path).read_text(), path
-    use = "from inexact_muon import lmo, polar; polar.parse('settled:7').flops(2, 3); print(lmo.parse('col-sum').rho((2, 3)))"
-    assert "1.7" in type_in(f'{sys.executable} -c "{use}"', copy, copy / "src")
+    added = "polar.parse('settled:7').flops(2, 3), lmo.parse('col-sum').rho((2, 3))"
+    assert "1.7" in type_in(
+        f'{sys.executable} -c "from inexact_muon import lmo, polar; print({added})"', copy, copy / "src"
+    )
 
 
 @pytest.mark.slow
