@@ -1,7 +1,7 @@
 """The equations of `algorithm` on an accelerator, where a flag on the device says which gradients are finite.
 
 What is skipped stays bitwise unchanged: its gradient is replaced by its momentum, lerp(x, x, w) = x, and its step has
-length zero. lr and momentum may be tensors, so that a captured graph follows a scheduler.
+length zero. lr and momentum may be tensors on the device: a scheduler then moves them without a transfer.
 
 Directions come here as z length / -decay (z length without decay): then W <- lerp(W, z, lr decay) is one operation.
 """
