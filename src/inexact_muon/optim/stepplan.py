@@ -39,13 +39,14 @@ class Flagged:
         self.members, self.batches = members, batches
         self.set = agreed[0][0] if agreed else None
         self.index = torch.tensor([k for _, k in agreed]).to(device)
-        self.numbers = torch.empty((2, count), device=device)
-        views, low = self.numbers.view(-1).unbind(), 0
+        numbers = torch.empty((2, count), device=device)
+        self.on, self.off = numbers.unbind()
+        views, low = numbers.view(-1).unbind(), 0
         for batch in batches:
             high = low + len(batch.members)
             counts = [*views[low:high], *views[count + low : count + high]]
             counters = [m.state[key] for key in ("step", "skipped") for m in batch.members]
-            batch.flags = Flags(self.numbers[0], self.numbers[0, low:high], counts, counters)
+            batch.flags = Flags(self.on, self.on.narrow(0, low, high - low), counts, counters)
             low = high
 
     def update(self) -> None:
@@ -54,8 +55,8 @@ class Flagged:
             vector = self.set.finite.index_select(0, self.index)
         else:
             vector = usable([m.gradient for m in self.members], [m.buffers[0].dtype for m in self.members])  # type: ignore[misc]
-        self.numbers[0].copy_(vector)
-        torch.logical_not(vector, out=self.numbers[1])
+        self.on.copy_(vector)
+        torch.logical_not(vector, out=self.off)
         vectors = vector.split_with_sizes([len(batch.members) for batch in self.batches])
         for batch, flags in zip(self.batches, vectors, strict=True):
             batch.flags.vector = flags  # type: ignore[union-attr]
