@@ -94,13 +94,13 @@ def wrong(rank: int, world: int, fault: str) -> list[Tensor]:
                 came = route._arrived
                 route._arrived = lambda flat, came=came: came(flat)[::-1]
             elif fault == "a lost piece":
-                assemble = route._assemble
+                moves = route._moves
 
-                def lose(arrived: Tensor, *rest: Any, assemble: Any = assemble) -> None:
+                def lose(arrived: Tensor, *rest: Any, moves: Any = moves) -> Any:
                     arrived[: arrived.numel() // 2] = 0.0
-                    assemble(arrived, *rest)
+                    return moves(arrived, *rest)
 
-                route._assemble = lose
+                route._moves = lose
             elif fault == "a stale plan":
                 part = optimizer.plan.chunks[0][0].parts[0]  # type: ignore[union-attr]
                 part.pieces[0] = part.pieces[0].clone()
