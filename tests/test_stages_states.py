@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from inexact_muon import Muon
-from inexact_muon.optim import finite
+from inexact_muon.optim import Hyperball, finite
 from ranks import on_ranks
 from stage_cases import CASES, STEPS, draws, optimizer_of, written_out
 
@@ -189,3 +189,18 @@ def test_a_state_of_another_view_is_refused() -> None:
     with pytest.raises(ValueError, match="saved with another view"):
         split.step()
     assert torch.equal(weight, before)
+
+
+def test_a_radius_that_is_removed_is_noted_anew() -> None:
+    p = nn.Parameter(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)))
+    optimizer = Hyperball([p], lr=0.1)
+    for k in range(3):
+        if k == 2:  # somebody has scaled the weights
+            with torch.no_grad():
+                p.mul_(3.0)
+            del optimizer.state[p]["sphere_radius"]
+        norm = float(p.detach().norm())
+        p.grad = torch.randn(6, 4, generator=torch.Generator().manual_seed(k + 1))
+        optimizer.step()
+        assert float(p.detach().norm()) == pytest.approx(norm)
+        assert float(optimizer.state[p]["sphere_radius"]) == pytest.approx(norm)
